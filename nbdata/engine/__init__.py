@@ -1,1 +1,1 @@
-"""How it is done: one file per verb (plan and perform), the job's state, and the runner that joins them."""
+"""The engine: a module per verb (plan and perform), the jobs, and the runner that connects them."""

@@ -1,4 +1,4 @@
-"""The jobs of one process, running and finished: what the agent and the inline host both stand on."""
+"""The running and finished jobs of one process; the agent and the inline host both use this."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from nbdata.verbs.options import Storing
 
 __all__ = ["EngineJob", "Jobs"]
 
-# Finished jobs, and plans, that are remembered.
+# Number of finished jobs, and of plans, that are kept.
 _KEPT, _KEPT_PLANS = 200, 20
-# Jobs that move bytes at a time, of those that somebody waits for and as many of those in the background, so that what
-# is asked for now need not wait for what takes a day; more wait in QUEUED.
+# Jobs that move bytes at a time: this many in the foreground, and as many in the background. So a foreground job need
+# not wait for a background job that takes a day. Further jobs wait in QUEUED.
 _RUNNING = 8
-# Streams at a time: they live as long as a training, so they do not count with the others.
+# Streams at a time: they last as long as a training, so they are counted separately.
 _STREAMS = 64
-# Questions at a time, which take no job's turn.
+# Queries at a time; they do not use a job's turn.
 _QUERIES = 16
-# Jobs that run or wait; more are refused.
+# Most jobs that run or wait; further ones are refused.
 _UNFINISHED = 1000
 # Seconds that a job may take to end after its last item.
 _ENDING = 60.0
-# Limits a folder from outside (see nbdata.space.limits).
+# The environment variable that limits a folder (see nbdata.space.limits).
 _LIMIT = "NBDATA_QUOTA"
-# States in which the same command attaches; one that is being cancelled is waited for instead.
+# States in which the same command attaches to a job; a job that is being cancelled is waited for instead.
 _ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
 
 
@@ -45,23 +45,23 @@ def _on_error(operation: Operation) -> str:
 
 
 class EngineJob:
-    """One submitted operation: its task, its items, and where its rows are."""
+    """One submitted operation: its task, its items, and the folder of its rows."""
 
     def __init__(self, operation: Operation, context: Context, task: Task, folder: str) -> None:
         self.operation, self.context, self.task, self.folder = operation, context, task, folder
         self.identity = operation.identity()
         self.on_error = _on_error(operation)
         self.leases, self.staged = Leases(task), Staged(task)
-        self.foreground = 0  # connections that wait for it in the foreground; changed under `joining`
+        self.foreground = 0  # foreground connections that wait for it; guarded by `joining`
         self.joining = threading.Lock()
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id of the job."""
         return self.task.id
 
     def refuse_again(self) -> None:
-        """BadOption if it makes no sense to begin it again by itself."""
+        """Raise BadOption if the job cannot be restarted on its own."""
         state, op = self.task.snapshot().state, self.operation
         if state not in ("FAILED", "CANCELLED", "INTERRUPTED"):
             raise BadOption(f"job {self.id} is {state.lower()}: there is nothing to begin again")
@@ -71,15 +71,15 @@ class EngineJob:
             )
 
     def said_again(self, operation: Operation, context: Context) -> str:
-        """Join it by the same command, whose options hold from now on, and of limits from outside the last one.
+        """Join the job by the same command, whose options and environment limit apply from now on.
 
-        What an interrupt had paused, and no cancel yet, goes on as the new line has it. What runs keeps a rate that the
-        new line does not name. What waits for room looks at once whether there is some.
+        A job that an interrupt paused, but did not cancel yet, resumes with the new command's options. A running job
+        keeps its rate if the new command sets none. A job that waits for room checks for it at once.
 
         Returns
         -------
         str
-            How it was joined, for people; empty if it cannot be joined, because it ends.
+            How it was joined, as text for the user; empty if it cannot be joined because it is ending.
         """
         before = self.task.snapshot()
         rate = operation.max_rate if isinstance(operation, Storing) else None
@@ -103,9 +103,9 @@ class EngineJob:
         return f"attached to job {self.id}, which was running already{limited}"
 
     def why_no_more(self) -> NbdataError | None:
-        """The error that ended its items before their end, or None if they came to their end.
+        """The error that ended the items early, or None if all items came.
 
-        Items that were all handed out may yet be followed by an error of the job; it is told too.
+        An error of the job after all items were handed out is returned too.
         """
         error = self.leases.error
         if error is None and self.leases.ended:
@@ -116,17 +116,17 @@ class EngineJob:
         return error
 
     def page(self, name: str, offset: int) -> tuple[list[Row], int | None]:
-        """Rows of its ``plan`` or ``report`` from a byte offset on."""
+        """Rows of the job's ``plan`` or ``report`` from a byte offset on."""
         return read_page(f"{self.folder}/{'plan' if name == 'plan' else 'report'}.rows", offset)
 
 
 class Jobs:
-    """The table; safe to use from many threads.
+    """The table of jobs; safe to use from many threads.
 
     Parameters
     ----------
     journal : Journal, optional
-        Where it is noted when jobs begin and how they end, for those who ask when this process is gone.
+        Records the begin and the end of jobs, for queries after this process has ended.
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
@@ -141,7 +141,7 @@ class Jobs:
     def plan(
         self, operation: Operation, context: Context, bindings: Mapping[str, object]
     ) -> tuple[Plan, str]:
-        """The plan of an operation, and the folder of its rows, which is kept for a while."""
+        """Make the plan of an operation; return it with the folder of its rows, which is kept for a while."""
         folder = runner.new_folder()
         with self._lock:
             self._planning += 1
@@ -153,7 +153,7 @@ class Jobs:
         finally:
             with self._lock:
                 self._planning -= 1
-        with self._lock:  # only now: many that plan at once must not lose what they have not read
+        with self._lock:  # only now, so concurrent plans do not lose unread rows
             self._plans.append(folder)
             old = self._plans.pop(0) if len(self._plans) > _KEPT_PLANS else None
         if old is not None:
@@ -162,20 +162,20 @@ class Jobs:
 
     @property
     def planning(self) -> bool:
-        """Whether somebody waits for a plan."""
+        """True if a caller waits for a plan."""
         return self._planning > 0
 
     def submit(
         self, operation: Operation, context: Context, bindings: Mapping[str, object], *, background: bool
     ) -> tuple[EngineJob, str]:
-        """Start a job, or join the unfinished one of the same identity; and how it was joined, empty if it was not."""
+        """Start a job, or join the unfinished one of the same identity; return it, and how it was joined or ''."""
         with self._lock:
             identity = operation.identity()
             for job in self._jobs.values():
                 if job.identity != identity or operation.query:
                     continue
                 if how := job.said_again(operation, context):
-                    # Who waits for it now need not wait for a turn in the background.
+                    # It has a foreground waiter now, so it need not wait for a background turn.
                     if not background and (work := self._background.withdraw(job.task)) is not None:
                         self._running.add(job.task, work)
                     return job, how
@@ -219,7 +219,7 @@ class Jobs:
                 runner.forget(job.folder)
 
     def close(self) -> None:
-        """Remove the rows of all jobs and plans: the process ends, and nobody can ask for them any more."""
+        """Remove the rows of all jobs and plans: the process ends, so they can no longer be requested."""
         if self._journal is not None:
             self._journal.close()
         with self._lock:
@@ -227,12 +227,12 @@ class Jobs:
                 runner.forget(folder)
 
     def find(self, job_id: str) -> EngineJob:
-        """The job of an id, or of the beginning of one.
+        """The job with an id, or with a unique prefix of it.
 
         Raises
         ------
         NotFound
-            If there is none, or if several begin like that.
+            If there is none, or several ids have this prefix.
         """
         with self._lock:
             found = [job for name, job in self._jobs.items() if name == job_id] or [
@@ -246,15 +246,15 @@ class Jobs:
         return found[0]
 
     def all(self) -> list[EngineJob]:
-        """Every job, oldest first, but for queries."""
+        """All jobs except queries, oldest first."""
         with self._lock:
             return [job for job in self._jobs.values() if not job.operation.query]
 
     def snapshots(self) -> list[Snapshot]:
-        """How all jobs look now."""
+        """The current snapshots of all jobs."""
         return [job.task.snapshot() for job in self.all()]
 
     def unfinished(self) -> list[EngineJob]:
-        """The jobs that are not over."""
+        """The jobs that have not ended."""
         with self._lock:
             return [job for job in self._jobs.values() if not job.task.finished]

@@ -1,4 +1,4 @@
-"""Who writes the history and the log of an agent's jobs: a thread of its own, so that a slow disk holds no job."""
+"""Write the history and the log of an agent's jobs in a separate thread, so a slow disk does not delay a job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nbdata.space.holders import this_process
 
 __all__ = ["Journal"]
 
-# Seconds that the end of a process waits for what is not written yet.
+# Seconds that the end of a process waits for unwritten entries.
 _PATIENCE = 3.0
 
 
 class Journal:
-    """Notes when jobs begin and end; safe to use from many threads.
+    """Records the begin and the end of jobs; safe to use from many threads.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Journal:
         self._said = ""
 
     def note(self, task: Task, state_dir: str, on_error: str, *, begins: bool) -> None:
-        """Have it noted how a job looks now, at its beginning or at its end; never waits."""
+        """Queue a record of the job's current state, at its beginning or end; never waits."""
         self._queue.put((task, state_dir or state_folder(), on_error, begins))
 
     def close(self) -> None:
-        """Write what is not written yet, for as long as that does not take long."""
+        """Write the remaining entries, for at most `_PATIENCE` seconds."""
         self._queue.put(None)
         self._thread.join(_PATIENCE)
 
@@ -54,18 +54,18 @@ class Journal:
                 record = record_of(task.snapshot(), task.report, failure, on_error)
                 self._say(printable(_line(task.snapshot(), begins)))
                 remember(state_dir, record, os.path.join(runtime_folder(), this_process()))
-            except Exception as error:  # a job is worth more than what is remembered of it
+            except Exception as error:  # a failing history must not end a job
                 self._complain(f"the history of jobs could not be written: {error}")
 
     def _complain(self, text: str) -> None:
-        """Into the agent's log, but not again and again."""
+        """Write to the agent's log, but do not repeat the same message."""
         if text != self._said:
             self._said = text
             self._say(text)
 
 
 def _line(now: Snapshot, begins: bool) -> str:
-    """A job in a line of the log."""
+    """The log line for a job."""
     told = f"job {now.id}, {now.verb} {now.source}" + (f" → {now.target}" if now.target else "")
     if begins:
         return f"{told}: begun by {now.owner}" if now.owner else f"{told}: begun"

@@ -1,7 +1,7 @@
-"""From an operation to its Plan, or to a running Task that ends with its Report.
+"""Turn an operation into its Plan, or into a running Task that ends with its Report.
 
-The one place that joins verbs to what carries them out: it finds the verb's module, takes the lock on the target,
-reserves the space that the plan needs, and only then lets bytes move. Agent and inline host both call this.
+Only this module connects verbs to their implementation: it finds the verb's module, locks the target, reserves the
+space that the plan needs, and only then starts the transfer. The agent and the inline host both call it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from nbdata.verbs.options import Storing
 
 __all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
 
-# Storage options that say where and how, and are no secrets.
+# Storage options that describe the place and the access, and are not secret.
 _TOLD = (
     *("endpoint_url", "client_kwargs.endpoint_url", "region", "client_kwargs.region_name", "profile", "anon"),
     *("requester_pays", "addressing_style"),
 )
-# How the ledger's names of processes begin.
+# Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
 _VERBS = {
@@ -75,20 +75,20 @@ def _module(verb: str) -> _Verb:
 
 
 def load_all() -> None:
-    """Import every verb now: an agent must not read code that is replaced under it later."""
+    """Import every verb now: an agent must not load code that was replaced after its start."""
     for verb in _VERBS:
         _module(verb)
 
 
 class Planning(Task):
-    """A Task that never leaves its caller's thread: for plans, which count nothing but can be stopped."""
+    """A Task that runs in its caller's thread: for plans, which count nothing but can be stopped."""
 
     def __init__(self) -> None:
         super().__init__(Snapshot(id="plan", verb="plan"))
 
 
 def new_folder() -> str:
-    """A private folder for the rows of one plan or job; its name begins with who made it."""
+    """Make a private folder for the rows of one plan or job; its name begins with the id of the process."""
     own = this_process().removeprefix(_HOLDER)
     folder = os.path.join(runtime_folder(), "jobs", own + secrets.token_hex(8))
     os.makedirs(folder, mode=0o700)
@@ -96,11 +96,11 @@ def new_folder() -> str:
 
 
 def forget_the_dead() -> None:
-    """Remove the rows that processes left which were killed."""
+    """Remove the rows that killed processes left."""
     folder = os.path.join(runtime_folder(), "jobs")
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            # A name of another length is another version's, and says nothing of who made it.
+            # A name of another length is another version's, and does not identify its process.
             if len(name) == 32 and not is_alive(_HOLDER + name[:16]):
                 forget(os.path.join(folder, name))
 
@@ -108,7 +108,7 @@ def forget_the_dead() -> None:
 def make_plan(
     operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
 ) -> Plan:
-    """The plan, with the room at its target; writes nothing but its rows."""
+    """Make the plan, with the room at its target; writes only its rows."""
     outer = sys.exc_info()[1]
     run = Run(operation, context, control, folder, dict(bindings), only_plan=True)
     try:
@@ -145,13 +145,13 @@ def _planned(run: Run) -> Plan:
 
 
 def _with_ways(error: NotEnoughSpace, planned: Plan) -> NotEnoughSpace:
-    """With what the plan knows to do instead."""
+    """Add the plan's alternatives to the error."""
     error.remedy = ". ".join(filter(None, [error.remedy, *planned.details.get("instead", [])]))
     return error
 
 
 def new_task(operation: Operation, context: Context, *, background: bool) -> Task:
-    """A task in state QUEUED."""
+    """Make a task in state QUEUED."""
     source, target = (redacted(place) for place in operation.places())
     task = Task(
         Snapshot(
@@ -170,7 +170,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
 
 
 def command_line(operation: Operation, context: Context) -> str:
-    """The words that say it again, on the same server; what may be secret is left out."""
+    """The command line that repeats the operation on the same server; possible secrets are left out."""
     line = operation.line(redacted)
     if not line:
         return ""
@@ -184,7 +184,7 @@ def command_line(operation: Operation, context: Context) -> str:
 
 
 def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Nested options by the names that ``--option`` has for them."""
+    """Yield nested options under their names for ``--option``."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -201,9 +201,9 @@ def perform(
     leases: Leases,
     staged: Staged,
 ) -> Report:
-    """Plan, take the target's lock, reserve, move, report; the callable that a Task runs.
+    """Plan, lock the target, reserve space, transfer and report; a Task runs this function.
 
-    A background job for which the disk became too small waits for room, and then does all of that again.
+    If the disk is too full for a background job, the job waits for room and then repeats all steps.
     """
 
     def planned_anew(rows: str) -> Plan:
@@ -273,10 +273,10 @@ def _performed(run: Run, task: Task) -> Report:
 
 
 def _expect(task: Task, planned: Plan) -> None:
-    """Set the totals of the whole: what earlier runs have done counts as done, so that a line goes on where it was."""
+    """Set the totals: results of earlier runs count as done, so progress resumes where it was."""
     files = size = 0
     if planned.verb == "untar_volumes":
-        size = planned.present  # done, if it is so still when it is looked at again
+        size = planned.present  # counts as done if a new check finds it unchanged
     elif planned.files and planned.verb in ("pull", "push", "copy", "pack"):
         there = [planned.actions.get(action, [0, 0]) for action in ("unchanged", "moved away")]
         files, size = (sum(sums) for sums in zip(*there, strict=True))
@@ -286,10 +286,10 @@ def _expect(task: Task, planned: Plan) -> None:
 
 
 def _recorded(operation: Operation, context: Context) -> str | None:
-    """What to lock for the records of a job to a store, which are read and written by one job at a time.
+    """The lock name for the records of a job to a store: only one job at a time may read and write them.
 
-    A job to a folder has that folder to itself anyway. The name is that of no folder: else who pulls into the home
-    folder would keep others from pushing.
+    A job to a folder locks that folder anyway. The name is not the path of a real folder: otherwise a pull into the
+    home folder would block pushes.
     """
     source, target = operation.places()
     return f"/dev/null{index_file(context.state_dir, source, target)}" if is_url(target) else None
@@ -308,5 +308,5 @@ def _locked(task: Task, target: str) -> Iterator[None]:
 
 
 def forget(folder: str) -> None:
-    """Remove the rows of a job that nobody will ask for again."""
+    """Remove the rows of a job that will not be requested again."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""md5check: files compared with what vouches for them, and checksum files written."""
+"""md5check: compare files with known checksums, and write checksum files."""

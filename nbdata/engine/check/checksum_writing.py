@@ -1,4 +1,4 @@
-"""What ``md5check --write`` does alike for a manifest and for sidecars: hash the files, and tell what contradicts."""
+"""The common part of ``md5check --write`` for manifests and sidecars: hash files, and report contradictions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["ChecksumWriting", "writing_algorithm"]
 
 
 def writing_algorithm(op: Md5check) -> str:
-    """The algorithm of new digests, if their file's name does not say another."""
+    """The algorithm of new digests, unless the name of their file implies another."""
     return "md5" if op.algorithm == "auto" else op.algorithm
 
 
 class ChecksumWriting:
-    """The files of one plan while their digests are made and written down."""
+    """Computes and writes the digests of the files of one plan."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         self.run, self.op, self.plan = run, op, planned
@@ -41,12 +41,12 @@ class ChecksumWriting:
         return hash_object(self.run.control, self.store, row.info, lambda: [new_digest(self.algorithm)])
 
     def left_out(self, row: HashRow) -> None:
-        """Record a file that is not hashed, as the plan says."""
+        """Record a file that the plan does not hash."""
         self.results.add(row.path, Outcome(row.action), row.size, reason=row.reason)
         self.run.control.advance(failures=1)
 
     def contradicted(self, path: str, size: int, place: str, *, got: str, expected: str) -> None:
-        """Record a file that is not what an existing checksum file says; raises it if the run is to end here."""
+        """Record a file that contradicts an existing checksum file; raise the error if the run is to end here."""
         reason = f"is not what {posixpath.basename(place)} says"
         self.results.fail(
             path,
@@ -62,5 +62,5 @@ class ChecksumWriting:
         )
 
     def write_object(self, key: str, content: bytes) -> None:
-        """Make an object of these bytes beside the files."""
+        """Write these bytes as an object beside the files."""
         retrying(self.run.control, lambda: self.store.write(key, io.BytesIO(content), len(content)))

@@ -1,6 +1,6 @@
-"""The files that a check is about, and the checksum files among them: listed once and spooled.
+"""List the files to check, and the checksum files among them, once, and spool the listing.
 
-Only names are held, since every checksum file may speak of any of them.
+Memory holds only the names, since every checksum file may refer to any of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nbdata.verbs.options import Selecting
 
 __all__ = ["ChecksumReader", "DataSet", "beside", "list_data", "parent"]
 
-# Manifests that are looked for beside a single remote object, whose folder may be too large to list.
+# Names of manifests to look for beside a single remote object, as its folder may be too large to list.
 _MANIFESTS = (
     *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS", "SHA512SUMS") for end in ("", ".txt")),
     *(f"{name}sum{s}.txt" for name in ("md5", "sha256") for s in ("", "s")),
@@ -42,7 +42,7 @@ _MANIFESTS = (
     "CHECKSUMS",
     "checksums.txt",
 )
-# Checksum files that are read ahead together.
+# Number of checksum files that are read ahead together.
 _BATCH = 256
 
 
@@ -53,19 +53,19 @@ class DataSet:
     Attributes
     ----------
     folder : Location
-        What paths are relative to.
+        The folder that paths are relative to.
     single : str
-        The name of the file, if PATH is one, else empty.
+        The name of the file if PATH is a file, else empty.
     names : set of str
-        The data files below `folder`, also those that a glob in PATH does not match.
+        The data files below `folder`, including those that a glob in PATH does not match.
     sources : dict of str to ObjectInfo
         The checksum files.
     listing : RowFile
-        Both, with what the store says of them.
+        Data and checksum files, with the store's description of each.
     in_scope : callable
-        Whether PATH means this path.
+        Returns True if PATH includes a path.
     left_out : list of str
-        What on the disk was left out, as no file: a note a kind.
+        Notes about entries of the disk that are not files: one per kind.
     """
 
     folder: Location
@@ -77,7 +77,7 @@ class DataSet:
     left_out: list[str] = field(default_factory=list)
 
     def add(self, entry: Entry, *, data: bool) -> None:
-        """Take in one file."""
+        """Add one file."""
         if data:
             self.names.add(entry.path)
         else:
@@ -87,10 +87,10 @@ class DataSet:
     def selected(
         self, operation: Selecting, missing: Iterable[str], gone: list[str], checked: Container[str] = ()
     ) -> Iterator[Entry]:
-        """The files that the operation's options select; names out of `missing` that pass go to `gone`.
+        """Yield the files that the operation's options select; append selected names of `missing` to `gone`.
 
-        Filters and file lists hold for missing files too. Samples and limits are taken of what is there.
-        Checksum files are left out, but for those that are to be `checked` too.
+        Filters and file lists apply to missing files too. Samples and limits apply to existing files only.
+        Checksum files are left out, except those in `checked`.
         """
         whole = Selection.of(operation)
         filters = Selection(whole.include, whole.exclude, whole.files_from)
@@ -112,19 +112,19 @@ class DataSet:
 
         rest = present()
         yield from limits.apply(rest)
-        for _ in rest:  # a limit ends before the missing ones come
+        for _ in rest:  # a limit stops before the missing ones are reached
             pass
 
 
 def list_data(run: Run, place: str) -> DataSet:
-    """List a PATH. Of a glob all below its fixed part is listed, as checksum files may not match it.
+    """List a PATH. For a glob, list everything below its fixed part, as checksum files may not match it.
 
     Raises
     ------
     NotFound
         If there is no such file or folder.
     AccessDenied
-        If a folder below it cannot be read: what it holds would go unchecked.
+        If a folder below it cannot be read: its content would not be checked.
     """
     base = glob_base(place)
     in_scope: Callable[[str], bool] = _anything
@@ -165,10 +165,10 @@ def parent(location: Location) -> Location:
 
 
 def beside(control: Control, folder: Location, name: str) -> list[Entry]:
-    """The checksum files in the folder of a single file that may be about it.
+    """The checksum files beside a single file that may refer to it.
 
-    On a disk all of that folder, but for the sidecars of other files. In a store, where listing a folder may
-    take a million answers, sidecars and the usual manifests are asked for by name.
+    On a disk, these are all in the folder except the sidecars of other files. In a store, where a folder may be too
+    large to list, sidecars and the usual manifests are requested by name.
     """
     if isinstance(folder.store, LocalStore):
         return list(_beside_on_disk("/" + folder.key, name))
@@ -177,7 +177,7 @@ def beside(control: Control, folder: Location, name: str) -> list[Entry]:
     found: dict[str, Entry] = {}
 
     def ask(asked: str) -> None:
-        # Who may not list gets "access denied" for what is not there.
+        # Without permission to list, a missing object gives "access denied".
         with contextlib.suppress(NotFound, AccessDenied):
             info = retrying(control, lambda: folder.store.head(folder.key + asked))
             found[asked] = Entry(asked, info)
@@ -195,7 +195,7 @@ def _beside_on_disk(folder: str, single: str) -> Iterator[Entry]:
             if owner_of(name) in others:
                 continue
             path = os.path.join(folder, name)
-            with contextlib.suppress(FileNotFoundError):  # a link that leads nowhere
+            with contextlib.suppress(FileNotFoundError):  # a dangling link
                 status = os.stat(path)
                 if stat.S_ISREG(status.st_mode):
                     yield Entry(name, ObjectInfo(path.lstrip("/"), status.st_size))
@@ -204,12 +204,12 @@ def _beside_on_disk(folder: str, single: str) -> Iterator[Entry]:
 
 
 class ChecksumReader:
-    """Reads checksum files, several ahead at once; made for callers who take them in the order of names.
+    """Reads checksum files, several ahead in parallel; for callers that take them in the order of names.
 
     Parameters
     ----------
     keys : dict of str to str
-        Name to key in the store.
+        Maps names to keys in the store.
     """
 
     def __init__(self, control: Control, store: Store, keys: dict[str, str]) -> None:

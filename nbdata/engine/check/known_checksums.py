@@ -1,10 +1,10 @@
-"""The checksums that are known of the files of a data set: from checksum files beside them or elsewhere, or a store.
+"""Collect the known checksums of a data set: from checksum files beside it or elsewhere, or from a store.
 
-``--against`` may name a checksum file, a folder of them, or a store's folder of the data itself. The last two
-are told apart by what is found there, not by how it is written: checksum files that speak of the data come
-first; for files of which they say nothing, an object at the same relative path vouches with its stored
-checksum or ETag. If any file has such an object, the folder counts as one of the data: what is there and
-not here is then *missing*, what is here and not there *extra*.
+``--against`` may name a checksum file, a folder of them, or a store's folder with the data itself. The last two
+are distinguished by their content, not by their name: checksum files that refer to the data come first. For files
+that they do not name, the stored checksum or ETag of an object at the same relative path counts. If any file has
+such an object, the folder counts as a copy of the data: a file only there is then *missing*, and a file only here
+is *extra*.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from nbdata.verbs.md5check import Md5check
 
 __all__ = ["KnownChecksums", "bounded", "known_checksums"]
 
-# Problems of checksum files that are told one by one.
+# Most problems of checksum files that are listed one by one.
 _TOLD = 20
 
 
 @dataclass
 class KnownChecksums:
-    """What is known of the files of a data set.
+    """The known checksums of a data set.
 
     Attributes
     ----------
     expected : dict of str to Expected
-        By checksum files.
+        The expectations from checksum files.
     objects : dict of str to ObjectInfo
-        By objects of a store, also of files that are missing; what they vouch for is looked at when the file is hashed.
+        Objects of a store to compare with, also for missing files; their checksum is read when the file is hashed.
     by_itself : bool
-        Whether each object is compared with what its own store says of it, as nobody else says anything.
+        Whether each object is compared with the checksum in its own store, as there is no other.
     by_repair : bool
         Whether files are compared with the SOURCE of ``--repair``, since no checksum file names any of them.
     place : str
-        Where the checksum files or objects are.
+        The place of the checksum files or objects.
     missing : list of str
-        Files that somebody speaks of and that are not there.
+        Named files that do not exist.
     lost : dict of str to Expected
-        The digests of those that are missing.
+        The digests of missing files.
     extra : set of str
-        Files that a complete list leaves out.
+        Files that are not in a complete list.
     reasons : dict of str to str
-        Why a file has no expectation, where more is known than that nothing names it.
+        Why a file has no expectation, if there is another reason than that nothing names it.
     notes : list of str
-        Problems of checksum files, bounded.
+        Problems of checksum files, limited in number.
     looked_for : str
-        What was looked for, and where.
+        A description of what was looked for, and where.
     """
 
     place: str
@@ -78,7 +78,7 @@ class KnownChecksums:
     notes: list[str] = field(default_factory=list)
 
     def take(self, found: Expectations) -> None:
-        """Take over what checksum files say."""
+        """Take over the content of checksum files."""
         self.expected = found.expected
         self.missing, self.lost = found.missing, found.lost
         self.extra = set(found.extra)
@@ -86,18 +86,18 @@ class KnownChecksums:
         self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems])
 
     def knows(self, data: DataSet) -> bool:
-        """Whether anything is said of the files that PATH means."""
+        """True if anything is known about the files of PATH."""
         return any(map(data.in_scope, self.expected)) or any(map(data.in_scope, self.missing))
 
 
 def bounded(notes: list[str]) -> list[str]:
-    """The first notes, and how many more there are."""
+    """The first notes, and the number of further ones."""
     told = notes[:_TOLD]
     return told if len(notes) <= _TOLD else [*told, f"and {len(notes) - _TOLD:,} more of the kind"]
 
 
 def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
-    """Find out who vouches for the files: reads listings and checksum files, no data."""
+    """Find the known checksums of the files; reads listings and checksum files, but no data."""
     if op.against is not None:
         return _against(run, op, data, op.against)
     kind = "checksum" if op.algorithm == "auto" else op.algorithm
@@ -133,7 +133,7 @@ def _read(
     *,
     separate: bool,
 ) -> Expectations:
-    """What the checksum files of a folder say of these names."""
+    """The expectations for these names from the checksum files of a folder."""
     keys = {name: info.key for name, info in sources.items() if info.size <= MAX_SIZE}
     notes += bounded(
         [f"{name}: too large for a checksum file, not read" for name in sorted(sources.keys() - keys)]
@@ -164,7 +164,7 @@ def _against(run: Run, op: Md5check, data: DataSet, against: str) -> KnownChecks
         sums = is_checksum_file(entry.path)
         if sums or has_glob(against):
             sources[entry.path] = entry.info
-        # Checksum files that are on both sides are files like others.
+        # Checksum files that exist on both sides count as data.
         if remote and not has_glob(against) and (not sums or entry.path in data.sources):
             objects.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
     objects.close()
@@ -180,7 +180,7 @@ def _kind(op: Md5check) -> str:
 
 
 def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: KnownChecksums) -> KnownChecksums:
-    """``--against`` a checksum file, or the object that a single file is to equal."""
+    """Handle ``--against`` a checksum file, or an object that a single file must equal."""
     assert found.single is not None
     name = posixpath.basename(found.single.key)
     remote = not isinstance(found.location.store, LocalStore)
@@ -195,7 +195,7 @@ def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: KnownC
 
 
 def _quick(run: Run, op: Md5check, data: DataSet, folder: Location, known: KnownChecksums) -> bool:
-    """Whether what has the single file's name vouches for it: saves listing a large folder."""
+    """Look up the checksum of a single file by name, to avoid listing a large folder; True if there is one."""
     sources = {entry.path: entry.info for entry in beside(run.control, folder, data.single)}
     if sources:
         read = _read(run, op, data.names, folder, sources, known.notes, separate=True)
@@ -215,12 +215,12 @@ def _quick(run: Run, op: Md5check, data: DataSet, folder: Location, known: Known
 def _elsewhere(
     run: Run, op: Md5check, data: DataSet, folder: Location, sources: dict[str, ObjectInfo], notes: list[str]
 ) -> Expectations:
-    """What checksum files of another folder say.
+    """The expectations from checksum files of another folder.
 
-    Those of a folder above the data may name the files from there (``md5sum data/* > data.md5``) or from
-    within; whichever tells more is meant.
+    Checksum files in a folder above the data may name files relative to that folder (``md5sum data/* > data.md5``) or
+    to the data folder; the reading that matches more files is used.
     """
-    names = data.names | data.sources.keys()  # a list may name the checksum files of the data too
+    names = data.names | data.sources.keys()  # a list may also name the checksum files of the data
     within = (
         data.folder.place.removeprefix(folder.place) if data.folder.place.startswith(folder.place) else ""
     )
@@ -233,7 +233,7 @@ def _elsewhere(
 
 
 def _below(above: Expectations, within: str) -> Expectations:
-    """What is said of one folder, with paths relative to it."""
+    """The expectations for one folder, with paths relative to it."""
     cut = len(within)
 
     def here(names: Iterable[str]) -> list[str]:
@@ -253,7 +253,7 @@ def _below(above: Expectations, within: str) -> Expectations:
 
 
 def _take_objects(known: KnownChecksums, data: DataSet, objects: Iterable[Row]) -> None:
-    """Let the objects of a store vouch for the files for which no checksum file does."""
+    """Compare files that no checksum file names with the objects of a store."""
     not_here: list[str] = []
     there: set[str] = set()
     sums: list[Row] = []
@@ -262,13 +262,13 @@ def _take_objects(known: KnownChecksums, data: DataSet, objects: Iterable[Row]) 
             sums.append(row)
         elif row.path in data.names:
             there.add(row.path)
-            # Where checksum files contradict each other, a third voice does not settle it.
+            # If checksum files contradict each other, an object does not decide.
             if row.path not in known.expected and row.path not in known.reasons:
                 known.objects[row.path] = info_of(row)
         else:
             not_here.append(row.path)
             known.objects.setdefault(row.path, info_of(row))
-    if there:  # else these are not the data, but what is said of them
+    if there:  # else this is no copy of the data, but a folder of checksum files
         known.objects |= {row.path: info_of(row) for row in sums if row.path not in known.expected}
     if there or not data.names:
         known.missing = sorted({*known.missing, *not_here})

@@ -1,8 +1,8 @@
-"""``md5check --write``: a manifest of the files as they are; for sidecars see `nbdata.engine.check.sidecars`.
+"""``md5check --write``: write a manifest of the current files; for sidecars see `nbdata.engine.check.sidecars`.
 
-What an existing manifest promises is not dropped or contradicted, for it may be the only witness of damage:
-its files are checked, and it is extended only if none of them differs or is missing, unless ``--overwrite always``
-is said. Lines of files that the options leave out are kept.
+The digests of an existing manifest are not dropped or contradicted, as they may be the only evidence of damage.
+Its files are checked, and it is extended only if none of them differs or is missing, unless ``--overwrite always``
+is given. Lines of files that the options leave out are kept.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["perform", "plan"]
 
 
 def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
-    """Which files would be hashed, and which an existing manifest names; reads no data.
+    """Plan which files to hash, and which an existing manifest names; reads no data.
 
     Raises
     ------
     BadOption
-        If the existing manifest holds lines that could not be kept, or the next check would not find one of this name.
+        If the existing manifest has lines that could not be kept, or the next check would not find one of this name.
     NotFound
         If there are no files.
     """
@@ -58,7 +58,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     gone: list[str] = []
     for entry in data.selected(op, before.keys() - data.names - data.sources.keys(), gone):
         reason = unrepresentable(entry.path)
-        if reason:  # our own reading of manifests would refuse it, or take it for another name
+        if reason:  # our own parser of manifests would refuse or misread it
             item = HashRow(entry.path, "unrepresentable", entry.info, reason=reason)
         else:
             item = HashRow(entry.path, "hash", entry.info, before.pop(entry.path, ""))
@@ -107,9 +107,9 @@ def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
 
 
 def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
-    """Path and digest of each line of the existing manifest; none if it may give way and cannot be kept."""
+    """Path and digest of each line of the existing manifest; empty if it cannot be kept and may be overwritten."""
     there = data.sources.get(name)
-    if there is None and data.single:  # of its folder only some names were looked for
+    if there is None and data.single:  # only some names of its folder were looked up
         with contextlib.suppress(NotFound, AccessDenied):
             there = retrying(run.control, lambda: data.folder.store.head(data.folder.key + name))
     if there is None:
@@ -127,7 +127,7 @@ def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) ->
             continue
         path = posixpath.normpath(entry.name or owner_of(name) or "")
         good = good and entry.algorithm == algorithm and unrepresentable(path) is None
-        if op.write is True and data.single:  # a sidecar, of this file alone
+        if op.write is True and data.single:  # a sidecar, for this file alone
             good = good and path == data.single
         good = good and lines.setdefault(path, entry.digest) == entry.digest
     if good:
@@ -141,12 +141,12 @@ def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) ->
 
 
 def perform(run: Run, op: Md5check, planned: Plan) -> Report:
-    """Hash the files, and write the manifest if that contradicts none that is there."""
+    """Hash the files, and write the manifest if it does not contradict an existing one."""
     return _Writing(run, op, planned).run_all()
 
 
 class _Writing(ChecksumWriting):
-    """One manifest while it is made."""
+    """Makes one manifest."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         super().__init__(run, op, planned)

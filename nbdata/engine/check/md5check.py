@@ -1,4 +1,4 @@
-"""md5check: plan and perform. With ``--write`` see `nbdata.engine.check.manifest` and `sidecars`."""
+"""Plan and perform md5check. For ``--write`` see `nbdata.engine.check.manifest` and `sidecars`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ __all__ = ["perform", "plan"]
 
 
 def plan(run: Run) -> Plan:
-    """Find what is expected of each file; reads listings and checksum files, no data, and writes nothing.
+    """Find the expected checksum of each file; reads listings and checksum files, no data, and writes nothing.
 
     Raises
     ------
     NotFound
-        If nothing could be verified: nobody vouches for any of the files that are meant.
+        If nothing can be verified: none of the selected files has a known checksum.
     """
     op = run.operation
     assert isinstance(op, Md5check)
@@ -80,7 +80,7 @@ def plan(run: Run) -> Plan:
 
 
 def _missing(path: str, known: KnownChecksums) -> CheckRow:
-    """A file that is not there, though a checksum of it is."""
+    """The row of a missing file that has a checksum."""
     expected = known.lost.get(path)
     return CheckRow(
         path, "missing", None, expected.source if expected is not None else known.place, expected,
@@ -90,7 +90,7 @@ def _missing(path: str, known: KnownChecksums) -> CheckRow:
 
 
 def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
-    """What is to be done with one file."""
+    """The row of one file, with its action."""
     path, info = entry.path, entry.info
     if (expected := known.expected.get(path)) is not None:
         return CheckRow(path, "check", info, expected.source, expected)
@@ -134,7 +134,7 @@ def _nothing_known(op: Md5check, data: DataSet, known: KnownChecksums, selected:
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Hash what has an expectation, and judge."""
+    """Hash the files with a known checksum, and compare."""
     op = run.operation
     assert isinstance(op, Md5check)
     if op.write == "sidecars":
@@ -145,7 +145,7 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 class _Checking:
-    """One check while it is performed."""
+    """Performs one check."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         self.run, self.op, self.plan = run, op, planned
@@ -154,7 +154,7 @@ class _Checking:
         self.store = run.open(glob_base(op.source)).store
         self._against = op.repair if planned.details["by_repair"] else op.against
         self.other = self.store if self._against is None else run.open(glob_base(self._against)).store
-        # What is wrong is not judged yet, where it is to be repaired.
+        # With --repair, wrong files are collected first, and judged after the repair.
         self.wrong = run.row_file("wrong") if op.repair is not None else None
         self._reason = ""
 
@@ -225,7 +225,7 @@ class _Checking:
         self._record(row, answer)
 
     def _record(self, row: CheckRow, answer: Answer, good: Outcome = Outcome.OK) -> None:
-        """Record what was found of a file; `good` is the outcome if it is right."""
+        """Record the result for a file; `good` is the outcome if it matches."""
         if answer.verdict is Verdict.MISMATCH:
             self._mismatch(row, answer)
             return
@@ -267,7 +267,7 @@ class _Checking:
     # -- --repair -------------------------------------------------------------------------------
 
     def plan_repair(self) -> Plan:
-        """What would be pulled again: the files are read, and nothing is written."""
+        """Plan which files to pull again: reads the files, and writes nothing."""
         self._check_all()
         assert self.wrong is not None
         details = self.plan.details
@@ -292,12 +292,12 @@ class _Checking:
         return out
 
     def _repair(self) -> None:
-        """Pull what is wrong again, and check it once more."""
+        """Pull wrong files again, and check them once more."""
         assert self.wrong is not None
         details = self.plan.details
         repair = Repair(self.run, self.op, self.other, details["root"], details["single"], self.wrong)
         repair.perform()
-        self.wrong = None  # what is wrong now, is
+        self.wrong = None  # files that are still wrong now are reported
         self.run.control.phase("checks them once more")
         rows = [repair.rows[path] for path in sorted(repair.rows)]
         units = (partial(self._again, row, details["root"], repair) for row in rows)

@@ -1,8 +1,8 @@
-"""``md5check --repair``: what is wrong or missing is pulled again from another place, and checked once more.
+"""``md5check --repair``: pull wrong or missing files again from another place, and check them once more.
 
-It is a pull like any other, into the same place: parts that are there are used, room is reserved before a byte is
-fetched, and a file is replaced only by a whole one. In place of what SOURCE vouches for, the bytes are compared with
-what the check expects of them, so that a wrong copy never replaces another.
+It is a pull like any other, into the same place: existing parts are used, room is reserved before any byte is
+fetched, and a file is replaced only by a complete one. The bytes are compared with the checksum that the check expects,
+instead of the source's checksum. So a wrong copy never replaces another.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class Repair:
     Parameters
     ----------
     run : Run
-        Of the check.
+        The run of the check.
     op : Md5check
     other : Store
-        Where the objects are that vouch, if any do.
+        The store of the objects that files are compared with, if any.
     root, single : str
-        The local folder of PATH, and the name of the file there if PATH is one.
+        The local folder of PATH, and the name of the file there if PATH is a file.
     wrong : iterable of Row
-        The files, with what is expected of them.
+        The files with their expected checksums.
 
     Attributes
     ----------
     reasons : dict of str to str
-        Why a file cannot be, or was not, fetched again.
+        Why a file cannot be or was not fetched again.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Repair:
     # -- where they come from -------------------------------------------------------------------
 
     def _find(self, source: str, single: str) -> Found:
-        """The objects of the wrong files, asked for one by one: a data set is large, and what is wrong of it is not."""
+        """Look up the objects of the wrong files one by one: they are few, even in a large data set."""
         location = self._check.open(source)
         store, prefix = location.store, location.key
         if single and not location.is_folder and (info := self._head(store, prefix, single)) is not None:
@@ -134,12 +134,12 @@ class Repair:
     # -- doing it -------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Fetch them; `reasons` then has those that were not.
+        """Fetch the files; `reasons` then names those that were not fetched.
 
         Raises
         ------
         NotEnoughSpace
-            If they do not fit; nothing was fetched then.
+            If they do not fit; then nothing was fetched.
         """
         if not self.plan.files:
             return

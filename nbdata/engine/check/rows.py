@@ -1,4 +1,4 @@
-"""The rows of a check: what its plan says of each file, and what was found of it."""
+"""The rows of a check: the plan and the result for each file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class CheckRow:
     action : str
         ``check``, or the verdict if that needs no bytes: ``mismatch``, ``missing``, ``extra``, ``unverifiable``.
     info : ObjectInfo or None
-        As it was listed; None if it is missing.
+        The listed file; None if it is missing.
     source : str
-        The checksum file or the place that has its checksum.
+        The checksum file or place that has its checksum.
     expected : Expected or None
         Its digest, if a checksum file names it.
     promised : ObjectInfo or None
-        The object whose stored checksum it is compared with, if one is.
+        The object whose stored checksum it is compared with, if any.
     answer : Answer or None
-        What was found, if it does not match.
+        The result, if it does not match.
     reason : str
         Why it is not checked, or ''.
     """
@@ -50,11 +50,11 @@ class CheckRow:
 
     @property
     def size(self) -> int:
-        """Bytes as listed; -1 where the store does not say, 0 if it is missing."""
+        """Listed size in bytes; -1 if the store does not report it, 0 if the file is missing."""
         return self.info.size if self.info is not None else 0
 
     def row(self) -> Row:
-        """As it stands in the plan."""
+        """Convert to a row of the plan."""
         detail = {} if self.info is None else detail_of(self.info)
         if self.source:
             detail["source"] = self.source
@@ -70,7 +70,7 @@ class CheckRow:
 
     @classmethod
     def of(cls, row: Row) -> CheckRow:
-        """The way back."""
+        """Convert from a row of the plan."""
         detail = row.detail
         item = cls(row.path, row.action, info_of(row) if "key" in detail else None, detail.get("source", ""))
         if "expected" in detail:
@@ -85,7 +85,7 @@ class CheckRow:
         return item
 
     def told(self, answer: Answer | None = None) -> dict[str, Any]:
-        """What a report's row says of it; `answer` is what was found, where that is not kept in the row."""
+        """The details for a row of the report; `answer` is the result, if it is not kept in this row."""
         answer = answer or self.answer
         told: dict[str, Any] = {}
         if answer is not None:
@@ -98,7 +98,7 @@ class CheckRow:
 
 @dataclass(slots=True, eq=False)
 class HashRow:
-    """One file whose checksum is written down, or whose line in a manifest is kept.
+    """A file whose checksum is written, or whose line in a manifest is kept.
 
     Attributes
     ----------
@@ -107,11 +107,11 @@ class HashRow:
     action : str
         ``hash``, ``keep`` or ``drop`` (a line of a manifest), ``missing`` or ``unrepresentable``.
     info : ObjectInfo or None
-        As it was listed, if it is to be hashed.
+        The listed file, if it is to be hashed.
     expected : str
-        The digest in the manifest that is there, or ''.
+        The digest in the existing manifest, or ''.
     sidecar : ObjectInfo or None
-        The sidecar that is there: key and size alone.
+        The existing sidecar: only key and size.
     reason : str
         Why it is not hashed, or ''.
     """
@@ -125,11 +125,11 @@ class HashRow:
 
     @property
     def size(self) -> int:
-        """Bytes as listed; 0 if it is not to be hashed."""
+        """Listed size in bytes; 0 if it is not to be hashed."""
         return self.info.size if self.info is not None else 0
 
     def row(self) -> Row:
-        """As it stands in the plan."""
+        """Convert to a row of the plan."""
         detail = {} if self.info is None else detail_of(self.info)
         if self.expected:
             detail["expected"] = self.expected
@@ -141,7 +141,7 @@ class HashRow:
 
     @classmethod
     def of(cls, row: Row) -> HashRow:
-        """The way back."""
+        """Convert from a row of the plan."""
         detail = row.detail
         info = info_of(row) if "key" in detail else None
         sidecar = ObjectInfo(detail["sidecar"], detail["sidecar_size"]) if "sidecar" in detail else None

@@ -1,8 +1,8 @@
-"""``md5check --write sidecars``: ``NAME.md5`` beside each file, as ``md5sum NAME > NAME.md5`` in its folder makes it.
+"""``md5check --write sidecars``: write ``NAME.md5`` beside each file, like ``md5sum NAME > NAME.md5`` in its folder.
 
-Each stands for itself: one that says something else of its file is left as it is and reported, unless ``--overwrite
-always`` is said, and the others are written. On the local disk they come to stand under their names as pulled files do:
-whole, and durable in batches.
+Sidecars are independent: one that contradicts its file is left as it is and reported, unless ``--overwrite always``
+is given, and the others are written. On the local disk they get their names like pulled files: complete, and durable in
+batches.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from nbdata.verification.hashing import biggest_first, hashing_workers, note_siz
 
 __all__ = ["perform", "plan"]
 
-# A sidecar is a line; what is larger is something else.
+# A sidecar is one line; a larger file is something else.
 _LARGEST = 64 << 10
 
 
 def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
-    """Which files would be hashed, and which sidecars are there already; reads no data.
+    """Plan which files to hash, and find existing sidecars; reads no data.
 
     Raises
     ------
@@ -78,12 +78,12 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
 
 
 def perform(run: Run, op: Md5check, planned: Plan) -> Report:
-    """Hash the files, and write the sidecars that contradict none that is there."""
+    """Hash the files, and write the sidecars that do not contradict existing ones."""
     return _Writing(run, op, planned).run_all()
 
 
 class _Writing(ChecksumWriting):
-    """The sidecars of one data set while they are made."""
+    """Makes the sidecars of one data set."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         super().__init__(run, op, planned)
@@ -153,7 +153,7 @@ class _Writing(ChecksumWriting):
             self.run.control.advance(failures=1)
 
     def _said(self, row: HashRow) -> str | None:
-        """The digest in the sidecar that is there; empty if it is none of this file, None if there is none."""
+        """The digest in the existing sidecar; empty if it has none for this file, None if there is no sidecar."""
         there = row.sidecar
         if there is None:
             return None
@@ -192,7 +192,7 @@ class _Writing(ChecksumWriting):
         self.committer.commit(PendingFile(sidecar, temporary, final, len(content)))
 
     def _committed(self, batch: list[PendingFile]) -> None:
-        """From the committing thread: these are durable under their final names."""
+        """Record files that are durable under their final names; runs in the committer's thread."""
         for file in batch:
             outcome, row, detail = self.waiting.pop(file.path)
             if file.error is not None:

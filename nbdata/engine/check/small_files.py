@@ -1,8 +1,8 @@
-"""Small files of the disk, checked many at a time.
+"""Check small files on the disk in batches.
 
-To hash one takes some microseconds; to hand it to a thread, count it and report it on its own takes longer than that.
-So each thread gets a batch. Only what is right is settled here: whatever is unusual about a file, it is left to those
-who check it on its own, and say what is wrong.
+Hashing a small file takes a few microseconds; handing it to a thread, counting and reporting it takes longer. So each
+thread gets a batch. Only matching files are settled here. Any unusual file is left to the check of single files,
+which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nbdata.verification.checker import plain_md5
 
 __all__ = ["batches", "right_files"]
 
-#: Bytes up to which a file is small.
+#: Largest size of a small file in bytes.
 SMALL = 256 << 10
-# Files of a batch, and their bytes.
+# Most files of a batch, and most bytes.
 _FILES, _BYTES = 64, 4 << 20
 
 
 def expected_of(row: CheckRow, algorithm: str) -> tuple[str, str] | None:
-    """The algorithm and the digest that a file is known to have before anybody is asked; None if that is not enough."""
+    """The expected algorithm and digest of a file, if known without a request; else None."""
     if row.promised is not None:
         md5 = plain_md5(row.promised) if algorithm in ("auto", "md5") else None
         return ("md5", md5) if md5 else None
@@ -34,9 +34,9 @@ def expected_of(row: CheckRow, algorithm: str) -> tuple[str, str] | None:
 
 
 def batches(rows: Iterable[CheckRow], store: Store) -> Iterator[tuple[list[CheckRow], bool]]:
-    """The rows in their order: those of small files of the disk together, as far as they follow each other, or one.
+    """Yield the rows in order: consecutive small files on the disk as a batch, any other file by itself.
 
-    The second says whether it is the former.
+    The second value is True for a batch of small files.
     """
     local = isinstance(store, LocalStore)
     batch, size = list[CheckRow](), 0
@@ -57,10 +57,10 @@ def batches(rows: Iterable[CheckRow], store: Store) -> Iterator[tuple[list[Check
 def right_files(
     control: Control, store: LocalStore, rows: list[CheckRow], algorithm: str
 ) -> Iterator[tuple[CheckRow, tuple[str, str] | None]]:
-    """Each of a batch, with algorithm and digest if it is as it was listed, and has the digest that is expected.
+    """Yield each file of a batch, with algorithm and digest if it is unchanged since the listing and matches.
 
-    Where it is not, nothing else is said: it may have been changed, be unreadable, or be damaged; or it takes more to
-    know what to expect.
+    Otherwise the second value is None: the file may be changed, unreadable or damaged, or its expected digest may need
+    a request.
     """
     buffer = bytearray(SMALL + 1)
     for row in rows:

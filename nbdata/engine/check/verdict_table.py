@@ -1,4 +1,4 @@
-"""The table of what a check found wrong, worst first, for cells and terminals."""
+"""Make the table of wrong files of a check, worst first, for notebook cells and terminals."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from nbdata.report import Report, Row
 
 __all__ = ["in_order", "wrong_table"]
 
-# Rows that are shown; the report's rows have all.
+# Number of rows shown; the report's rows have all.
 _SHOWN = 30
-# The worst first; what went well is only counted.
+# Worst first; good outcomes are only counted.
 _BAD = ("mismatch", "missing", "failed", "unrepresentable", "refused", "conflict", "unverifiable", "extra")
-# Digits of a digest that are shown, so that a file takes one line: they tell two of them apart; the rows have all.
+# Digits of a digest that are shown, to keep a file on one line; the rows have all digits.
 _DIGITS = 16
 _PATH = 60
 
 
 def in_order(counts: dict[str, int]) -> dict[str, int]:
-    """The counts with what went well first, then the worst first, whatever came first."""
+    """Sort the counts: good outcomes first, then the others with the worst first."""
     return dict(sorted(counts.items(), key=lambda item: _BAD.index(item[0]) if item[0] in _BAD else -1))
 
 
 def wrong_table(report: Report) -> list[dict[str, Any]]:
-    """At most one table: the first files that are not right, with what was expected of them and what came."""
+    """At most one table: the first wrong files, with the expected and the actual digest."""
     bad = sum(report.counts.get(name, 0) for name in _BAD)
     if not bad:
         return []
@@ -45,7 +45,7 @@ def wrong_table(report: Report) -> list[dict[str, Any]]:
 
 
 def _path(row: Row) -> str:
-    """The end of a long one, which tells more than its beginning."""
+    """The path; a long one is cut to its end, which says more than its beginning."""
     path = _printable(row.path)
     return path if len(path) <= _PATH else f"…{path[1 - _PATH :]}"
 
@@ -58,7 +58,7 @@ def _digests(row: Row) -> list[str]:
 
 
 def _why(row: Row) -> str:
-    """Who says so, or the reason; digests have columns of their own."""
+    """The source of the verdict, or the reason; digests have separate columns."""
     reason = str(row.detail.get("reason", ""))
     source = row.detail.get("source")
     if row.action not in ("mismatch", "missing") or not source:
@@ -71,7 +71,7 @@ def _why(row: Row) -> str:
 
 
 def _printable(text: str) -> str:
-    """On one line, and without what a terminal would obey."""
+    """The text on one line, without control characters."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )

@@ -1,1 +1,1 @@
-"""copy: what is in a store goes to another place, without the disk."""
+"""copy: copy objects from a store to another place, without using the disk."""

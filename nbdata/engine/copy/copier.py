@@ -1,4 +1,4 @@
-"""How one object gets from store to store: copied by the store itself, or streamed, in one piece or in parts."""
+"""Copy one object between stores: the store copies it itself, or it is streamed, in one piece or in parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["Copier"]
 
-# Bytes of the parts that a store copies of larger ones.
+# Size of the parts in which a store copies larger objects.
 _STORE_PART = 128 << 20
 
 _NO_SOURCE = "the source vouches for no checksum"
@@ -41,11 +41,11 @@ _NO_PROOF = "the store copied them itself and answered no checksum to compare"
 
 
 class _NothingProved(NbdataError):
-    """The store's answers for parts are no digests of them."""
+    """The store's answers for parts hold no digests."""
 
 
 class Copier:
-    """Copies objects between two stores; `units` may be run by many threads."""
+    """Copies objects between two stores; many threads may run the `units`."""
 
     def __init__(self, ends: Ends) -> None:
         self._ends, self._control, self._op = ends, ends.control, ends.op
@@ -60,13 +60,13 @@ class Copier:
         done: Callable[[Copied], None],
         failed: Callable[[Exception], None],
     ) -> Iterator[Callable[[], None]]:
-        """The work for one object; `done` or `failed` is called once, by who finishes it."""
+        """Yield the work for one object; the thread that finishes it calls `done` or `failed` once."""
         job = Job(info, key, done, failed)
         if info.size < BIG or not self._target.multipart:
             yield partial(self._whole, job)
             return
         try:
-            told = self._ends.head(info)  # listings tell neither checksums nor metadata
+            told = self._ends.head(info)  # listings hold neither checksums nor metadata
             parts = (
                 self._parts_by_store(job, told)
                 if self._ends.store_may(info)
@@ -110,7 +110,7 @@ class Copier:
         ours, theirs = parse_etag(info.etag), parse_etag(made.etag)
         unproven = ""
         if ours != theirs or ours.kind not in ("md5", "multipart"):
-            told = self._ends.head(info)  # not all stores look whether it changed
+            told = self._ends.head(info)  # not all stores check whether it changed
             there = retrying(self._control, lambda: self._target.head(key))
             sent, got = plain_md5(told), plain_md5(there)
             if there.size != info.size or (sent and got and sent != got):
@@ -155,9 +155,9 @@ class Copier:
     # -- in parts -----------------------------------------------------------------------------
 
     def _parts_by_store(self, job: Job, told: ObjectInfo, *, prove: bool = True) -> PartedSend | None:
-        """Parts that the store copies; None where one request is better.
+        """Prepare a copy in parts by the store; None if a single request is better.
 
-        If they are the parts that the source was uploaded in, their answers prove that its bytes arrived.
+        If the parts match those in which the source was uploaded, the answers prove that its bytes arrived.
         """
         info, etag = job.info, parse_etag(told.etag)
         size = None
@@ -181,7 +181,7 @@ class Copier:
             return SentPart(answer, md5, prove)
 
         def before(digests: list[str]) -> None:
-            self._ends.head(info)  # not all stores look whether it changed
+            self._ends.head(info)  # not all stores check whether it changed
             if prove and combine(digests) != etag.value:
                 raise _mismatch(info, etag.value, combine(digests))
 
@@ -216,15 +216,15 @@ class Copier:
         )
 
     def _streamed_parts(self, job: Job, told: ObjectInfo) -> PartedSend:
-        """Parts that go through this machine.
+        """Prepare a copy in parts that are streamed through this machine.
 
-        A digest of the whole object wants its bytes in order, so then one part goes after the other; else parts like
-        those that it was uploaded in prove it by theirs.
+        A digest of the whole object needs its bytes in order, so parts are then sent one after the other. Otherwise
+        parts like those of the original upload prove it by their digests.
         """
         info, verify = job.info, self._op.verify
         expected = stored_checksum(told, verify) if verify != "none" else None
         if verify == "md5" and expected is None:
-            check_for(told, verify).finish(-1, info.size)  # raises: there is none to compare with
+            check_for(told, verify).finish(-1, info.size)  # raises: there is no checksum to compare with
         etag = parse_etag(told.etag)
         parts: list[int] = []
         known: int | None = None
@@ -285,22 +285,22 @@ class Copier:
 
 
 class _InOrder:
-    """A digest of parts that come in order, each perhaps more than once."""
+    """A digest of parts that come in order; each part may be repeated."""
 
     def __init__(self, algorithm: str) -> None:
         self._sure = self._trial = new_digest(algorithm)
 
     def begin(self) -> Callable[[memoryview], object]:
-        """What hashes the next part, or the same once more."""
+        """Begin the next part, or repeat the last one; return the function that hashes its bytes."""
         self._trial = self._sure.copy()
         return self._trial.update
 
     def keep(self) -> None:
-        """The part has arrived."""
+        """Keep the last part: it has arrived."""
         self._sure = self._trial
 
     def hexdigest(self) -> str:
-        """The digest of all that has arrived."""
+        """The digest of all parts that have arrived."""
         return self._sure.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The two ends of a copy: what they are able to do, what they vouch for, and uploads in parts to one of them."""
+"""The two ends of a copy: their abilities, their stored checksums, and multipart uploads to the target."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from nbdata.verification.checker import plain_md5
 
 __all__ = ["WHOLE", "Copied", "Ends", "Job"]
 
-#: Up to this size a store is asked to copy an object in one request, in bytes. S3 allows 5 GiB, but a connection
-#: that is silent for as long as that takes looks dead.
+#: Largest object, in bytes, that a store is asked to copy in one request. S3 allows 5 GiB, but a connection that stays
+#: silent for that long looks dead.
 WHOLE = 1 << 30
-# What another way of copying would not mend.
+# Errors that another way of copying would not avoid.
 _LASTING = (SourceChanged, NotFound, Cancelled, StoreUnavailable, ChecksumMismatch)
 
 
 class Copied(NamedTuple):
-    """A finished object: what the target says of it, why it is not proven ('' if it is), and who copied it."""
+    """A finished object: the target's description, why it is not verified ('' if it is), and if the store copied it."""
 
     info: ObjectInfo
     unproven: str
@@ -41,7 +41,7 @@ class Copied(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One object to be copied."""
+    """An object to be copied."""
 
     info: ObjectInfo
     key: str
@@ -50,9 +50,9 @@ class Job(NamedTuple):
 
 
 class Ends:
-    """The two stores of a copy, and what is learnt about them while it goes on; for many threads.
+    """The two stores of a copy, and what is learnt about them during the copy; safe to use from many threads.
 
-    `notes` says what the user should know in the end.
+    `notes` holds messages for the user at the end.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Ends:
         self.notes: list[str] = []
 
     def head(self, info: ObjectInfo) -> ObjectInfo:
-        """What the source says of an object now; SourceChanged if it is another one."""
+        """The source's current description of an object; SourceChanged if its version differs."""
         told = retrying(self.control, lambda: self.source.head(info.key))
         if _another(told, info):
             raise SourceChanged(
@@ -78,12 +78,12 @@ class Ends:
         return told
 
     def store_may(self, info: ObjectInfo) -> bool:
-        """Whether the store is to copy this one itself; whoever insists on MD5 wants proof by it."""
+        """True if the store should copy this object itself; not if MD5 is required and the store cannot prove it."""
         provable = plain_md5(info) is not None and info.size <= WHOLE
         return self._by_store and (self.op.verify != "md5" or provable)
 
     def refused(self, error: NbdataError) -> None:
-        """Raises `error`, unless it only means that the store does not copy by itself."""
+        """Raise `error`, unless it only means that the store cannot copy by itself."""
         if isinstance(error, _LASTING):
             raise error
         with self._lock:
@@ -94,7 +94,7 @@ class Ends:
                 )
 
     def fitting(self, size: int | None, total: int) -> int | None:
-        """A part size of the source, if the target allows it and the user wants no other."""
+        """The part size of the source, if the target allows it and the user has set no other."""
         if size is None or self.op.part_size not in (None, size):
             return None
         return size if size >= self.target.min_part and -(-total // size) <= self.target.max_parts else None
@@ -112,7 +112,7 @@ class Ends:
         failed: Callable[[Exception], None],
         in_order: bool = False,
     ) -> PartedSend:
-        """A send in parts that is given up should the run end before it does."""
+        """A multipart send that is aborted if the run ends first."""
         key = job.key
 
         def finished(made: ObjectInfo, proven: bool) -> None:
@@ -143,7 +143,7 @@ class Ends:
 
 
 def _another(told: ObjectInfo, listed: ObjectInfo) -> bool:
-    """Whether an answer is of another version than a listing, as far as both say; some listings have no ETags."""
+    """True if an answer and a listing show different versions; some listings have no ETags."""
     if told.size != listed.size:
         return True
     pairs = [

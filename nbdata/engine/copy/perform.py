@@ -1,4 +1,4 @@
-"""copy: plan and perform."""
+"""Plan and perform copy."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from nbdata.verbs.copy import Copy
 __all__ = ["perform", "plan"]
 
 _MOVES = ("copy", "overwrite")
-# No local folder belongs to the records of a copy.
+# Records of a copy belong to no local folder.
 _NOWHERE = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
 class CopyRow:
-    """One object of a copy, as the plan has it.
+    """One object in the plan of a copy.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class CopyRow:
     action : str
         See `nbdata.engine.planning.decide`.
     info : ObjectInfo
-        As it was listed.
+        The listed object.
     target : str
         Its key at the target.
     reason : str
@@ -65,7 +65,7 @@ class CopyRow:
     reason: str = ""
 
     def row(self) -> Row:
-        """As it stands in the plan."""
+        """Convert to a row of the plan."""
         detail = detail_of(self.info) | {"target": self.target}
         if self.reason:
             detail["reason"] = self.reason
@@ -73,7 +73,7 @@ class CopyRow:
 
     @classmethod
     def of(cls, row: Row) -> CopyRow:
-        """The way back."""
+        """Convert from a row of the plan."""
         return cls(row.path, row.action, info_of(row), row.detail["target"])
 
 
@@ -120,7 +120,7 @@ def plan(run: Run) -> Plan:
 
 
 class _SourceObjects:
-    """The objects of the source, without those of a target that lies in it: else each run would copy the last one's."""
+    """The objects of the source, without a target inside it: else each run would copy the output of the last."""
 
     def __init__(self, found: Found, target: Location, name: str, *, mirror: bool) -> None:
         self._found, self._inside = found, ""
@@ -144,7 +144,7 @@ class _SourceObjects:
             self._inside = prefix
 
     def entries(self) -> Iterator[Entry]:
-        """What is to be selected from."""
+        """Yield the entries to select from."""
         for entry in self._found.entries:
             if self._inside and entry.info.key.startswith(self._inside):
                 self.left_out += 1
@@ -153,7 +153,7 @@ class _SourceObjects:
 
 
 def _unfit(target: Location, path: str) -> str | None:
-    """Why an object cannot be in the target."""
+    """The reason why an object cannot be in the target, or None."""
     if is_ours(path):
         return "lies below .nbdata, which is nbdata's own"
     return None if target.store.flat else unrepresentable(path)
@@ -165,7 +165,7 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 class _Copying:
-    """One copy while it is performed."""
+    """Performs one copy."""
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Copy)

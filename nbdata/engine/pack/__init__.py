@@ -1,1 +1,1 @@
-"""pack: samples of loose objects, files or shards into tar shards."""
+"""pack: pack samples from loose objects, files or shards into shards or archives, or back into files."""

@@ -1,8 +1,8 @@
-"""pack into one archive: plan and perform.
+"""Plan and perform packing into one archive.
 
-The archive is one stream made from a listing, and cut into frames (`frames`, `zip_frames`), which are appended to
-growing volumes (`volumes`). What a volume stands for is recorded when it has its name: the range of the stream, and a
-digest of the names, sizes, times and versions in it. The same command keeps what still fits, and makes the rest.
+The archive is one stream made from a listing and cut into frames (`frames`, `zip_frames`), which are appended to
+growing volumes (`volumes`). A volume is recorded when it has its name: with its range of the stream, and a digest of
+the names, sizes, times and versions in it. The same command keeps volumes that still match, and makes the rest.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["perform", "plan"]
 
 
 class _Kept(NamedTuple):
-    """What the plan has found out."""
+    """Results of the plan that are kept for performing it."""
 
     stream: TarStream | ZipStream
     volumes: TarVolumes | ZipVolumes
 
 
 def plan(run: Run) -> Plan:
-    """Decide which volumes are there and right, and how many more there will be; reads the listings of both ends."""
+    """Decide which volumes exist and match, and how many more are needed; reads the listings of both ends."""
     op = run.operation
     assert isinstance(op, Pack)
     at_source, at_target = both_ends(run)
@@ -82,7 +82,7 @@ def plan(run: Run) -> Plan:
             remedy="Choose another name",
         )
     _refuse_others(op, volumes)
-    if op.archive != "tar" and out.needed:  # how much tighter it is packed shows when it is done
+    if op.archive != "tar" and out.needed:  # the compressed size is known only at the end
         out.needed, out.at_least = min(out.needed, round_up(AHEAD * FRAME, block)), True
     rows.close()
     out.rows = rows.rows()
@@ -99,7 +99,7 @@ def plan(run: Run) -> Plan:
 
 
 def _waiting(op: Pack, members: Members, size: int) -> int:
-    """Bytes of volumes that may wait at a time until a zip is whole, or a large member is proven."""
+    """Bytes of volumes that may wait at a time until a zip is complete, or a large member is verified."""
     if op.volume_size is None:
         return 0
     if op.archive == "zip":
@@ -110,9 +110,9 @@ def _waiting(op: Pack, members: Members, size: int) -> int:
 def _expected(
     op: Pack, stream: TarStream | ZipStream, volumes: TarVolumes | ZipVolumes
 ) -> Iterator[tuple[int, bool]]:
-    """The volumes in order: the bytes of the stream that each holds, and whether it is there already.
+    """Yield for each volume, in order, its bytes of the stream, and whether it exists already.
 
-    Of volumes that are compressed and are still to be made nobody knows yet what they hold: as if they were not.
+    The range of a compressed volume that is still to be made is not known yet; it is counted as if uncompressed.
     """
     at = number = 0
     if isinstance(volumes, ZipVolumes) and (kept := volumes.kept()):
@@ -131,9 +131,9 @@ def _shown(names: list[str]) -> str:
 
 
 def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
-    """BadOption for what this line has not made: it would be lost, or who joins all volumes would get it.
+    """Raise BadOption for volumes that this command has not made: they would be lost, or joined with the new ones.
 
-    With ``--overwrite always`` only for what would not be replaced.
+    With ``--overwrite always``, only for volumes that would not be replaced.
     """
     higher = [name for name in volumes.there if volumes.is_behind(name) and not volumes.is_ours(name)]
     if higher:

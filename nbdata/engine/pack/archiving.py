@@ -1,4 +1,4 @@
-"""An archive while it is made: what tars and zips have in common."""
+"""Make an archive: the common part of tar and zip."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from nbdata.verbs.pack import Pack
 
 __all__ = ["NOWHERE", "Archiving", "Growing"]
 
-#: No local folder belongs to the records of a pack.
+#: Records of a pack belong to no local folder.
 NOWHERE = (0, 0)
-# Volumes that are being finished at a time, while the next one grows.
+# Volumes that are finished at a time, while the next one grows.
 _FINISHING = 2
 
 
 class Growing:
-    """A volume that grows, with its MD5 if somebody asks for it.
+    """A growing volume, with its MD5 if asked.
 
     Attributes
     ----------
     start : int
-        Where it begins.
+        Offset of the stream at which it begins.
     """
 
     def __init__(self, volume: GrowingOutput, start: int, *, hash_it: bool) -> None:
@@ -55,21 +55,21 @@ class Growing:
 
     @property
     def md5(self) -> str:
-        """The MD5 in hex, or an empty text."""
+        """The MD5 in hex, or an empty string."""
         return self._md5.hexdigest() if self._md5 is not None else ""
 
 
 class Archiving(abc.ABC):
-    """One archive while it is made.
+    """Makes one archive.
 
     Parameters
     ----------
     run : Run
     planned : Plan
     source : Store
-        Of the members.
+        The store of the members.
     size : int
-        Bytes of the archive, about.
+        Approximate bytes of the archive.
     volumes : KnownVolumes
     """
 
@@ -80,7 +80,7 @@ class Archiving(abc.ABC):
         self._expected = {row.path for row in planned.rows if row.action == "unchanged"}
         self._results = Results(run)
         self._results.notes.extend(planned.notes[1:])
-        self._kept: list[tuple[int, int]] = []  # what kept volumes hold of the stream, in order
+        self._kept: list[tuple[int, int]] = []  # ranges of the stream in kept volumes, in order
         self._index = run.index(*self._op.places(), NOWHERE)
         _, at_target = both_ends(run)
         folder = at_target.open(self._op.archive_names.folder)
@@ -96,28 +96,28 @@ class Archiving(abc.ABC):
 
     @abc.abstractmethod
     def _make_all(self) -> int:
-        """Make what is missing; how many volumes there are then."""
+        """Make the missing volumes; return the number of all volumes."""
 
     @abc.abstractmethod
     def _members_within(self, start: int, end: int) -> int:
-        """How many members lie wholly between two offsets of the stream."""
+        """The number of members that lie wholly between two offsets of the stream."""
 
     def run_all(self) -> Report:
-        """Make it, and say what became of each volume."""
+        """Make the archive, and report the outcome of each volume."""
         self._index.open(NOWHERE, needed=False)
         made = False
         try:
             if self._index.get(OPEN) is not None:
                 self._writer.abort_left()
             self._index.put({OPEN: Record("", 0, -1, 0, 0)})
-            self._index.sync()  # else what it makes would be somebody else's after the loss of the machine
+            self._index.sync()  # else its volumes would look like another's after a crash
             self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
             count = self._make_all()
             self._remove_others(count)
             self._remove_superseded()
             self._index.put({OPEN: None})
             made = True
-            # Of what is compressed nobody knew how many volumes it makes.
+            # The number of compressed volumes was not known before.
             self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
         except Exception as error:
             self._results.fail(self._op.archive_names.name, error)
@@ -135,7 +135,7 @@ class Archiving(abc.ABC):
         return self._results.report(**self._plan.details, volumes=volumes)
 
     def _count_members(self, *, made: bool) -> int:
-        """Have the report count members in place of volumes, which it counts beside them; how many these are."""
+        """Make the report count members, and volumes separately; return the number of volumes."""
         counts = self._results.counts
         anew, kept = counts.pop(Outcome.PACKED, 0), counts.pop(Outcome.UNCHANGED, 0)
         told: dict[str, int] = {}
@@ -160,23 +160,23 @@ class Archiving(abc.ABC):
         self._kept.append((kept.start, kept.end))
         if self._op.md5:
             self._writer.write_sidecar(name, kept.md5, self._there.get(name + SIDECAR))
-        if name not in self._expected:  # it shows only now that it fits behind those that were made
+        if name not in self._expected:  # only now is it known to fit behind the new volumes
             self._control.advance(files=1, present=kept.end - kept.start)
         self._results.add(name, Outcome.UNCHANGED, self._there[name].size, **_told(kept.md5))
 
     def _finish_aside(self, volume: GrowingOutput, kept: Kept) -> None:
-        """Have a volume finished beside the work on the next one."""
+        """Finish a volume in parallel with the work on the next one."""
         self._settle(_FINISHING - 1)
         self._finishing.append(self._finisher.submit(self._finish, volume, kept))
 
     def _settle(self, most: int = 0) -> None:
-        """Wait until so many volumes at most are being finished; raises what went wrong."""
+        """Wait until at most `most` volumes are being finished; raise the first error."""
         while len(self._finishing) > most or (self._finishing and self._finishing[0].done()):
             self._finishing.popleft().result()
 
     def _finish(self, volume: GrowingOutput, kept: Kept) -> None:
-        """Give a volume its name, and then say what it is: first in the records, then beside it."""
-        if volume.name + SIDECAR in self._there:  # it is that of another volume
+        """Give a volume its name, then record it, then write its checksum beside it."""
+        if volume.name + SIDECAR in self._there:  # it belongs to another volume
             self._writer.delete([volume.name + SIDECAR])
         made, _ = self._writer.finish(volume)
         self._index.put({volume.name: record_of(kept, made, volume.size)})
@@ -188,7 +188,7 @@ class Archiving(abc.ABC):
         self._control.advance(files=1)
 
     def _remove_others(self, count: int) -> None:
-        """Remove the volumes of an earlier, larger archive of this line; somebody else's are told."""
+        """Remove surplus volumes of an earlier, larger archive of this command; report those of others."""
         mine = {self._known.name(number) for number in range(count)}
         for name in sorted(self._there):
             volume = name.removesuffix(SIDECAR)
@@ -206,7 +206,7 @@ class Archiving(abc.ABC):
                 self._control.advance(failures=1)
 
     def _remove_superseded(self) -> None:
-        """Remove the archive in its other form, which an earlier run of this line has made."""
+        """Remove the archive in its other form (one file or volumes) that an earlier run of this command made."""
         for name in self._known.superseded():
             self._writer.delete([name])
             self._index.put({name: None})
@@ -215,7 +215,7 @@ class Archiving(abc.ABC):
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges in order, those as one that touch each other."""
+    """Merge adjacent ranges, in order."""
     begin = end = -1
     for start, following in ranges:
         if start != end:

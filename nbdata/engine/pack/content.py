@@ -1,4 +1,4 @@
-"""The bytes of a shard or FFRecord file that does not exist yet, any range of them, as what is sent to a store."""
+"""Produce any byte range of a shard or FFRecord file that does not exist yet, for sending to a store."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent", "Windows"]
 WINDOW = 8 << 20
 
 
-# Records that are fetched and put in their places at a time.
+# Records that are fetched and placed at a time.
 _RECORDS = 4096
 
 
 class _Layout(Protocol):
-    """Where each byte comes from; see `nbdata.engine.pack.layout.Layout`."""
+    """The source of each byte; see `nbdata.engine.pack.layout.Layout`."""
 
     largest: int
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
-        """What lies between two offsets."""
+        """The pieces between two offsets."""
 
 
 class ShardContent:
@@ -39,10 +39,10 @@ class ShardContent:
     Attributes
     ----------
     in_order : bool
-        Whether it must be read from its beginning to its end, by one worker: it holds objects that are larger than what
-        is fetched twice, and only all of their bytes prove them.
+        Whether one worker must read it from beginning to end: it holds objects that are too large to be fetched twice,
+        and such an object is verified only by all of its bytes.
     step : int
-        Bytes of a window. Of what must be read in order the last one is kept, to be sent again.
+        Bytes of a window. If it must be read in order, the last window is kept for a resend.
     """
 
     def __init__(self, layout: _Layout, fetching: Fetching, control: Control, verify: str) -> None:
@@ -55,11 +55,11 @@ class ShardContent:
 
     @property
     def unverified(self) -> int:
-        """Of its large objects, how many had no checksum in the store to compare with."""
+        """The number of its large objects that had no checksum in the store."""
         return self._proof.unverified
 
     def outgoing(self, start: int, size: int, hasher: Hasher) -> Outgoing:
-        """A range of it, as what is sent to a store."""
+        """A range of the shard for sending to a store."""
         return Outgoing(self, self._control, start, size, hasher)
 
     def window(self, start: int, end: int) -> list[memoryview]:
@@ -68,11 +68,11 @@ class ShardContent:
             return self._read(start, end)
         if self._wrong is not None:
             raise self._wrong
-        if start != self._window[0]:  # else they are sent again
+        if start != self._window[0]:  # else it is a resend
             try:
                 self._window = (start, self._read(start, end))
             except ChecksumMismatch as error:
-                # To be proven again it would have to be read again from its beginning: the next run does that.
+                # Verifying it again needs a new read from its beginning: the next run does that.
                 error.details["retry"] = False
                 self._wrong = error
                 raise
@@ -87,17 +87,17 @@ class ShardContent:
         return found
 
     def _seen(self, part: Part, data: memoryview) -> None:
-        """Told of the bytes of each field: all of a small one, and of a large one what follows `part.low`, in order."""
+        """Receive the bytes of each field: a small one as a whole, a large one in order, from `part.low` on."""
 
 
 class RecordContent(ShardContent):
-    """The bytes of one FFRecord file. Its header needs the CRC-32 of all records, so its beginning is given last.
+    """The bytes of one FFRecord file. Its header needs the CRC-32 of all records, so its beginning is produced last.
 
     Attributes
     ----------
     held : int
-        Bytes at the beginning that are asked for when all others were given: the header, and what shares its parts. Of
-        what is no header they are in memory, a part at most, or a whole file where that goes in one piece.
+        Bytes at the beginning that are requested after all others: the header, and the data in the same parts. The data
+        is held in memory: at most one part, or the whole file if it is sent in one piece.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class RecordContent(ShardContent):
         self._reading = threading.Lock()
 
     def prepare(self) -> None:
-        """Read what is held, so that nothing waits for it at the end; what goes wrong is told there."""
+        """Read the held data early, so nothing waits for it at the end; errors are reported then."""
         with contextlib.suppress(NbdataError):
             self._read_first()
 
     def window(self, start: int, end: int) -> list[memoryview]:
-        """The bytes between two offsets, of which none or all may be held."""
+        """The bytes between two offsets; either none or all of them are held."""
         if self.held and (start < self.held or self.in_order):
             held = self._read_first()
             if start < self.held:
@@ -128,7 +128,7 @@ class RecordContent(ShardContent):
         return super().window(start, end)
 
     def _read_first(self) -> list[memoryview]:
-        """What is held behind the header, read once, window by window."""
+        """The held data behind the header; read once, window by window."""
         with self._reading:
             if self._first is None:
                 first = []
@@ -138,7 +138,7 @@ class RecordContent(ShardContent):
             return self._first
 
     def _read(self, start: int, end: int) -> list[memoryview]:
-        """As of `ShardContent`, so many records at a time: of small ones a window has many."""
+        """Read as in `ShardContent`, but `_RECORDS` records at a time: a window may hold many small ones."""
         found: list[memoryview] = []
         while start < end:
             behind = min(end, self._records.behind(start, _RECORDS))
@@ -152,7 +152,7 @@ class RecordContent(ShardContent):
 
 
 def _between(views: list[memoryview], start: int, end: int) -> list[memoryview]:
-    """What lies between two offsets of some memory."""
+    """The views between two offsets of some memory."""
     found, at = [], 0
     for view in views:
         found.append(view[max(0, start - at) : max(0, end - at)])
@@ -161,7 +161,7 @@ def _between(views: list[memoryview], start: int, end: int) -> list[memoryview]:
 
 
 class Windows(Protocol):
-    """What an `Outgoing` reads, `step` bytes at a time."""
+    """The source that an `Outgoing` reads, `step` bytes at a time."""
 
     step: int
 
@@ -170,7 +170,7 @@ class Windows(Protocol):
 
 
 class Outgoing:
-    """A range of a shard on its way out: fetched window by window, hashed and counted as it is given."""
+    """A range of a shard that is being sent: fetched window by window, hashed and counted as it is read."""
 
     def __init__(self, content: Windows, control: Control, start: int, size: int, hasher: Hasher) -> None:
         self._content, self._control, self._hasher = content, control, hasher
@@ -179,7 +179,7 @@ class Outgoing:
         self.sent = 0
         self.headers: Mapping[str, str] = {}
         self.md5 = ""
-        self._fetch()  # before a request is begun, which should not wait for it
+        self._fetch()  # before the request begins, so it need not wait
 
     def _fetch(self) -> None:
         behind = min(self._at + self._content.step, self._end)
@@ -208,5 +208,5 @@ class Outgoing:
         return filled
 
     def close(self) -> None:
-        """Hold no more of it."""
+        """Release its memory."""
         self._chunks = []

@@ -1,4 +1,4 @@
-"""pack --format files: each field of shards, FFRecord files or loose objects as an object or file of its own."""
+"""pack --format files: write each field of shards, FFRecord files or loose objects as a separate object or file."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ __all__ = ["perform", "plan", "unguarded_note"]
 _MOVES = ("pack", "overwrite")
 # Workers; each holds `WINDOW` bytes.
 _WORKERS = 16
-# Small fields that one worker fetches together.
+# Number of small fields that one worker fetches together.
 _TOGETHER = 64
-# What to do about two files of one path.
+# The remedy for two files with one path.
 _CLASH = "Choose samples with --select, other names with --rename, or write shards to folders of their own"
-# No local folder belongs to the records of a pack.
+# Records of a pack belong to no local folder.
 _NOWHERE = (0, 0)
 
 
 class _One(NamedTuple):
-    """A field, and the path that it gets."""
+    """A field and its new path."""
 
     path: str
     sample: int
@@ -67,7 +67,7 @@ def _fields(source: PackSource) -> Iterator[_One]:
 
 
 def plan(run: Run) -> Plan:
-    """Decide for each field whether it is to be written; reads the source's index and the target's listing."""
+    """Decide for each field whether to write it; reads the source's index and the target's listing."""
     op = run.operation
     assert isinstance(op, Pack)
     at_source, at_target = both_ends(run)
@@ -123,7 +123,7 @@ def plan(run: Run) -> Plan:
 
 
 def unguarded_note(count: int) -> list[str]:
-    """The note about fields of which the source tells no version; none if there are none."""
+    """The note about fields without a version at the source; empty if there are none."""
     note = (
         f"{count:,} fields come unguarded: the store tells neither version, ETag nor time of them, so they are packed "
         "anew each time"
@@ -132,26 +132,26 @@ def unguarded_note(count: int) -> list[str]:
 
 
 class _Own:
-    """Tells whether a file to write would replace, or lie among, what is read."""
+    """Refuses files that would replace the source, or lie among its files."""
 
     def __init__(self, source: PackSource, folder: Location, whole: str) -> None:
         self._source, self._folder = source, folder
         self._local = isinstance(folder.store, LocalStore)
-        self._above: str | None = None  # the last folder, and its real path
+        self._above: str | None = None  # the last folder; `_real` is its real path
         self._real, self._prefix, self._whole = "", "", False
         own = [key for store, key in source.shards if folder.store.same_objects(store)]
         self._keys = set(map(self._key, own))
         if self._local:
             self._keys.update(os.path.realpath("/" + key).lstrip("/") for key in own)
-        # Of loose objects: whether the target may hold them, and whether they are all below their prefix. If not, their
-        # keys are collected once a file is to lie among them.
+        # For loose objects: whether the target may hold them (`_loose`), and whether the source is everything below the
+        # prefix (`_whole`). If not, their keys are collected once a file would lie among them.
         self._loose = source.folder is not None and folder.store.same_objects(source.folder[0])
         if source.folder is not None:
             self._prefix = self._key(source.folder[1] + "x")[:-1]
             self._whole = source.folder[1] == whole
 
     def _key(self, key: str) -> str:
-        """The key; on the disk that of the real folder, so that links are seen through."""
+        """The key; on the disk, with the real path of the folder, so links are resolved."""
         if not self._local:
             return key
         above, _, name = key.rpartition("/")
@@ -160,7 +160,7 @@ class _Own:
         return f"{self._real}/{name}".lstrip("/")
 
     def refuse(self, path: str) -> None:
-        """BadOption for a path that no file may have."""
+        """Raise BadOption for a path that no file may have."""
         key = self._key(self._folder.key + path)
         if self._loose and key.startswith(self._prefix):
             if self._whole:
@@ -178,7 +178,7 @@ class _Own:
 
 
 def _said(one: _One) -> ObjectInfo:
-    """A file as it is to be."""
+    """The description of a file as it will be."""
     digest = hashlib.blake2b(
         one.field.version.encode("utf-8", "surrogatepass"), digest_size=16, person=b"field"
     )
@@ -186,7 +186,7 @@ def _said(one: _One) -> ObjectInfo:
 
 
 def _refuse(one: _One, own: _Own) -> None:
-    """BadOption if a field cannot become a file."""
+    """Raise BadOption if a field cannot become a file."""
     if one.field.piece.size < 0:
         raise BadOption(
             "the store does not tell the size of this object", path=one.field.piece.info.key,
@@ -212,7 +212,7 @@ class _Single:
         self._field, self.largest = field, field.piece.size
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
-        """What lies between two offsets: a part of the field."""
+        """The part of the field between two offsets."""
         del start, end
         yield 0, self._field
 
@@ -231,7 +231,7 @@ class _Given:
 
 
 class _Writing:
-    """The files of one run while they are written."""
+    """Writes the files of one run."""
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
@@ -264,7 +264,7 @@ class _Writing:
         return self._results.report(samples=self._plan.details["samples"])
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        """Small fields many at a time, large ones each by itself."""
+        """Yield units of work: small fields in batches, each large field by itself."""
         batch: list[_One] = []
         for row in self._plan.rows:
             if row.action not in _MOVES:
@@ -293,7 +293,7 @@ class _Writing:
         try:
             data, _ = read_window(pieces, 0, at, self._fetching, self._op.verify)
         except Exception:
-            # Which of them it is shows where each is fetched by itself.
+            # Fetch each one by itself to see which one fails.
             for one in batch:
                 self._whole(
                     one, ShardContent(_Single(one.field), self._fetching, self._control, self._op.verify)

@@ -1,4 +1,4 @@
-"""Frames of an archive: fetched and compressed several at a time, and given in their order."""
+"""Fetch and compress frames of an archive in parallel, and yield them in order."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from nbdata.formats.frames import COMPRESSIONS, frame_size
 
 __all__ = ["AHEAD", "Frame", "TarFrames", "in_turn"]
 
-#: Frames that are under way at a time, or wait for one before them; each has 4 MiB at most, compressed as much again.
+#: Frames that are being made or wait for an earlier one; each has at most 4 MiB, and as much again compressed.
 AHEAD = 6
 
 
 class Frame(NamedTuple):
-    """A range of the stream that becomes an archive, and what is written of it.
+    """A range of the archive's stream, and the data to write for it.
 
     Attributes
     ----------
     start, end : int
-        Of the range.
+        Offsets of the range in the stream.
     data : list of bytes or memoryview
-        What is appended to the archive.
+        The data appended to the archive.
     large : list of LargePart
-        What is still to be proven.
+        Parts that are not verified yet.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that are appended."""
+        """The number of bytes appended."""
         return sum(map(len, self.data))
 
 
@@ -50,7 +50,7 @@ class TarFrames:
     form : str
         ``tar``, ``tar.gz`` or ``tar.zst``.
     volume : int or None
-        Bytes of a volume at most. Plain volumes end there, and with them a frame.
+        Most bytes of a volume. Plain volumes end there, and a frame ends with them.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TarFrames:
         self._cut = volume if self._compress is None else None
 
     def ranges(self, start: int) -> Iterator[tuple[int, int]]:
-        """The frames from an offset on; the first may be a part of one."""
+        """The ranges of the frames from an offset on; the first may be a partial frame."""
         size = self._stream.size
         while start < size:
             end = min(size, (start // self._step + 1) * self._step)
@@ -72,7 +72,7 @@ class TarFrames:
             start = end
 
     def make(self, start: int, end: int) -> Frame:
-        """One frame; for any thread."""
+        """Make one frame; safe to call from any thread."""
         pieces = self._stream.pieces(start, end)
         found, large = read_window(pieces, start, end, self._fetching, self._verify)
         data: list[bytes | memoryview] = [*found] if self._compress is None else [self._compress(found)]
@@ -85,7 +85,7 @@ _Made = TypeVar("_Made")
 def in_turn(
     ranges: Iterator[tuple[int, ...]], make: Callable[..., _Made], pool: ThreadPoolExecutor
 ) -> Generator[_Made, None, None]:
-    """Frames in order, `AHEAD` of them under way; closed early, it waits for none of them."""
+    """Yield frames in order, with `AHEAD` of them in progress; closing early waits for none of them."""
     coming: deque[Future[_Made]] = deque()
     try:
         while True:

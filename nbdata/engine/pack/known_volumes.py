@@ -1,4 +1,4 @@
-"""The volumes of a tar as names, and as what is recorded of them: which are there and still right."""
+"""The names and records of an archive's volumes: find the volumes that exist and still match."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from nbdata.verbs.pack import Pack
 
 __all__ = ["OPEN", "KnownVolumes", "TarVolumes", "ZipVolumes"]
 
-#: Where it is recorded that a run has begun and not come to its end: one that was killed may have begun an upload whose
-#: name it had not heard yet. No volume is called so.
+#: Record of a run that has begun and not ended: a killed run may have begun an upload whose id it had not received
+#: yet. No volume can have this name.
 OPEN = "\0open"
-# What is said of how volumes were made; another number makes all anew.
+# The version of the way in which volumes are made; another number makes all volumes anew.
 _WAY = 1
 
 
 class KnownVolumes:
-    """The volumes that are there, or may be.
+    """The volumes that exist or may be made.
 
     Parameters
     ----------
     op : Pack
     most : int
-        How many there are at most.
+        The largest number of volumes.
     standing : Standing
-        What is there, by name: volumes and checksums, and those of the archive in its other form.
+        The existing volumes and checksums, by name, and those of the archive in its other form.
     index : Index
-        What is recorded of them.
+        The records of the volumes.
     """
 
     def __init__(self, op: Pack, most: int, standing: Standing, index: Index) -> None:
@@ -46,19 +46,19 @@ class KnownVolumes:
         return self._names.volume(number, self.most)
 
     def is_behind(self, name: str) -> bool:
-        """Whether it is a volume with a number that is never reached."""
+        """True if it is a volume whose number is never reached."""
         number = self._names.number(name)
         return number is not None and number >= self.most
 
     def is_ours(self, name: str) -> bool:
-        """Whether it is there as this line has made it."""
+        """True if it exists as this command has made it."""
         there = self.there.get(name) or self.otherwise.get(name)
         return recorded(self._index.get(name), there) is not None
 
     def others(self) -> list[str]:
-        """What is there of the archive and stands under a name under which this line has put nothing.
+        """Existing files of the archive under names that this command has not written.
 
-        Of a line that was killed it is not known which volumes had their name and no record yet: those count as its.
+        After a kill it is not known which volumes had a name but no record yet: those count as the command's own.
         """
         begun = self._index.get(OPEN) is not None
         found = [] if begun else [name for name in self.there if not self._is_known(name)]
@@ -68,22 +68,20 @@ class KnownVolumes:
         return self._index.get(name.removesuffix(SIDECAR)) is not None
 
     def superseded(self) -> list[str]:
-        """Volumes and checksums of this line's own, of the form that it does not make any more."""
+        """This command's own volumes and checksums in the form that it no longer makes."""
         return sorted(
             name for name in self.otherwise if self._is_superseded(name, name.removesuffix(SIDECAR))
         )
 
     def _is_superseded(self, name: str, volume: str) -> bool:
-        left = (
-            name != volume and volume not in self.otherwise
-        )  # the checksum of a volume that somebody has deleted
+        left = name != volume and volume not in self.otherwise  # the checksum of a deleted volume
         return self._is_known(name) if left else self.is_ours(volume)
 
     def _digest(self, said: str) -> str:
         return hashlib.blake2b(f"{self._how}\0{said}".encode(), digest_size=16).hexdigest()
 
     def _recorded(self, number: int, at: int) -> Kept | None:
-        """What is recorded of a volume that is there and begins at an offset, if this line may keep it."""
+        """The record of an existing volume that begins at an offset, if this command may keep it."""
         name = self.name(number)
         found = recorded(self._index.get(name), self.there.get(name))
         if found is None or self._op.overwrite == "always" or found.start != at:
@@ -92,18 +90,18 @@ class KnownVolumes:
 
 
 class TarVolumes(KnownVolumes):
-    """The volumes of a tar: each is right by itself."""
+    """The volumes of a tar: each is valid by itself."""
 
     def __init__(self, op: Pack, stream: TarStream, standing: Standing, index: Index) -> None:
         super().__init__(op, _most_volumes(op, stream.size), standing, index)
         self._stream = stream
 
     def digest(self, start: int, end: int) -> str:
-        """What tells a volume from another one of the same range."""
+        """A digest that distinguishes volumes of the same range."""
         return self._digest(self._stream.digest(start, end))
 
     def kept(self, number: int, at: int) -> Kept | None:
-        """What is recorded of a volume that is there, and still right if it begins at this offset; else None."""
+        """The record of an existing volume, if it is valid and begins at this offset; else None."""
         found = self._recorded(number, at)
         if found is None or found.end > self._stream.size:
             return None
@@ -113,18 +111,18 @@ class TarVolumes(KnownVolumes):
 
 
 class ZipVolumes(KnownVolumes):
-    """The volumes of a zip: all are right, or none."""
+    """The volumes of a zip: all are valid, or none."""
 
     def __init__(self, op: Pack, stream: ZipStream, standing: Standing, index: Index) -> None:
         super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, standing, index)
         self._stream = stream
 
     def digest(self, total: int) -> str:
-        """What tells an archive of so many bytes from another one."""
+        """A digest that distinguishes archives of the same size."""
         return self._digest(f"{self._stream.digest()} {total}")
 
     def kept(self) -> list[Kept]:
-        """What is recorded of all volumes, if they are there and right; else nothing."""
+        """The records of all volumes, if all exist and are valid; else empty."""
         found: list[Kept] = []
         while (one := self._recorded(len(found), found[-1].end if found else 0)) is not None:
             found.append(one)
@@ -135,10 +133,10 @@ class ZipVolumes(KnownVolumes):
 
 
 def _most_volumes(op: Pack, size: int) -> int:
-    """How many volumes of a tar there are at most."""
+    """The largest number of volumes of a tar."""
     if op.volume_size is None:
         return 1
     if op.archive == "tar":
         return -(-size // op.volume_size)
-    # What cannot be compressed gets a little longer, and up to a frame of each volume stays empty.
+    # Incompressible data grows a little, and up to a frame of each volume stays empty.
     return -(-(size + size // 500) // (op.volume_size * 7 // 8 - LEAST_FRAME // 2)) + 1

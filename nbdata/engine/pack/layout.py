@@ -1,4 +1,4 @@
-"""Which samples a shard holds, and where each byte of it comes from."""
+"""Assign samples to shards, and map each byte of a shard to its source."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nbdata.verbs.pack import Pack
 
 __all__ = ["Cut", "Layout", "Order", "cuts", "order_of"]
 
-#: The number of a sample by its position.
+#: Maps positions to sample numbers.
 Order = Sequence[int] | Permutation
 
 
 def order_of(op: Pack, source: PackSource) -> Order:
-    """In which order samples are packed; sorting holds all keys in memory."""
+    """The order in which samples are packed; sorting holds all keys in memory."""
     if op.shuffle:
         return Permutation(len(source), seed=op.seed, epoch=0)
     if op.sort:
@@ -32,20 +32,20 @@ def order_of(op: Pack, source: PackSource) -> Order:
 
 
 class Cut(NamedTuple):
-    """What one shard holds.
+    """The content of one shard.
 
     Attributes
     ----------
     first, samples : int
-        The position of its first sample, and how many there are.
+        The position of its first sample, and the number of samples.
     size : int
         Bytes of the shard.
     digest : str
-        The same for the same samples under the same names.
+        Equal for the same samples under the same names.
     renamed : int
-        Samples that are not called as in the source.
+        Samples whose name differs from the source.
     unguarded : int
-        Fields of which the source tells no version.
+        Fields without a version at the source.
     """
 
     first: int
@@ -57,12 +57,12 @@ class Cut(NamedTuple):
 
 
 def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
-    """The shards, in order.
+    """Yield the shards, in order.
 
     Raises
     ------
     BadOption
-        If a sample cannot be read from a shard as it was, or the store does not tell its size.
+        If a sample could not be read back unchanged from a shard, or the store does not report its size.
     """
     position, number, total = 0, 0, len(source)
     while position < total:
@@ -99,13 +99,13 @@ def _cut(source: PackSource, order: Order, first: int, end: int, most: int | Non
 
 
 def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, Field]]:
-    """The members that a sample becomes."""
+    """The members for a sample."""
     for field in source.fields(number):
         yield f"{key}.{field.name}", field
 
 
 def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, before: str) -> None:
-    """BadOption if who reads the shard would find another sample than this one."""
+    """Raise BadOption if a reader of the shard would find a different sample."""
     for name, field in _members(source, order[position], key):
         if field.piece.size < 0:
             raise BadOption(
@@ -124,14 +124,14 @@ def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str
 
 
 class Layout:
-    """Where each byte of one shard comes from; for many threads.
+    """Maps each byte of one shard to its source; safe to use from many threads.
 
-    In memory are 8 bytes a sample, and 4 where a key comes again.
+    Memory holds 8 bytes per sample, and 4 more if a key is repeated.
     """
 
     def __init__(self, source: PackSource, order: Order, cut: Cut) -> None:
         self._source, self._order, self._first = source, order, cut.first
-        # Of each sample which one of its key it is; empty if each is the first.
+        # For each sample, its number among those with the same key; empty if every key is unique.
         self._numbers = array("I")
         self.size = cut.size
         self.largest = 0
@@ -149,15 +149,15 @@ class Layout:
         assert at + len(END) == cut.size
 
     def _members(self, number: int) -> Iterator[tuple[str, Field]]:
-        """The members that a sample of this shard becomes."""
+        """The members for a sample of this shard."""
         sample = self._order[self._first + number]
         key = key_of(self._source.key(sample), self._numbers[number] if self._numbers else 1)
         return _members(self._source, sample, key)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
-        """What lies between two offsets, in order: bytes or fields, each with the offset where it begins.
+        """Yield the pieces between two offsets, in order: bytes or fields, each with its start offset.
 
-        The first and the last may reach over the edges.
+        The first and the last may extend beyond the offsets.
         """
         number = max(0, bisect.bisect_right(self._begins, start) - 1)
         while number < len(self._begins) and self._begins[number] < end:

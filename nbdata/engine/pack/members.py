@@ -1,6 +1,6 @@
-"""The members of an archive: what is found in a folder of the disk or below a prefix of a store, in order.
+"""List the members of an archive, in order, from a folder on the disk or a prefix of a store.
 
-They are written to a private file, one JSON array a line, since there may be millions; in memory are 8 bytes of each.
+As there may be millions, they are written to a private file, one JSON array per line; memory holds 8 bytes for each.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from nbdata.verbs.pack import Pack
 
 __all__ = ["Members", "find_members"]
 
-# Bytes of the listing that are written at a time.
+# Bytes per write of the listing.
 _BLOCK = 1 << 16
-# Names that are told of what is left out.
+# Number of left-out names that are shown.
 _NAMED = 3
 
 
 class Members:
-    """Members by number; for many threads.
+    """Members by number; safe to use from many threads.
 
     Attributes
     ----------
     store : Store
-        Has the bytes of all.
+        Holds the bytes of all members.
     left_out : list of str
-        What is told of what is no member, and of links that lead out.
+        Notes about entries that are no members, and about links that lead outside.
     largest : int
-        Bytes of the largest one.
+        Bytes of the largest member.
     """
 
     def __init__(self, store: Store, prefix: str, path: str) -> None:
@@ -64,7 +64,7 @@ class Members:
         return len(self._order)
 
     def add(self, member: Member, info: ObjectInfo) -> None:
-        """Append one; `info` says of which version its bytes are."""
+        """Append a member; `info` gives the version of its bytes."""
         line = json.dumps([*member, info.etag, info.modified, info.version]).encode("ascii")
         self._offsets.append(self._size)
         self._size += len(line)
@@ -78,7 +78,7 @@ class Members:
             del self._buffer[: os.write(self._fd, self._buffer)]
 
     def arrange(self, *, by_name: bool) -> None:
-        """End adding; in the order of the names' bytes, or in that of the listing. Sorting holds all names."""
+        """End adding; order by the bytes of names, or as listed. Sorting holds all names in memory."""
         self._flush()
         count = len(self._offsets)
         self._offsets.append(self._size)
@@ -92,7 +92,7 @@ class Members:
         return list(json.loads(os.pread(self._fd, end - start, start)))
 
     def __getitem__(self, number: int) -> tuple[Member, Field]:
-        """A member, and where its bytes are; those of a folder or link are none."""
+        """A member, and the place of its bytes; a folder or link has none."""
         *member, etag, modified, version = self._said(self._order[number])
         said = Member(*member)  # type: ignore[arg-type]
         key = self._prefix + said.name if self._prefix or said.name else ""
@@ -104,21 +104,21 @@ class Members:
 
 
 def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
-    """List what is packed, into a file at `path`.
+    """List the members to pack into a file at `path`.
 
     Parameters
     ----------
     run : Run
-        As the source's end sees it.
+        The run with the source's storage options.
     target : Location
-        The folder of the archive: its own volumes, and their checksums, are no members.
+        The folder of the archive: its own volumes and their checksums are no members.
 
     Raises
     ------
     BadOption
-        If a name cannot be unpacked again, or the store does not tell a size.
+        If a name could not be unpacked again, or the store does not report a size.
     NotFound
-        If there is nothing.
+        If there is nothing to pack.
     """
     assert isinstance(op.source, str)
     location = run.open(folder_part(op.source))
@@ -155,11 +155,11 @@ _Found = Iterator[tuple[Member, ObjectInfo] | str]
 
 
 def _own(store: Store, prefix: str, target: Location) -> str | None:
-    """Where in the source the folder of the archive is, relative to it; None if it is not in it."""
+    """The path of the archive's folder relative to the source; None if it is not inside."""
     if not store.same_objects(target.store):
         return None
     key = target.key
-    if isinstance(store, LocalStore):  # a folder has as many paths as links lead to it
+    if isinstance(store, LocalStore):  # links give a folder several paths
         prefix, key = (os.path.realpath(f"/{path}").rstrip("/") + "/" for path in (prefix, key))
     return key[len(prefix) :] if key.startswith(prefix) else None
 
@@ -195,18 +195,18 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
 
 
 def _is_volume(names: ArchiveNames, name: str) -> bool:
-    """Whether something is called like the archive that is made, or one that the line made with another option."""
+    """True if a name is that of the new archive, or of one that the command made with another option."""
     return names.is_one(name) or names.other_form.is_one(name)
 
 
 class _Named:
-    """So many names, of which the first are told."""
+    """Counts names, and shows the first ones."""
 
     def __init__(self) -> None:
         self.count, self._first = 0, list[str]()
 
     def add(self, name: str) -> None:
-        """Count one more."""
+        """Count one more name."""
         self.count += 1
         if self.count <= _NAMED:
             self._first.append(name)
@@ -216,7 +216,7 @@ class _Named:
 
 
 def _leads_out(link: Member) -> bool:
-    """Whether a link leads to another place than one below the folder, as its name tells."""
+    """True if the target of a link, by its name, is outside the folder."""
     folder = posixpath.dirname(link.name)
     return (
         link.link.startswith("/")
@@ -225,7 +225,7 @@ def _leads_out(link: Member) -> bool:
 
 
 def _refuse(op: Pack, member: Member, why: str | None) -> None:
-    """BadOption for what nobody could unpack again to a disk, and why."""
+    """Raise BadOption, with the reason, for a member that could not be unpacked to a disk again."""
     if why is None and op.archive == "zip" and any("\udc80" <= char <= "\udcff" for char in member.name):
         why = "is no UTF-8, which a zip needs"
     if why is None and member.size < 0:
@@ -242,13 +242,13 @@ def _refuse(op: Pack, member: Member, why: str | None) -> None:
 
 
 def _of_store(path: str, info: ObjectInfo) -> tuple[Member, ObjectInfo]:
-    # The time tells a version only where nothing better does.
+    # The time serves as the version only if nothing better exists.
     version = info if not (info.etag or info.version) else info._replace(modified=None)
     return Member(path, info.size, int(info.modified or 0)), version
 
 
 def _walk(run: Run, prefix: str) -> _Found:
-    """What is below a folder of the disk, in the order of an object store; what is nbdata's own is left out."""
+    """Walk a folder on the disk in the order of an object store; nbdata's own files are left out."""
     levels = [("", iter(_entries(prefix, "")))]
     while levels:
         folder, names = levels[-1]
@@ -290,7 +290,7 @@ def _folder(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str:
 
 
 def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:
-    """A file or link; the name of what is neither; None if it is gone."""
+    """A file or link; for anything else, its path and kind; None if it is gone."""
     whole = "/" + prefix + path
     try:
         found = os.stat(whole, follow_symlinks=False)
@@ -300,7 +300,7 @@ def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:
             return Member(path, 0, mtime, LINK, link), ObjectInfo(prefix + path, 0)
         if not stat.S_ISREG(found.st_mode):
             return f"{path} (a {special_kind(found.st_mode)})"
-        # Who may not read it learns that now.
+        # Report missing read permission now.
         if not os.access(whole, os.R_OK):
             raise PermissionError(13, "unreadable", whole)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Finds paths that clash before anything is written: two files of one path, or a file where a folder is needed."""
+"""Find clashing paths before anything is written: two files with one path, or a file where a folder is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clashes:
     folders : bool
         Whether a file and a folder of one path clash, as on a disk and in a packed folder. Keys in a store do not.
     remedy : str
-        What to do about a clash.
+        The remedy for a clash.
     """
 
     def __init__(self, *, folders: bool, remedy: str) -> None:
@@ -35,7 +35,7 @@ class Clashes:
             self._last = folder
 
     def refuse(self, paths: Callable[[], Iterable[str]]) -> None:
-        """Look at the paths whose hashes clash.
+        """Check the paths whose hashes clash.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""pack: plan and perform; into shards and FFRecord files here, into one archive in `archive`, back in `files`."""
+"""Plan and perform pack into shards and FFRecord files; see `archive` for archives, and `files` for plain files."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ from nbdata.writing.manifest import Digests, Manifest, ShardRow, digests
 __all__ = ["perform", "plan"]
 
 _MOVES = ("pack", "overwrite")
-# Shards or parts of them that are under way at a time: each holds `WINDOW` bytes.
+# Shards or parts of shards in progress at a time: each holds `WINDOW` bytes.
 _WORKERS = 8
-# Bytes of an FFRecord file that a store without multipart uploads takes, since its header is made last.
+# Largest FFRecord file for a store without multipart uploads: it is in memory, as its header is made last.
 _IN_MEMORY = 64 << 20
-# Bytes that are written to a file at a time.
+# Bytes per write to a file.
 _BUFFER = 1 << 20
-# No local folder belongs to the records of a pack.
+# Records of a pack belong to no local folder.
 _NOWHERE = (0, 0)
 
 
 class _Kept(NamedTuple):
-    """What the plan has found out."""
+    """Results of the plan that are kept for performing it."""
 
     source: PackSource
     order: Order
 
 
 def plan(run: Run) -> Plan:
-    """Decide which samples each shard is to hold, and which shards are so already.
+    """Assign samples to shards, and find the shards that already match.
 
-    Reads the source, all of it if it is shards without an index, and the target's listing; writes nothing but the index
-    of the source.
+    Reads the target's listing and the source; shards without an index are read completely. Writes only the index of the
+    source.
     """
     op = run.operation
     assert isinstance(op, Pack)
@@ -137,12 +137,12 @@ def plan(run: Run) -> Plan:
 
 
 def _said(name: str, cut: Cut) -> ObjectInfo:
-    """A shard as it is to be; its samples are its version."""
+    """The description of a shard as it will be; the digest of its samples is its version."""
     return ObjectInfo(name, cut.size, f'"samples {cut.digest}"')
 
 
 def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
-    """The shards that are there, by name."""
+    """The existing shards, by name."""
     folder = run.open(op.names.folder)
     if folder.store.read_only:
         raise BadOption(
@@ -168,7 +168,7 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 class _Packing:
-    """One pack into shards while it is performed."""
+    """Performs one pack into shards."""
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
@@ -185,7 +185,7 @@ class _Packing:
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
         self._lock = threading.Lock()
-        self._digests: dict[str, Digests] = {}  # of each shard that was made, for the manifest
+        self._digests: dict[str, Digests] = {}  # of each new shard, for the manifest
         self._unverified = 0
 
     def run_all(self) -> Report:
@@ -220,7 +220,7 @@ class _Packing:
             yield from self._make(row.path, cut)
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
-        """What makes one shard."""
+        """Yield the work units that make one shard."""
         layout = Layout(self._source, self._order, cut)
         content = ShardContent(layout, self._fetching, self._control, self._op.verify)
         if self._in_parts(cut):
@@ -268,7 +268,7 @@ class _Packing:
             self._results.fail(name, error)
 
         if content.in_order:
-            content.step = part_size  # a part that is sent again is not fetched again
+            content.step = part_size  # a resent part is not fetched again
         sending = PartedSend(
             control,
             cut.size,
@@ -301,7 +301,7 @@ class _Packing:
             self._unverified += content.unverified
 
     def _end(self) -> None:
-        """Say beside the shards what they are, unless that is said already."""
+        """Write the manifest beside the shards, unless it is there already."""
         manifest = Manifest(self._control, self._target.store, self._target.key + self._op.names.manifest)
         rows = (
             ShardRow(
@@ -313,7 +313,7 @@ class _Packing:
 
 
 class _RecordPacking(_Packing):
-    """One pack into FFRecord files while it is performed. The beginning of a file is what is written last."""
+    """Performs one pack into FFRecord files. The beginning of each file is written last."""
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
         layout = RecordLayout(self._source, self._order, cut, named=not self._op.no_names)
@@ -334,7 +334,7 @@ class _RecordPacking(_Packing):
             yield partial(self._whole, name, cut, content)
 
     def _file(self, name: str, cut: Cut, content: RecordContent, layout: RecordLayout) -> None:
-        """Write a file on the disk; its room is reserved."""
+        """Write a file to the disk; its space is reserved."""
         folder, control = self._target.key, self._control
         try:
             LocalStore(umask=self._run.context.umask).make_parents(folder + name)
@@ -362,11 +362,11 @@ class _RecordPacking(_Packing):
             self._results.fail(name, error)
 
     def _end(self) -> None:
-        """Nothing is written beside them: a file says itself what it has."""
+        """Do nothing: a file describes its own content, so no manifest is needed."""
 
 
 def refuse_large(place: str, cut: Cut) -> None:
-    """BadOption for a file that would have to be in memory until its header is known, and is too large for that."""
+    """Raise BadOption for a file that must be in memory until its header is known, and is too large for that."""
     if cut.size > _IN_MEMORY:
         raise BadOption(
             f"{place.partition('://')[0]}:// takes whole objects only, so that an FFRecord file has to be in memory",

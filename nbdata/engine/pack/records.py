@@ -1,8 +1,8 @@
-"""FFRecord files that do not exist yet: which samples each holds, and where each byte of it comes from.
+"""Assign samples to FFRecord files, and map each byte of a file to its source.
 
-Each field is a record, the fields of a sample one behind the other. The last record has their names, so that a file is
-a packed folder; without names a sample is one record. Sizes are known beforehand, and with them all offsets; of the
-CRC-32s only those of fields that were read before. The header has them all, so it is made last.
+Each field is a record, and the fields of a sample follow each other. The last record holds their names, which makes a
+file a packed folder; without names, a sample is one record. All sizes and offsets are known beforehand, but a CRC-32
+only for fields that were read before. The header holds all of them, so it is made last.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from nbdata.verbs.shard_names import DEFAULT_SIZE
 
 __all__ = ["RecordLayout", "record_cuts"]
 
-#: Records of a file at most: its header has 12 MiB then, which are in memory, and its names some 200 for a moment.
+#: Most records of a file: its header then takes 12 MiB of memory, and its names about 200 MiB for a moment.
 MOST_RECORDS = 1 << 20
-# Files that there are at most by default, where that is possible: the format's own advice.
+# Most files by default, where possible: the format's own advice.
 _MOST_FILES = 200
 
 
 def record_cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
-    """The files, in order.
+    """Yield the files, in order.
 
     Raises
     ------
     BadOption
-        If a sample cannot be found again, its path clashes with another one, or the store does not tell its size.
+        If a sample could not be found again, its path clashes with another one, or the store does not report its size.
     """
     named, position, number, total = not op.no_names, 0, 0, len(source)
     clashes = Clashes(folders=True, remedy="Leave one of them out, or give it another name")
@@ -66,7 +66,7 @@ def _paths(source: PackSource, order: Order) -> Iterator[str]:
 
 
 def _runs_before(source: PackSource, order: Order, position: int) -> Runs:
-    """The run of equal keys that ends before a position: the files of a source are read as one, so it goes on."""
+    """The run of equal keys that ends before a position: a run may continue from one file to the next."""
     runs, first = Runs(), position
     while first and source.key(order[first - 1]) == source.key(order[position]):
         first -= 1
@@ -76,16 +76,16 @@ def _runs_before(source: PackSource, order: Order, position: int) -> Runs:
 
 
 class _Sizes:
-    """When a file is large enough.
+    """The size limits of a file.
 
     Attributes
     ----------
     most : int or None
-        Bytes of a file; one that holds a single sample may have more.
+        Most bytes of a file; a file with a single sample may be larger.
     enough : int or None
-        It ends with the sample that makes it so large.
+        The file ends with the sample that makes it this large.
     refuse : bool
-        Whether more than `MOST_RECORDS` are an error, since how many files there are is said.
+        Whether more than `MOST_RECORDS` are an error, since the number of files is given.
     """
 
     def __init__(self, op: Pack, source: PackSource) -> None:
@@ -113,7 +113,7 @@ def _cut(
         said = _records(source, number, key, named=named)
         more = sum(field.piece.size for _, field in said) + head_size(len(said)) - head_size(0)
         more += names.more(path for path, _ in said) if named else 0
-        # With --by file, files that others will take for one sample stay together.
+        # With --by file, files that readers will take for one sample stay together.
         if position > first and not (own == before and said[0][1].path):
             enough = sizes.enough is not None and size() >= sizes.enough
             full = sizes.most is not None and size() + more > sizes.most
@@ -141,7 +141,7 @@ def _cut(
 
 
 def _records(source: PackSource, number: int, key: str, *, named: bool) -> list[tuple[str, Field]]:
-    """The records that a sample becomes, with their paths."""
+    """The records for a sample, with their paths."""
     fields = source.fields(number)
     if not named and len(fields) != 1:
         raise BadOption(
@@ -153,7 +153,7 @@ def _records(source: PackSource, number: int, key: str, *, named: bool) -> list[
 
 
 def _refuse(path: str, field: Field, *, named: bool) -> None:
-    """BadOption if nobody could read this record again."""
+    """Raise BadOption if this record could not be read again."""
     if field.piece.size < 0:
         raise BadOption(
             "the store does not tell the size of this object", path=field.piece.info.key,
@@ -168,7 +168,7 @@ def _refuse(path: str, field: Field, *, named: bool) -> None:
 
 
 def _keys(source: PackSource, order: Order) -> Iterator[str]:
-    """The keys of the samples in packed folders; neighbours that keep their paths and share a key become one sample."""
+    """The keys of the samples in packed folders; adjacent samples with kept paths and one key become one sample."""
     runs = Runs()
     for position in range(len(order)):
         own = source.key(order[position])
@@ -178,7 +178,7 @@ def _keys(source: PackSource, order: Order) -> Iterator[str]:
 
 
 def _refuse_twice(source: PackSource, order: Order) -> None:
-    """BadOption if a key comes again behind other ones: who reads the files could not tell the samples."""
+    """Raise BadOption if a key is repeated after other keys: readers could not separate the samples."""
     ordered = sorted(array("q", map(hash, _keys(source, order))))
     twice = {one for one, other in itertools.pairwise(ordered) if one == other}
     seen = set[str]()
@@ -194,9 +194,9 @@ def _refuse_twice(source: PackSource, order: Order) -> None:
 
 
 class RecordLayout:
-    """Where each byte of one file comes from; for many threads.
+    """Maps each byte of one file to its source; safe to use from many threads.
 
-    In memory are 21 bytes a record, 12 a sample, and the names.
+    Memory holds 21 bytes per record, 12 per sample, and the names.
 
     Attributes
     ----------
@@ -211,10 +211,10 @@ class RecordLayout:
     def __init__(self, source: PackSource, order: Order, cut: Cut, *, named: bool) -> None:
         self._source, self._order, self._first, self._named = source, order, cut.first, named
         self.size, self.largest = cut.size, 0
-        # Of each sample which one of its key it is, and its first record.
+        # For each sample, its number among those with the same key, and its first record.
         self._numbers, self._firsts = array("I"), array("Q")
         sizes, crcs, names = array("q"), array("I"), list[str]()
-        self._told = bytearray()  # of each record, whether its CRC-32 is known; that of nothing is 0
+        self._told = bytearray()  # whether the CRC-32 of each record is known; an empty one has 0
         runs = _runs_before(source, order, cut.first)
         for number in range(cut.samples):
             self._numbers.append(runs.number(source.key(order[cut.first + number])))
@@ -240,14 +240,14 @@ class RecordLayout:
         assert self._starts[-1] == cut.size
 
     def _of(self, number: int) -> list[tuple[str, Field]]:
-        """The records of a sample of this file."""
+        """The records for a sample of this file."""
         sample = self._order[self._first + number]
         return _records(
             self._source, sample, key_of(self._source.key(sample), self._numbers[number]), named=self._named
         )
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
-        """What lies between two offsets behind the header, in order, each with the offset where it begins."""
+        """Yield the pieces between two offsets behind the header, in order, each with its start offset."""
         starts, firsts = self._starts, self._firsts
         record = bisect.bisect_right(starts, start) - 1
         number = bisect.bisect_right(firsts, record) - 1
@@ -260,18 +260,18 @@ class RecordLayout:
             yield starts[-2], self._table
 
     def behind(self, start: int, records: int) -> int:
-        """Where so many records end that lie behind an offset, or reach over it."""
+        """The end of the last of `records` records, counted from the one at the offset."""
         first = bisect.bisect_right(self._starts, start) - 1
         return self._starts[min(first + records, len(self._starts) - 1)]
 
     def found(self, at: int, data: memoryview, low: int = 0) -> None:
-        """Bytes of a record that begins at an offset: all of it, or, in order, what follows `low`."""
+        """Receive bytes of the record that begins at an offset: all of it, or, in order, the bytes from `low` on."""
         record = bisect.bisect_right(self._starts, at) - 1
         self._head.found(record, crc32(data, self._head.crc(record) if low else 0))
         self._told[record] = 1
 
     def header(self) -> bytes:
-        """The header; once all records were told with `found`, else it would have wrong CRC-32s: NbdataError."""
+        """The header; NbdataError unless `found` has received all records, as CRC-32s would be wrong."""
         if not self._made:
             if not all(self._told):
                 raise NbdataError(

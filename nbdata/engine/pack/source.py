@@ -1,4 +1,4 @@
-"""What is packed: the samples of loose objects, shards or FFRecord files, with the place of each field."""
+"""The source of a pack: samples of loose objects, shards or FFRecord files, with the place of each field."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["Field", "PackSource", "open_source"]
 
-# Bytes of shards that are read ahead while their index is made.
+# Bytes of shards to read ahead while their index is made.
 _AHEAD = 64 << 20
-# What to do with compressed shards.
+# The remedy for compressed shards.
 _COMPRESSED = (
     "With --map true, in Python with map=dict, they are read as a stream by this process, and packed"
 )
@@ -48,12 +48,11 @@ class Field(NamedTuple):
     name : str
     store : Store
     piece : Piece
-        Where its bytes are.
+        The place of its bytes.
     crc : int or None
-        Their CRC-32, if they were read before: then they are compared with it, else with what the store vouches for.
+        CRC-32 of its bytes, if they were read before. The bytes are compared with it, else with the stored checksum.
     path : str
-        Of an object or file of its own: where it is, relative to the source, under its new name if it is renamed;
-        empty of others.
+        For a separate object or file, its path relative to the source, with the new name if renamed; else empty.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Field(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What tells its content from another one; if the source tells no versions, it never comes twice."""
+        """A text that identifies its content; unique each time if the source reports no versions."""
         info = self.piece.info
         if self.crc is not None:
             return f"{self.crc:08x}"
@@ -74,39 +73,39 @@ class Field(NamedTuple):
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the source tells one version of it from another at all."""
+        """True if the source can distinguish versions of the field."""
         info = self.piece.info
         return bool(self.crc is not None or info.etag or info.version or info.modified is not None)
 
 
 class PackSource(Protocol):
-    """Samples by number; for many threads."""
+    """Samples by number; safe to use from many threads."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of samples."""
 
-    #: Samples that ``--select`` does not want.
+    #: Number of samples that ``--select`` leaves out.
     not_selected: int
-    #: All that samples may be in.
+    #: All stores that hold samples.
     stores: set[Store]
-    #: The shards that are read, each with its store; none of loose objects.
+    #: The shards that are read, each with its store; empty for loose objects.
     shards: list[tuple[Store, str]]
-    #: Of loose objects: their store and prefix; else None.
+    #: The store and prefix of loose objects; else None.
     folder: tuple[Store, str] | None
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
-        """How many files belong to no sample, and the first of them."""
+        """The number of files that belong to no sample, and the first of them."""
 
     def key(self, number: int) -> str:
         """The key of a sample."""
 
     def fields(self, number: int) -> list[Field]:
-        """Its fields, in the order in which they are packed."""
+        """The fields of a sample, in packing order."""
 
 
 class _Indexed:
-    """Samples of which there is an index."""
+    """Samples that have an index."""
 
     not_selected = 0
 
@@ -122,7 +121,7 @@ class _Indexed:
 
     @property
     def field_names(self) -> set[str]:
-        """The names of all fields that there are."""
+        """The names of all fields."""
         return set(self._index.counts)
 
     def key(self, number: int) -> str:
@@ -148,7 +147,7 @@ class _Loose(_Indexed):
 
 
 class _Shards(_Indexed):
-    """The samples of shards, or of packed folders, whose fields have paths of their own."""
+    """The samples of shards, or of packed folders, whose fields have their own paths."""
 
     folder: tuple[Store, str] | None = None
 
@@ -178,7 +177,7 @@ class _Shards(_Indexed):
 
 
 class _Records:
-    """The samples of FFRecord files without names: each has one field, bin."""
+    """The samples of FFRecord files without names: each has a single field named bin."""
 
     not_selected = 0
     folder: tuple[Store, str] | None = None
@@ -204,7 +203,7 @@ class _Records:
 
 
 class _Renamed:
-    """A source whose fields are called otherwise."""
+    """A source with renamed fields."""
 
     def __init__(self, source: PackSource, names: dict[str, str]) -> None:
         self._source, self._names = source, names
@@ -240,7 +239,7 @@ class _Renamed:
 
 
 class _Selected:
-    """Some samples of a source; in memory are 8 bytes of each."""
+    """Some samples of a source; memory holds 8 bytes for each."""
 
     def __init__(self, source: PackSource, numbers: array[int]) -> None:
         self._source, self._numbers = source, numbers
@@ -262,12 +261,12 @@ class _Selected:
 
 
 def open_source(run: Run) -> PackSource:
-    """Find out what is packed, select from it, and rename its fields.
+    """Open the source, select samples, and rename fields.
 
     Raises
     ------
     BadOption
-        As by `_whole_source`, or if ``--select`` cannot be read.
+        See `_whole_source`; also if ``--select`` cannot be parsed.
     NotFound
         If there are no samples, or none is selected.
     """
@@ -301,17 +300,17 @@ def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
 
 
 def _whole_source(run: Run) -> _Loose | _Shards | _Records:
-    """Find out what there is; builds the index of the samples where there is none of this version.
+    """Open the whole source; build the index of its samples if there is none for this version.
 
     Parameters
     ----------
     run : Run
-        As the source's end sees it.
+        The run with the source's storage options.
 
     Raises
     ------
     BadOption
-        If shards are compressed, several places are given that are none, or a target would replace its source.
+        If shards are compressed, several places are given that are no shards, or a target would replace its source.
     NotFound
         If there are no samples.
     """
@@ -369,7 +368,7 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
 
 
 def _stores(run: Run, shards: Sequence[Shard | RecordFile]) -> dict[str, Store]:
-    """The store of each place; one for all places in which a key means the same object."""
+    """The store of each place; places in which a key means the same object share a store."""
     found: dict[str, Store] = {}
     for shard in shards:
         if shard.place not in found:

@@ -1,4 +1,4 @@
-"""A tar while it is made: the volumes that are right stay, and the stream goes on behind them."""
+"""Make a tar: keep valid volumes, and continue the stream behind them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["TarArchiving"]
 
 
 class _Written(NamedTuple):
-    """A volume whose bytes are all written, and that has no name yet.
+    """A completely written volume without its final name.
 
     Attributes
     ----------
     proven : int
-        The offset of the stream behind which all is proven that is in it.
+        The offset of the stream at which all content of the volume is verified.
     """
 
     volume: GrowingOutput
@@ -34,7 +34,7 @@ class _Written(NamedTuple):
 
 
 class TarArchiving(Archiving):
-    """One tar, compressed or not, while it is made."""
+    """Makes one tar, compressed or not."""
 
     def __init__(self, run: Run, planned: Plan, stream: TarStream, volumes: TarVolumes) -> None:
         super().__init__(run, planned, stream.store, stream.size, volumes)
@@ -59,7 +59,7 @@ class TarArchiving(Archiving):
         return number
 
     def _make(self, at: int, number: int) -> tuple[int, int]:
-        """Make volumes from an offset on, until the next one is there already; where that is, and its number."""
+        """Make volumes from an offset on until the next one exists; return that one's offset and number."""
         limit, growing, over = self._op.volume_size, None, False
         with contextlib.closing(self._coming(at)) as coming:
             for frame in coming:
@@ -77,20 +77,20 @@ class TarArchiving(Archiving):
                         self._end(growing, frame.end)
                         growing, at, number, over = None, frame.end, number + 1, True
                 self._finish_proven(frame.end)
-                if over and not self._written:  # else it is read on, for their proof alone
+                if over and not self._written:  # else reading continues only to verify them
                     break
         self._settle()
         return at, number
 
     def _coming(self, at: int) -> Generator[Frame, None, None]:
-        """The frames from an offset on; before it those of a large member that reaches over it, to prove that."""
+        """The frames from an offset on; if a large member spans it, also that member's frames before, to verify it."""
         around = self._stream.large_around(at) if self._op.verify != "none" else None
         return in_turn(
             self._frames.ranges(at if around is None else around[0]), self._frames.make, self._pool
         )
 
     def _end(self, growing: Growing, end: int) -> None:
-        """All bytes of a volume are written: it has its name once all objects in it are proven."""
+        """End a volume after its last byte: it gets its name once all objects in it are verified."""
         around = self._stream.large_around(end) if self._op.verify != "none" else None
         if around is not None:
             growing.volume.end()
@@ -99,7 +99,7 @@ class TarArchiving(Archiving):
         self._written.append(_Written(growing.volume, kept, end if around is None else around[1]))
 
     def _finish_proven(self, proven: int) -> None:
-        """Have those volumes finished in which all is proven."""
+        """Finish the volumes whose content is verified up to an offset."""
         while self._written and self._written[0].proven <= proven:
             volume, kept, _ = self._written.popleft()
             self._finish_aside(volume, kept)

@@ -1,4 +1,4 @@
-"""The tar of some members as a stream that exists nowhere: where each of its bytes comes from."""
+"""A tar of members as a virtual stream: map each byte to its source."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["TarStream"]
 
 
 class TarStream:
-    """One tar; for many threads. In memory are 8 bytes of each member.
+    """One tar; safe to use from many threads. Memory holds 8 bytes per member.
 
     Attributes
     ----------
     size : int
-        Bytes of the whole.
+        Bytes of the whole tar.
     store : Store
-        Of the members.
+        The store of the members.
     """
 
     def __init__(self, members: Members) -> None:
@@ -37,9 +37,9 @@ class TarStream:
         self.size = at + len(END)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
-        """What lies between two offsets, in order: bytes or fields, each with the offset where it begins.
+        """Yield the pieces between two offsets, in order: bytes or fields, each with its start offset.
 
-        The first and the last may reach over the edges.
+        The first and the last may extend beyond the offsets.
         """
         for number in range(self._number(start), len(self._begins)):
             at = self._begins[number]
@@ -57,17 +57,17 @@ class TarStream:
         yield self._end, END
 
     def _number(self, offset: int) -> int:
-        """The member that an offset lies in."""
+        """The number of the member at an offset."""
         return max(0, bisect.bisect_right(self._begins, offset) - 1)
 
     def members_within(self, start: int, end: int) -> int:
-        """How many members lie wholly between two offsets."""
+        """The number of members that lie wholly between two offsets."""
         first = bisect.bisect_left(self._begins, start)
         behind = len(self._begins) if end >= self._end else bisect.bisect_right(self._begins, end) - 1
         return max(0, behind - first)
 
     def digest(self, start: int, end: int) -> str:
-        """The same for the same bytes between two offsets; another one each time if the source tells no versions."""
+        """A digest of the bytes between two offsets; unique each time if the source reports no versions."""
         digest = hashlib.blake2b(digest_size=16)
         for at, piece in self.pieces(start, end):
             size = piece.piece.size if isinstance(piece, Field) else len(piece)
@@ -81,7 +81,7 @@ class TarStream:
         return digest.hexdigest()
 
     def large_around(self, offset: int) -> tuple[int, int] | None:
-        """Where the large member begins and its bytes end in whose midst an offset lies; None if in none."""
+        """The start and end of the large member that spans an offset; None if there is none."""
         if not self._begins or offset >= self._end:
             return None
         number = self._number(offset)

@@ -1,4 +1,4 @@
-"""The volumes of an archive: which are there, which of them are still right, and where new ones are written."""
+"""The volumes of an archive: find existing ones, check their records, and write new ones."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from nbdata.writing.outgoing import OutgoingBytes
 
 __all__ = ["Kept", "Standing", "VolumeWriter", "record_of", "recorded", "refuse_target", "standing"]
 
-# Bytes of a volume that a store without multipart uploads takes, since it is in memory until it is sent.
+# Largest volume for a store without multipart uploads: the volume is in memory until it is sent.
 _IN_MEMORY = 64 << 20
-# The same of all volumes that are written, and wait for what is behind them.
+# The same limit for the total of written volumes that wait for later data.
 _WAITING = 128 << 20
 
 
 class Kept(NamedTuple):
-    """What is recorded of a volume.
+    """The record of a volume.
 
     Attributes
     ----------
     start, end : int
-        What it holds of the stream.
+        Its range of the stream.
     md5 : str
-        Of its bytes, in hex; empty if nobody asked for it.
+        MD5 of its bytes in hex; empty if not asked for.
     digest : str
-        Of what it was made of, and how.
+        Digest of its content, and of the way it was made.
     """
 
     start: int
@@ -51,13 +51,13 @@ class Kept(NamedTuple):
 
 
 def record_of(kept: Kept, made: ObjectInfo, size: int) -> Record:
-    """The record of a volume that is whole; an upload does not know its size."""
+    """The index record of a complete volume; `size` is given, as the answer to an upload lacks it."""
     said = f"volume {kept.start} {kept.end} {kept.md5 or '-'} {kept.digest}"
     return Record(f"{said}\n{validator(made)}", size, -1, 0, 0)
 
 
 def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
-    """What is recorded of a volume, if it is there as it was recorded; else None."""
+    """The data recorded for a volume, if it exists unchanged; else None."""
     if record is None or there is None:
         return None
     said, _, tag = record.tag.partition("\n")
@@ -68,14 +68,14 @@ def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
 
 
 class Standing(NamedTuple):
-    """What is there of an archive, by name.
+    """The existing files of an archive, by name.
 
     Attributes
     ----------
     there : dict
         Volumes and their checksums.
     otherwise : dict
-        The same of the archive in one file, if it is made in volumes, and the other way round.
+        The same for the other form: the archive in one file if it is made in volumes, and vice versa.
     """
 
     there: dict[str, ObjectInfo]
@@ -83,7 +83,7 @@ class Standing(NamedTuple):
 
 
 def standing(run: Run, op: Pack, folder: Location) -> Standing:
-    """What is there when a run begins."""
+    """The existing files of the archive when a run begins."""
     names, prefix = op.archive_names, folder.key
     found = Standing({}, {})
     for info in listing(run.control, folder.store, prefix + names.name):
@@ -96,14 +96,14 @@ def standing(run: Run, op: Pack, folder: Location) -> Standing:
 
 
 def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> None:
-    """BadOption if no volume can be written there.
+    """Raise BadOption if no volume can be written to the target.
 
     Parameters
     ----------
     largest : int
-        Bytes that a volume may have.
+        Most bytes of a volume.
     waiting : int
-        Bytes of those that may be written and have no name yet: till a zip is whole, or a large member is proven.
+        Most bytes of written volumes without a name: until a zip is complete, or a large member is verified.
     """
     store, path = folder.store, op.target
     if store.read_only:
@@ -140,12 +140,12 @@ class VolumeWriter(GrowingOutputs):
     Parameters
     ----------
     run : Run
-        As the target's end sees it.
+        The run with the target's storage options.
     folder : Location
     most : int
-        Bytes of a volume, about.
+        Approximate bytes of a volume.
     needed : int
-        Bytes of the disk that are reserved.
+        Bytes reserved on the disk.
     """
 
     def __init__(self, run: Run, op: Pack, folder: Location, most: int, needed: int) -> None:
@@ -153,11 +153,11 @@ class VolumeWriter(GrowingOutputs):
         self._names = op.archive_names
 
     def abort_left(self) -> None:
-        """Give up the uploads of volumes that a killed run has left, also those that it could not note any more."""
+        """Abort the uploads of volumes that a killed run has left, including unrecorded ones."""
         self.give_up_left(self._names.name, lambda name: self._names.number(name) is not None)
 
     def write_sidecar(self, name: str, md5: str, there: ObjectInfo | None) -> None:
-        """Write the checksum of a volume beside it, unless it is there and right."""
+        """Write the checksum of a volume beside it, unless it is there and correct."""
         data = format_checksums([Entry(name, "md5", md5)]).encode("utf-8", "surrogateescape")
         key, store, control = self._folder.key + name + SIDECAR, self._folder.store, self._run.control
         if there is not None and there.size == len(data):

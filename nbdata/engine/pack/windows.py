@@ -1,7 +1,7 @@
-"""The bytes of a window of an archive that does not exist yet: fetched, and put in their places.
+"""Fetch the bytes of a window of an archive that does not exist yet, and put them in place.
 
-Small objects are proven here, each as a whole. Of a large one a window has only a part; `Proof` is told of these parts
-in their order, and says with the last one whether they are right.
+Small objects are verified here, each as a whole. A window holds only a part of a large object; `Proof` receives these
+parts in order, and verifies the object with the last one.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from nbdata.verification.checker import decided, stream_check
 
 __all__ = ["TWICE", "Fetching", "LargePart", "Part", "Proof", "read_window"]
 
-#: Bytes of the largest object that is fetched twice if a window ends in its middle: then each time all of it is proven.
+#: Largest object that is fetched twice if a window ends within it: each time, the whole object is verified.
 TWICE = 1 << 20
-# Bytes between two fields of a shard that are fetched along with them: headers, mostly.
+# Largest gap between two fields of a shard that is fetched along with them: mostly headers.
 _GAP = 64 << 10
 
 
 class Fetching:
-    """Fetches pieces for all workers, many requests at a time.
+    """Fetches pieces for all workers, with many requests in parallel.
 
     Parameters
     ----------
     stores : iterable of Store
-        All that pieces may be in.
+        All stores that hold pieces.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
-        Requests at a time.
+        Number of parallel requests.
     """
 
     def __init__(self, control: Control, stores: Iterable[Store], *, verify: str, width: int) -> None:
@@ -55,20 +55,20 @@ class Fetching:
         }
 
     def fetch(self, store: Store, pieces: list[Piece]) -> list[Content]:
-        """The bytes of pieces; whole objects only if they are right."""
+        """Fetch pieces; whole objects are verified."""
         number = next(self._numbers)
         self._wanted[number] = pieces
         try:
             return self._fetchers[store].fetch([number])[0]
         except NbdataError as error:
-            error.details["retry"] = False  # it has been tried as often as is worth it
+            error.details["retry"] = False  # it has been retried enough
             raise
         finally:
             del self._wanted[number]
 
     @property
     def unverified(self) -> int:
-        """Objects that had no checksum in the store to compare with; files of the disk have none."""
+        """The number of objects without a checksum in the store; files on the disk are not counted."""
         return sum(
             fetcher.counts.unverified
             for store, fetcher in self._fetchers.items()
@@ -76,13 +76,13 @@ class Fetching:
         )
 
     def close(self) -> None:
-        """End what is under way."""
+        """End requests in progress."""
         for fetcher in self._fetchers.values():
             fetcher.close()
 
 
 class Part(NamedTuple):
-    """A part of a field that lies in a window; `at` is where the field begins in the archive."""
+    """The part of a field in a window; `at` is the start of the field in the archive."""
 
     field: Field
     low: int
@@ -91,7 +91,7 @@ class Part(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Whether only this part is fetched, since its field is large."""
+        """True if only this part is fetched, since its field is large."""
         return self.field.piece.size > TWICE
 
 
@@ -103,7 +103,7 @@ class LargePart(NamedTuple):
 
 
 class _Crc:
-    """The comparison of a field with its CRC-32 while it comes in order; a `Check`."""
+    """Compares a field, read in order, with its CRC-32; implements `Check`."""
 
     def __init__(self, field: Field) -> None:
         self._field, self._crc = field, 0
@@ -114,12 +114,12 @@ class _Crc:
         return True
 
     def of(self, data: memoryview) -> None:
-        """All at once."""
+        """Check all bytes at once."""
         self.offer(0, data)
         self.finish(-1, len(data))
 
     def catch_up(self, fd: int, end: Callable[[], int]) -> None:
-        """Nothing was left out."""
+        """Do nothing: no byte was skipped."""
 
     def finish(self, fd: int, size: int) -> bool:
         del fd, size
@@ -142,14 +142,14 @@ def read_window(
     verify: str,
     seen: Callable[[Part, memoryview], None] | None = None,
 ) -> tuple[list[memoryview], list[LargePart]]:
-    """The bytes between two offsets, and of these the parts of large objects, which are not proven yet.
+    """Read the bytes between two offsets; also return the parts of large objects, which are not verified yet.
 
     Parameters
     ----------
     pieces : iterable
-        What lies there, each with the offset where it begins; may reach over the edges.
+        The pieces there, each with its start offset; they may extend beyond the offsets.
     seen : callable, optional
-        Told of each small field that lies there or reaches in, with all of its bytes.
+        Called with each small field that overlaps the range, and all of its bytes.
     """
     found: list[memoryview | Part] = []
     for at, piece in pieces:
@@ -161,7 +161,7 @@ def read_window(
             )
     parts = [part for part in found if isinstance(part, Part)]
     requests: dict[Store, list[Piece]] = {}
-    # Of each part its request, and where it begins there.
+    # For each part, its request and its start there.
     places = [_request(requests.setdefault(part.field.store, []), part) for part in parts]
     contents = {store: fetching.fetch(store, wanted) for store, wanted in requests.items()}
     fetched, large = [], []
@@ -183,12 +183,12 @@ def read_window(
 
 
 class Proof:
-    """Judges large objects by their parts, which come in order.
+    """Verifies large objects by their parts, which come in order.
 
     Attributes
     ----------
     unverified : int
-        Of these objects, how many had no checksum in the store to compare with.
+        The number of these objects without a checksum in the store.
     """
 
     def __init__(self, control: Control, verify: str) -> None:
@@ -197,14 +197,14 @@ class Proof:
         self.unverified = 0
 
     def take(self, large: Iterable[LargePart]) -> None:
-        """Look at parts; ChecksumMismatch if the last one of an object shows that it is wrong."""
+        """Check parts; raise ChecksumMismatch with the last part of a wrong object."""
         for part, data in large:
             self._take(part, data)
 
     def _take(self, part: Part, data: memoryview) -> None:
         field = part.field
         if self._verify == "none" or (part.high - part.low == field.piece.size and field.crc is None):
-            return  # the fetcher has judged what it has fetched as a whole
+            return  # the fetcher has verified objects that it fetched as a whole
         if part.low == 0:
             self._check = self._check_of(field)
         assert self._check is not None
@@ -223,7 +223,7 @@ class Proof:
 
 
 def _request(pieces: list[Piece], part: Part) -> tuple[int, int]:
-    """Have a part fetched, or all of its field; the number of the request, and where that begins in it."""
+    """Add a request for a part, or for its whole field; return the number of the request, and the start in it."""
     piece = part.field.piece
     low, high = (part.low, part.high) if part.alone else (0, piece.size)
     if piece.end is None:

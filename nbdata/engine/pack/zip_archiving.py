@@ -1,4 +1,4 @@
-"""A zip while it is made: from its beginning, and its volumes have their names when all of it is written."""
+"""Make a zip from its beginning; its volumes get their names when all of it is written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["ZipArchiving"]
 
 
 class ZipArchiving(Archiving):
-    """One zip while it is made.
+    """Makes one zip.
 
-    What a volume is right for is only known at the end, since the directory there says where each member begins.
+    The content of its volumes is final only at the end, since the directory there lists the offset of each member.
     """
 
     def __init__(self, run: Run, planned: Plan, stream: ZipStream, volumes: ZipVolumes) -> None:
@@ -54,7 +54,7 @@ class ZipArchiving(Archiving):
         return len(self._grown)
 
     def _write(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Append some bytes, to as many volumes as they need."""
+        """Append bytes, to as many volumes as needed."""
         limit, grown = self._op.volume_size, self._grown
         for piece in pieces:
             view = memoryview(piece)

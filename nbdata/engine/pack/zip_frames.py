@@ -1,4 +1,4 @@
-"""The frames of a zip: members fetched and deflated several at a time, then given their headers in order."""
+"""The frames of a zip: fetch and deflate members in parallel, then add their headers in order."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from nbdata.formats.zip_writing import (
 
 __all__ = ["ZipFrame", "ZipFrames", "ZipStream", "ZipWriter"]
 
-# Members of a frame at most; those of a frame have 4 MiB together at most, unless there is only one.
+# Most members of a frame; together they have at most 4 MiB, unless there is only one.
 _MOST_MEMBERS = 1000
-# Bytes of the directory that are read at a time.
+# Bytes per read of the directory.
 _BLOCK = 1 << 20
-# Bytes of all headers of a member, its name and the lengthening of its content aside, at most.
+# Most bytes of all headers of a member, without its name and the growth of its content.
 _HEADERS = 256
 
 
 class ZipStream:
-    """What goes into a zip.
+    """The content of a zip.
 
     Attributes
     ----------
     size : int
-        Bytes of all contents.
+        Total bytes of all contents.
     most : int
-        Bytes of the archive at most.
+        Most bytes of the archive.
     """
 
     def __init__(self, members: Members) -> None:
@@ -62,21 +62,21 @@ class ZipStream:
         self.most += _HEADERS
 
     def digest(self) -> str:
-        """The same for the same archive; another one each time if the source tells no versions."""
+        """A digest of the archive; unique each time if the source reports no versions."""
         return self._digest.hexdigest()
 
 
 class ZipFrame(NamedTuple):
-    """Some whole members, or a piece of a large one.
+    """Several whole members, or a piece of a large one.
 
     Attributes
     ----------
     entries : list of (ZipEntry, bytes)
-        Members with what stands for their content; without offsets.
+        Members with their content as stored; without offsets.
     piece : tuple of (Member, bool, bool, memoryview, bytes) or None
-        Of a large member; whether it is its first and its last piece; its bytes, and these deflated.
+        A large member; whether this is its first, and its last piece; the bytes, and the deflated bytes.
     large : list of LargePart
-        What is still to be proven.
+        Parts that are not verified yet.
     """
 
     entries: list[tuple[ZipEntry, bytes | memoryview]]
@@ -85,7 +85,7 @@ class ZipFrame(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of its contents."""
+        """Total bytes of its contents."""
         return sum(entry.size for entry, _ in self.entries) + (len(self.piece[3]) if self.piece else 0)
 
 
@@ -96,7 +96,7 @@ class ZipFrames:
         self._members, self._fetching, self._verify = stream.members, fetching, verify
 
     def ranges(self) -> Iterator[tuple[int, int, int, int]]:
-        """The frames: the first member, the one behind the last, and of a large one where its piece begins and ends."""
+        """Yield for each frame the first member, the one behind the last, and the range of a large member's piece."""
         first = size = 0
         for number, (member, _) in enumerate(self._members):
             large = member.size > TWICE
@@ -113,7 +113,7 @@ class ZipFrames:
             yield first, len(self._members), 0, 0
 
     def make(self, first: int, behind: int, low: int, high: int) -> ZipFrame:
-        """One frame; for any thread."""
+        """Make one frame; safe to call from any thread."""
         if high:
             member, field = self._members[first]
             (data,), large = read_window([(0, field)], low, high, self._fetching, self._verify)
@@ -142,12 +142,12 @@ def _entry(member: Member, data: bytes | memoryview) -> tuple[ZipEntry, bytes | 
 
 
 class ZipWriter:
-    """Puts frames one behind the other, with their headers; for one thread.
+    """Joins frames in order and adds their headers; for a single thread.
 
     Parameters
     ----------
     path : str
-        Of a private file for the directory, which may be long.
+        Path of a private file for the directory, which may be long.
     """
 
     def __init__(self, path: str) -> None:
@@ -156,11 +156,11 @@ class ZipWriter:
         self._streamed: ZipEntry | None = None
 
     def close(self) -> None:
-        """End it."""
+        """Close the private file."""
         self._directory.close()
 
     def added(self, frame: ZipFrame) -> list[bytes | memoryview]:
-        """What is appended for a frame."""
+        """The bytes to append for a frame."""
         out: list[bytes | memoryview] = []
         for entry, data in frame.entries:
             placed = entry._replace(offset=self._at)
@@ -194,7 +194,7 @@ class ZipWriter:
         self._count += 1
 
     def tail(self) -> Iterator[bytes]:
-        """The directory, and the end."""
+        """Yield the directory and the end record."""
         size = self._directory.tell()
         self._directory.seek(0)
         while block := self._directory.read(_BLOCK):

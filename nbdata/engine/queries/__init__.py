@@ -1,1 +1,1 @@
-"""Small verbs for nbdata itself: what a place holds, and items to try the rest with."""
+"""Small verbs that move no data: list and sum up a place, complete URLs, and probe nbdata itself."""

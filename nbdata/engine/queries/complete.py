@@ -1,4 +1,4 @@
-"""complete: the places that begin with a URL, remembered for a while."""
+"""complete: list the places that begin with a URL, and cache the answers for a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbdata.verbs.complete import Complete
 
 __all__ = ["perform", "plan"]
 
-# Places that are listed, seconds for which an answer is taken for true, and answers that are remembered.
+# Most places listed, seconds for which an answer is valid, and number of cached answers.
 _MOST, _FRESH, _KEPT = 200, 20.0, 200
 
 _answers: dict[str, tuple[float, list[str]]] = {}
@@ -22,13 +22,13 @@ _lock = ForkLock()
 
 
 def plan(run: Run) -> Plan:
-    """Nothing is to be moved."""
+    """Return an empty plan: nothing is moved."""
     del run
     return Plan("complete")
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Ask the store, unless somebody with the same credentials did a moment ago."""
+    """Ask the store, unless an answer for the same credentials is cached."""
     del planned
     op = run.operation
     assert isinstance(op, Complete)

@@ -1,7 +1,7 @@
-"""du: the bytes and the number of all objects, by folder.
+"""du: sum up the bytes and the number of all objects, by folder.
 
-A listing gives the keys of a folder one after the other, so that only the folders around the present key are open: a
-folder's row is written when its last key has come, as the du of Unix does it.
+A listing gives the keys of a folder consecutively, so only the folders around the current key are open. The row of a
+folder is written after its last key, as in the du of Unix.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from nbdata.verbs.listing import Du
 
 __all__ = ["perform", "plan"]
 
-# Rows of the table that the report itself shows, beside the total.
+# Number of table rows in the report itself, besides the total.
 _SHOWN = 50
 
 
 def plan(run: Run) -> Plan:
-    """Nothing is to be moved."""
+    """Return an empty plan: nothing is moved."""
     del run
     return Plan("du")
 
@@ -47,7 +47,7 @@ def perform(run: Run, planned: Plan) -> Report:
     assert isinstance(op, Du)
     rows, shown = run.row_file("report"), list[Row]()
     total, unknown = _Folder("", ""), 0
-    around: list[_Folder] = []  # one in the other
+    around: list[_Folder] = []  # nested, outermost first
 
     def leave(depth: int) -> None:
         while len(around) > depth:

@@ -1,7 +1,7 @@
-"""The objects and folders of a place, streamed: what ls shows and du sums up.
+"""Stream the objects and folders of a place, for ls and du.
 
-Unlike `transfer.sources`, which finds what can be transferred, this gives every key that a store lists: also markers of
-folders (``a/``), and an object and a folder of the same name side by side.
+Unlike `transfer.sources`, which finds transferable objects, this yields every key that a store lists. That includes
+markers of folders (``a/``), and an object and a folder of the same name side by side.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from nbdata.transfer.sources import head_of, require_folder
 
 __all__ = ["Listed", "listed"]
 
-# Buckets that are listed.
+# Most buckets listed.
 _BUCKETS = 10_000
-# Names of entries of the disk that are neither files nor folders that a note gives.
+# Number of disk entries, neither files nor folders, that a note names.
 _NAMED = 3
-# Rows after which the job looks whether it is to end.
+# Number of rows between two checks whether the job is to end.
 _LOOK = 256
 
 
 @dataclass
 class Listed:
-    """What a place holds.
+    """The content of a place.
 
     Attributes
     ----------
     base : str
-        The place that paths are relative to, as users may see it.
+        The place that paths are relative to, in a form that users may see.
     entries : iterator of Entry
         Folders have paths that end in a slash, and no size.
     others : int
-        Entries of the disk that are neither files nor folders, so far; `names` has the first ones.
+        Number so far of disk entries that are neither files nor folders; `names` has the first ones.
     """
 
     base: str
@@ -51,9 +51,9 @@ class Listed:
     names: list[str] = field(default_factory=list)
 
     def notice(self, path: str, kind: str, error: NbdataError | None) -> None:
-        """Count what a listing of the disk comes by."""
+        """Count an entry that a listing of the disk cannot yield; raise an error of the requested folder itself."""
         if error is not None and not path:
-            raise error  # the folder that was asked for
+            raise error  # the requested folder itself
         if kind == "empty folder":
             return
         self.others += 1
@@ -62,7 +62,7 @@ class Listed:
 
     @property
     def note(self) -> str:
-        """What was left out; empty if nothing was."""
+        """A note about what was left out; empty if nothing was."""
         if not self.others:
             return ""
         names = ", ".join([*self.names, "…"] if self.others > len(self.names) else self.names)
@@ -71,17 +71,17 @@ class Listed:
 
 
 def listed(run: Run, place: str, *, recursive: bool) -> Listed:
-    """Look at a place.
+    """List a place.
 
     Parameters
     ----------
     recursive : bool
-        Whether all objects are to be given, however deep, instead of objects and folders of one level.
+        Whether to yield all objects at any depth, instead of objects and folders of one level.
 
     Raises
     ------
     NotFound
-        If there is neither object nor folder, or a glob matches nothing.
+        If there is neither an object nor a folder, or a glob matches nothing.
     """
     if (
         re.fullmatch(f"({'|'.join(S3_SCHEMES)})://", place)
@@ -106,12 +106,12 @@ def _plain(run: Run, place: str, recursive: bool) -> Listed:
         else:
             found.entries = _chained(first, entries)
         return found
-    # Paths are relative to what it lies in, so that an object and a folder of the same name can stand side by side.
+    # Paths are relative to the parent, so an object and a folder of the same name can appear side by side.
     name = location.key.rpartition("/")[2]
     single = head_of(run, location)
     if single is not None:
         found = Listed(location.place.removesuffix(name) if name else location.place)
-        if not found.base.endswith("/"):  # of http, whose URLs have escapes
+        if not found.base.endswith("/"):  # http URLs have escapes
             found.base = location.place.rpartition("/")[0] + "/"
         found.entries = _with_folder(run, location, single, found, recursive)
         return found
@@ -121,7 +121,7 @@ def _plain(run: Run, place: str, recursive: bool) -> Listed:
 def _with_folder(
     run: Run, location: Location, single: ObjectInfo, found: Listed, recursive: bool
 ) -> Iterator[Entry]:
-    """An object, and what lies below its name as well."""
+    """Yield an object, and everything below a folder of its name."""
     name = location.key.rpartition("/")[2]
     yield Entry(name, single)
     if not location.store.below_objects or isinstance(location.store, LocalStore):
@@ -159,7 +159,7 @@ def _glob(run: Run, place: str, *, recursive: bool) -> Listed:
 
 
 def _of_one_depth(entries: Iterator[Entry], matches: Callable[[str], object]) -> Iterator[Entry]:
-    """What a glob itself matches: of all that lies below a folder that does, only the folder."""
+    """Yield the matches of a glob; for everything below a matching folder, only the folder."""
     last = ""
     for entry in entries:
         end = entry.path.find("/")
@@ -175,7 +175,7 @@ def _of_one_depth(entries: Iterator[Entry], matches: Callable[[str], object]) ->
 
 
 def _below(run: Run, folder: Location, start: str, found: Listed, recursive: bool) -> Iterator[Entry]:
-    """What lies in a folder, of names that begin with `start`."""
+    """Yield the entries of a folder whose names begin with `start`."""
     store = folder.store
     if isinstance(store, LocalStore):
         store = LocalStore(lambda key, kind, error: found.notice(key[len(folder.key) :], kind, error))
@@ -190,7 +190,7 @@ def _chained(first: Entry, rest: Iterator[Entry]) -> Iterator[Entry]:
 
 
 def _counted(run: Run, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """The entries, while the job counts them and can be stopped."""
+    """Yield the entries; count them for the job, and let it be stopped."""
     count = 0
     for entry in entries:
         count += 1

@@ -1,4 +1,4 @@
-"""ls: a row for each object and folder of a place."""
+"""ls: list a place, with a row for each object and folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from nbdata.verbs.listing import Ls, time_text
 
 __all__ = ["perform", "plan"]
 
-# Rows of the table that the report itself shows.
+# Number of table rows in the report itself.
 _SHOWN = 50
 
 
 def plan(run: Run) -> Plan:
-    """Nothing is to be moved."""
+    """Return an empty plan: nothing is moved."""
     del run
     return Plan("ls")
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """List; the rows go to the disk as they come."""
+    """List the place; write rows to the disk as they come."""
     del planned
     op = run.operation
     assert isinstance(op, Ls)
@@ -41,7 +41,7 @@ def perform(run: Run, planned: Plan) -> Report:
         unknown += info.size < 0 and not folder
         size += max(info.size, 0)
         detail: dict[str, object] = {} if info.modified is None else {"modified": info.modified}
-        if info.etag and is_url(found.base):  # that of a file is only ours
+        if info.etag and is_url(found.base):  # the ETag of a file is nbdata's own
             detail["etag"] = info.etag
         row = Row(path, "folder" if folder else "object", info.size, detail)
         if rows.count < _SHOWN:

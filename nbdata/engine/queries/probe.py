@@ -1,4 +1,4 @@
-"""probe: hands out numbered items; shows that items, leases, pauses and stops work without any store."""
+"""probe: hand out numbered items, to test items, leases, pauses and stops without any store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plan(run: Run) -> Plan:
 
 
 def perform(run: Run, planned: Plan) -> Report:  # noqa: ARG001  every verb gets its plan
-    """Hand out each item and wait until it was acknowledged."""
+    """Hand out each item, and wait until it is acknowledged."""
     op = run.operation
     assert isinstance(op, Probe)
     results = Results(run)

@@ -1,1 +1,1 @@
-"""shards: what is in them, and whether they are whole."""
+"""The verb shards: report the content of shards, and check that they are complete."""

@@ -1,4 +1,4 @@
-"""shards: plan and perform."""
+"""Plan and perform the verb shards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from nbdata.verbs.shards import Shards
 
 __all__ = ["perform", "plan"]
 
-# Bytes of shards that are read ahead.
+# Bytes of shards to read ahead.
 _AHEAD = 64 << 20
-# Fields, and members that are in no sample, that a report names.
+# Number of fields, and of members in no sample, that a report names.
 _NAMED = 10
 
 
@@ -66,7 +66,7 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 class _Looking:
-    """One look at shards."""
+    """Reads all shards of one run and collects the results."""
 
     def __init__(self, run: Run, op: Shards, shards: list[Shard]) -> None:
         self._run, self._op, self._shards, self._results = run, op, shards, Results(run)
@@ -78,7 +78,7 @@ class _Looking:
         self._samples = self._unproven = 0
         self._counts, self._sizes = Counter[str](), Counter[str]()
         self._left_out = LeftOut()
-        self._doubtful: list[str] = []  # of which the JSON index says what cannot be compared
+        self._doubtful: list[str] = []  # shards whose JSON index holds no comparable checksum
 
     def run_all(self) -> Report:
         try:

@@ -1,4 +1,4 @@
-"""The bytes of a shard beside what its JSON index says of them."""
+"""Compare the bytes of a shard with its entry in the JSON index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nbdata.reading.shards.listing import Promised, Shard
 
 __all__ = ["PromisedBody"]
 
-# Part sizes that are tried for a multipart ETag whose part size the index does not say.
+# Part sizes to try for a multipart ETag whose part size is not in the index.
 _GUESSES = 4
 
 
@@ -21,12 +21,12 @@ class PromisedBody(Body):
     ----------
     body : Body
     shard : Shard
-        With what its index says of it.
+        The shard with its entry in the index.
 
     Raises
     ------
     ChecksumMismatch
-        If the shard has another size than the index says.
+        If the size of the shard differs from the index.
     """
 
     def __init__(self, body: Body, shard: Shard) -> None:
@@ -37,7 +37,7 @@ class PromisedBody(Body):
             raise _differs(shard, "size", f"{promised.size:,} bytes", f"{shard.size:,} bytes")
         self._digests: list[Digest] = []
         self._expected = promised.md5 or promised.etag
-        if self._expected == parse_etag(shard.etag).value:  # with which the bytes are compared anyway
+        if self._expected == parse_etag(shard.etag).value:  # the bytes are compared with this anyway
             self._expected = ""
         elif promised.md5:
             self._digests = [new_digest("md5")]
@@ -55,12 +55,12 @@ class PromisedBody(Body):
         return block
 
     def prove(self) -> bool:
-        """Read what is left, and compare; False if the bytes may be those of the index, or others.
+        """Read the rest and compare; return False if it cannot be decided whether the bytes match the index.
 
         Raises
         ------
         ChecksumMismatch
-            If the bytes are other ones.
+            If the bytes differ from the index.
         """
         while self.block():
             pass

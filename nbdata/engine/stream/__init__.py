@@ -1,1 +1,1 @@
-"""cache_stream: items pass through a bounded folder, ahead of who uses them."""
+"""cache_stream: fetch items ahead of their consumer into a folder of bounded size; also the cache of samples."""

@@ -1,4 +1,4 @@
-"""cache_stream: plan and perform. What the items are, and how much of the disk they may take at a time."""
+"""Plan and perform cache_stream: group objects into items, and set the disk space of the cache."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["perform", "plan"]
 
-# Files beside the folders that are named in a note.
+# Number of files outside folders that a note names.
 _NAMED = 5
 
 
 def plan(run: Run) -> Plan:
-    """Group the selected objects into items, and find whether the limit holds the largest; writes nothing."""
+    """Group the selected objects into items, and check that the largest fits the limit; writes nothing."""
     op = run.operation
     assert isinstance(op, CacheStream)
     block = disk_of(op.cache_dir)[2]
@@ -60,7 +60,7 @@ def plan(run: Run) -> Plan:
     items, size = out.actions.get("stream", [0, 0])
     number, of = op.share()
     out.files = len(range(number, items, of)) * op.epochs
-    out.bytes = size * op.epochs if of == 1 else 0  # which items a part gets is drawn for each epoch
+    out.bytes = size * op.epochs if of == 1 else 0  # each epoch draws the items of a part anew
     return out
 
 
@@ -90,7 +90,7 @@ def _left_out(op: CacheStream, loose: list[str]) -> str:
 
 
 def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
-    """Bytes that the cache may hold; an error with the size that would do if that is too few."""
+    """The bytes that the cache may hold; if too few, raise an error with a sufficient size."""
     good = 3 * least
     if op.max_size is not None:
         if op.max_size < least:
@@ -102,9 +102,9 @@ def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
             )
         return op.max_size
     limited = limited_folders(run.context.state_dir, run.context.env)
-    parts = 2 * op.share()[1]  # the other parts want some too
+    parts = 2 * op.share()[1]  # the other parts need room too
     room = Ledger().room(op.cache_dir, limited)[0]
-    if room.free // parts < least and room.age > 0:  # somebody may have made room since the count
+    if room.free // parts < least and room.age > 0:  # room may have been made since the count
         room = Ledger().room(op.cache_dir, limited, fresh=True)[0]
     half = room.free // parts
     if half < least and not op.ignore_space:
@@ -122,5 +122,5 @@ def perform(run: Run, planned: Plan) -> Report:
     try:
         return Streaming(run, planned, op).run_all()
     except NbdataError as error:
-        run.leases.end(error)  # before anything is deleted: who waits must not wait for that
+        run.leases.end(error)  # before any deletion, so waiting consumers end at once
         raise

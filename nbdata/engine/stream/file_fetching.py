@@ -1,4 +1,4 @@
-"""Files of a cache, fetched whatever their size: many small ones together, large ones in parts, others in one piece."""
+"""Fetch the files of a cache: small ones in batches, large ones in parts, others in one piece."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FileFetching:
     verify : str
         The option.
     fatal : callable
-        A context: what is raised there ends the job, whoever runs it.
+        Returns a context manager; an error inside it ends the job, in any thread.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class FileFetching:
         self._control, self._workers, self._store = control, workers, store
         self._verify, self._fatal = verify, fatal
         self._small = SmallFiles(control, workers, store, verify, self._alone, fatal)
-        self._open: set[int] = set()  # files of large objects, whose parts come from many workers
+        self._open: set[int] = set()  # descriptors of large files; many workers fetch their parts
 
     def fetch(self, wanted: WantedFile) -> Iterator[Unit]:
-        """What is to be done now for one more file; small ones wait until there are many, or until `flush`."""
+        """Yield the work for one more file; small files wait until a batch is full, or until `flush`."""
         info = wanted.info
         if self._small.has(info):
             yield from self._small.add(wanted)
@@ -59,16 +59,16 @@ class FileFetching:
             yield partial(self._whole, wanted)
 
     def flush(self) -> Iterator[Unit]:
-        """What is to be done before anything is waited for: these may be what it waits for."""
+        """Yield the pending work; call this before waiting, as others may wait for these files."""
         return self._small.flush()
 
     def close(self) -> None:
-        """Close what a stop left with parts that nobody fetches."""
+        """Close files that a stop left unfinished."""
         for fd in self._open:
             os.close(fd)
 
     def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
-        """Fetch a file in one piece; `error` is why a first try did not do it."""
+        """Fetch a file in one piece; `error` is the error of a first attempt."""
         with wanted.fetched():
             fd = new_file(wanted.path)
             try:
@@ -88,10 +88,10 @@ class FileFetching:
             self._whole(wanted, error)
 
     def _large(self, wanted: WantedFile) -> None:
-        """Ask the store for the checksum of a large object, in a worker, and have its parts fetched."""
+        """Ask the store for the checksum of a large object, in a worker, and submit its parts."""
         info = told = wanted.info
         try:
-            if self._verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+            if self._verify != "none":  # listings lack checksums, and do not show if the ETag is an MD5
                 told = retrying(self._control, lambda: self._store.head(info.key))
             checker = self._checker(info, told)
             fd = new_file(wanted.path)
@@ -131,7 +131,7 @@ class FileFetching:
         self._workers.submit(map(self._guarded, fetch.units()))
 
     def _guarded(self, unit: Unit) -> Unit:
-        """A unit whose errors end the job: nobody wraps it after it was submitted."""
+        """Wrap a unit so its errors end the job: units submitted directly are not wrapped elsewhere."""
 
         def guarded() -> None:
             with self._fatal():
@@ -140,8 +140,8 @@ class FileFetching:
         return guarded
 
     def _checker(self, listed: ObjectInfo, info: ObjectInfo) -> Checker:
-        """What the store vouches for of an object, of which it says `info` now."""
-        if info.size not in (-1, listed.size):  # room was taken for what was listed
+        """A checker for an object that was `listed`, and that the store describes as `info` now."""
+        if info.size not in (-1, listed.size):  # room was taken for the listed size
             raise SourceChanged(
                 "the object changed since it was listed",
                 path=listed.key,

@@ -1,6 +1,6 @@
-"""The items of a stream: grouped from a listing, spooled to disk, read in any order.
+"""The items of a stream: group them from a listing, spool them to disk, and read them in any order.
 
-A data set may have millions of items; in memory are two numbers for each.
+A data set may have millions of items; memory holds two numbers for each.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Group:
         return sum(entry.info.size for entry in self.entries)
 
     def room(self, block: int) -> int:
-        """Bytes of disk that it takes at most."""
+        """The most bytes it takes on disk."""
         return room_of([(entry.path, entry.info.size) for entry in self.entries], block)
 
     def refused(self) -> tuple[str, str] | None:
-        """A path of it that no bounded cache on a disk can hold, and why; None if all is well."""
+        """A path of the item that a bounded cache on a disk cannot hold, and the reason; None if there is none."""
         paths = {entry.path for entry in self.entries}
         for entry in self.entries:
             path = entry.path
@@ -56,7 +56,7 @@ class Group:
 
 
 def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> Iterator[Group]:
-    """The items of a listing in key order; `loose` is told of files that belong to none."""
+    """Yield the items of a listing in key order; call `loose` with each file that belongs to none."""
     if by == "file":
         yield from (Group(entry.path, [entry]) for entry in entries)
     elif by == "sample":
@@ -72,7 +72,7 @@ def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> 
 
 
 def all_named(source: str, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """What a source lists; NotFound at its end if not all names are there that it says in braces."""
+    """Yield the listing of a source; at its end, raise NotFound if a name given in braces is missing."""
     names = named_by_braces(source)
     wanted, found = set(names), set[str]()
     for entry in entries:
@@ -99,9 +99,9 @@ def _folders(entries: Iterable[Entry], loose: Callable[[str], None]) -> Iterator
 
 
 class ItemFile:
-    """Items on disk in two files: one JSON line an item, and where each line begins.
+    """Items on disk in two files: one JSON line per item, and the offset of each line.
 
-    Made by `write`, in the order of their numbers; `read` is called by one thread at a time.
+    `write` makes them in the order of their numbers; only one thread at a time may call `read`.
     """
 
     def __init__(self, folder: str, block: int) -> None:
@@ -109,7 +109,7 @@ class ItemFile:
         self._begins = array("q")
 
     def write(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Write down what passes through."""
+        """Write items to disk while yielding them."""
         at = 0
         with open(self._path, "wb") as lines:
             for group in groups:
@@ -120,7 +120,7 @@ class ItemFile:
             self._begins.tofile(numbers)
 
     def open(self) -> None:
-        """Begin to read what another ItemFile of the same folder has written."""
+        """Open the items that another ItemFile of the same folder has written."""
         with open(self._path + ".begins", "rb") as numbers:
             self._begins.frombytes(numbers.read())
         self._lines = open(self._path, "rb")  # noqa: SIM115  closed by close
@@ -133,7 +133,7 @@ class ItemFile:
         return len(self._begins)
 
     def read(self, number: int) -> Group:
-        """The item of a number."""
+        """The item with a number."""
         self._lines.seek(self._begins[number])
         key, entries = json.loads(self._lines.readline())
         return Group(key, [Entry(path, ObjectInfo(*info)) for path, *info in entries])

@@ -1,4 +1,4 @@
-"""cache_stream: many small files, fetched together by one thread."""
+"""Fetch small files of a cache in batches, in one thread."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["SmallFiles", "WantedFile", "new_file"]
 
 
 class WantedFile(NamedTuple):
-    """A file of an item, to be fetched.
+    """A file to be fetched.
 
     Attributes
     ----------
     info : ObjectInfo
-        As it was listed.
+        The listed object.
     path : str
-        The file that is to be made.
+        The path of the new file.
     fetched : callable
-        A context within which the file is made; it deals with what goes wrong, and counts the file.
+        Returns a context manager around making the file; it handles errors and counts the file.
     """
 
     info: ObjectInfo
@@ -39,16 +39,16 @@ class WantedFile(NamedTuple):
 
 
 class SmallFiles:
-    """Those of one stream, which come in the order of its items.
+    """The small files of one stream, in the order of its items.
 
     Parameters
     ----------
     verify : str
         The option.
     alone : callable
-        Fetches one that did not go at the first try; told why, or None.
+        Fetches one file by itself; called with the error of the first attempt, or None.
     fatal : callable
-        A context: what is raised there ends the stream, whoever runs it.
+        Returns a context manager; an error inside it ends the stream, in any thread.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class SmallFiles:
         self._fatal = fatal
 
     def has(self, info: ObjectInfo) -> bool:
-        """Whether an object is one of many small ones."""
+        """True if an object is small enough for a batch."""
         together = 0 <= info.size <= self._store.reads_together and self._control.rate is None
         return together and decided(info, self._verify)
 
     def add(self, small: WantedFile) -> Iterator[Unit]:
-        """One more of them, and what is to be done now."""
+        """Add a file, and yield the work that is due."""
         self._batch.append(small)
         if len(self._batch) == BATCH:
             yield from self.flush()
 
     def flush(self) -> Iterator[Unit]:
-        """What is to be done before anything is waited for: these may be what it waits for."""
+        """Yield the pending work; call this before waiting, as others may wait for these files."""
         if self._batch:
             batch, self._batch = self._batch, []
             yield partial(self._batcher.add, batch)
@@ -91,7 +91,7 @@ class SmallFiles:
             )
 
     def _answered(self, answer: Answer[Read[WantedFile]]) -> None:
-        """The bytes of a small object are there, in memory; or did not come."""
+        """Write a small object whose bytes are in memory, or handle its error."""
         small, body = answer.request.of, answer.data
         if answer.told is None:
             self._batcher.failed(small, answer.error)
@@ -119,7 +119,7 @@ class SmallFiles:
 
 
 def new_file(path: str) -> int:
-    """A file that is not there yet, open; to be closed by who asked."""
+    """Create a new file and return its descriptor; the caller closes it."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The cache of samples: objects that processes announce and acquire are kept on the disk, within a limit.
+"""Run the cache of samples: keep objects that processes announce and acquire on the disk, within a limit.
 
-One generator asks `CacheContents` what comes next and gives out the work; workers fetch the files. A file has its name
-only when it is whole and verified. The job ends some time after the last process that used it; what is on the disk
-stays, and the next job finds it again.
+One generator asks `CacheContents` for the next object and hands out the work; workers fetch the files. A file gets its
+name only when it is complete and verified. The job ends some time after the last process has left. The files stay on
+the disk, and the next job finds them again.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from nbdata.verbs.sample_cache import SampleCache
 
 __all__ = ["perform", "plan"]
 
-#: Seconds after the last process has left until the job ends: the workers of the next epoch come at once.
+#: Seconds from the last process leaving until the job ends: the workers of the next epoch usually come at once.
 IDLE = 30.0
-# Seconds for which nobody is asked again whether there is something to do, or how much is in the cache.
+# Seconds to wait for new work, and between two displays of the content of the cache.
 _WAIT, _SHOW_EVERY = 0.2, 0.5
-# Seconds that who leaves a cache may take, with the sync of what has landed.
+# Seconds that a process may take to leave a cache, including the sync of committed files.
 _LEAVING = 5.0
-# Seconds between two syncs of what has landed.
+# Seconds between two syncs of committed files.
 _SYNC_EVERY = 5.0
-# Seconds between two looks whether it is paused, and nobody uses it.
+# Seconds between two checks whether the cache is paused and unused.
 _LOOK = 1.0
-# Seconds between two notes of what is in it.
+# Seconds between two notes of its content.
 _NOTE_EVERY = 2.0
 
 
 def plan(run: Run) -> Plan:
-    """How much room the cache may still take; writes nothing."""
+    """Plan the room that the cache may still take; writes nothing."""
     op = run.operation
     assert isinstance(op, SampleCache)
     out = Plan("sample_cache", *op.places())
@@ -58,12 +58,12 @@ def plan(run: Run) -> Plan:
 
 
 def _folder(op: SampleCache) -> KeptFolder:
-    # What was kept for who insists on less was not compared as who insists on more wants it.
+    # Each --verify has its own folder: files kept under a weaker option were not verified enough for a stronger one.
     return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify}", disk_of(op.cache_dir)[2], boot())
 
 
 def _there(folder: KeptFolder) -> int:
-    """Bytes that are in it already, as the disk counts."""
+    """The disk usage in bytes of files that are in the cache already."""
     found = 0
     with contextlib.suppress(FileNotFoundError), os.scandir(folder.path) as entries:
         for entry in entries:
@@ -73,7 +73,7 @@ def _there(folder: KeptFolder) -> int:
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Keep the cache until nobody uses it."""
+    """Run the cache until nobody uses it."""
     del planned
     op = run.operation
     assert isinstance(op, SampleCache)
@@ -81,7 +81,7 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 class _Staging:
-    """One cache while it is used."""
+    """Runs one cache while it is in use."""
 
     def __init__(self, run: Run, op: SampleCache) -> None:
         assert run.staged is not None
@@ -127,7 +127,7 @@ class _Staging:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Have a thread see when it is paused and nobody uses it: those that would, wait for it to go on."""
+        """Watch in a thread for a cache that is paused and unused; its users would wait for it to resume."""
         over = threading.Event()
 
         def watch() -> None:
@@ -141,14 +141,14 @@ class _Staging:
             over.set()
 
     def _wait_for_who_leaves(self) -> None:
-        """A job that was cancelled just then still has the folder, and so does a cleanup that looks at it."""
+        """Wait for a job that was just cancelled, or a cleanup, to release the folder."""
         end = time.monotonic() + _LEAVING
         while self.folder.in_use and time.monotonic() < end:
             self.run.control.phase("waits for who leaves the cache")
             self.run.control.sleep(_WAIT)
 
     def _find(self) -> None:
-        """Take in what is there; what has no room any more is deleted."""
+        """Take over existing files; delete those that no longer fit."""
         for name, size in self.folder.found():
             wanted = Wanted(name, room_of_object(size, self.block), None)
             if self.contents.used + wanted.room <= self.contents.capacity:
@@ -158,7 +158,7 @@ class _Staging:
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
-        """What is raised here ends the job: nobody waits for an object that will never come."""
+        """End the job on an error inside, so nobody waits for an object that will never come."""
         try:
             with full_disk_told(self.folder.path):
                 yield
@@ -175,7 +175,7 @@ class _Staging:
             while True:
                 wanted = self.contents.next(0)
                 if wanted is None:
-                    yield from self.files.flush()  # somebody may wait for these
+                    yield from self.files.flush()  # a process may wait for these
                     self._look_after()
                     wanted = self.contents.next(_WAIT)
                 self._show()
@@ -186,7 +186,7 @@ class _Staging:
                     return
 
     def _look_after(self) -> None:
-        """What is done now and then while nothing is to be fetched."""
+        """Do periodic tasks while there is nothing to fetch."""
         self.run.control.checkpoint()
         now = time.monotonic()
         if now - self.synced > _SYNC_EVERY:
@@ -195,12 +195,12 @@ class _Staging:
 
     @contextlib.contextmanager
     def _file(self, wanted: Wanted) -> Iterator[None]:
-        """The fetch of one object, from any thread: it lands, or who waits for it is told why not."""
+        """Fetch one object, in any thread: commit it, or report the error to the processes that wait for it."""
         try:
             yield
             self.folder.land(wanted.name)
         except NbdataError as error:
-            self.run.control.checkpoint()  # what failed because of a stop is no failure
+            self.run.control.checkpoint()  # an error caused by a stop is no failure
             self.folder.drop(wanted.name)
             if error.path is None:
                 error.path = wanted.of.key
@@ -232,7 +232,7 @@ class _Staging:
             self._note(durable=False)
 
     def _note(self, *, durable: bool) -> None:
-        """Have the cache say what is in it, if that has changed."""
+        """Note the content of the cache on disk, if it has changed."""
         self.noted, contents = time.monotonic(), self.contents
         about = KnownCache(
             self.folder.path, redacted(self.op.source), self.op.verify, self.op.max_size,
@@ -243,12 +243,12 @@ class _Staging:
             self.about = about
             try:
                 note_in(self.folder, about, durable=durable)
-            except NbdataError:  # it is only shown; the disk tells of itself when an object is written
+            except NbdataError:  # it is only for display; writing an object shows disk errors
                 self.about = None
 
 
 def _told(error: BaseException) -> NbdataError:
-    """What those are told who wait for objects that will never come."""
+    """The error for processes that wait for objects that will never come."""
     if isinstance(error, NbdataError):
         return error
     return NbdataError(f"internal error: {type(error).__name__}: {error}")

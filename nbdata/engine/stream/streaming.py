@@ -1,8 +1,8 @@
-"""One stream while it is performed: items pass through a bounded folder, in order, several fetched ahead.
+"""Perform one stream: pass items in order through a folder of bounded size, fetching several ahead.
 
-One generator takes room for item after item and gives out the work; workers fetch the files; whoever finishes the last
-file of an item hands out what is whole, in order. What a consumer has acknowledged is deleted, or kept for the next
-epoch, and its room lets the generator go on.
+One generator takes room for each item and hands out the work; workers fetch the files. The thread that finishes the
+last file of an item hands out complete items, in order. An item that the consumer has acknowledged is deleted, or kept
+for the next epoch. Its room lets the generator continue.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["Streaming"]
 
-# Items that may be handed out and not yet given back, or wait for that; bounds memory when all is in the cache.
+# Most items that are handed out or wait for it; limits memory if everything is in the cache.
 _AHEAD = 4096
-# How often what is in the cache is shown, in seconds.
+# Seconds between two displays of the content of the cache.
 _SHOW_EVERY = 0.5
-# What can be done about an item that no folder can hold.
+# The remedy for an item that no folder can hold.
 _REFUSED = "Leave it out with --exclude, or all such with --on-error report"
 
 
 @dataclass
 class _Delivery:
-    """One turn of an item on its way to the consumer."""
+    """One turn of an item for the consumer."""
 
     turn: Turn
     key: str
@@ -59,7 +59,7 @@ class _Delivery:
 
 
 class _Filling:
-    """The files of a slot while they are fetched."""
+    """A slot whose files are being fetched."""
 
     def __init__(self, slot: Slot, files: int) -> None:
         self.slot = slot
@@ -68,7 +68,7 @@ class _Filling:
 
 
 class Streaming:
-    """One stream while it is performed."""
+    """Performs one stream."""
 
     def __init__(self, run: Run, planned: Plan, op: CacheStream) -> None:
         assert run.leases is not None
@@ -81,12 +81,12 @@ class Streaming:
         self.folder = CacheFolder(op.cache_dir, self.block)
         self.needed = planned.needed
         capacity = self.needed - self.folder.overhead
-        # What is fetched ahead must not push out what is kept, nor must one item wait for the other.
+        # Items fetched ahead must not evict kept ones, nor must one item wait for another.
         ahead = max(3 * planned.details["largest"], capacity // 4) if op.keep == "lru" else None
         self.room = CacheRoom(capacity, self._delete, ahead=ahead)
         self.lock = threading.Lock()
         self.slots: dict[int, _Filling] = {}  # by the slot's number
-        self.queue: deque[_Delivery] = deque()  # in order; the first may not be whole yet
+        self.queue: deque[_Delivery] = deque()  # in order; the first may be incomplete
         self.offered: dict[int, _Delivery] = {}
         self.ahead = threading.Semaphore(_AHEAD)
         self.workers = WorkerPool(run.control, op.concurrency)
@@ -103,9 +103,7 @@ class Streaming:
                     self.workers.run(self._fatal_units())
                     self.leases.close()
                 except Exception:
-                    if (
-                        self.leases.error is not None
-                    ):  # the consumer is to meet that, and not a file that vanished
+                    if self.leases.error is not None:  # the consumer must see that error, not a missing file
                         self.leases.drain()
                     raise
         finally:
@@ -119,14 +117,14 @@ class Streaming:
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
-        """What is raised here ends the stream: nobody waits for room or an item that will never come."""
+        """End the stream on an error inside, so nobody waits for room or an item that will never come."""
         try:
             with full_disk_told(self.folder.path):
                 yield
         except Cancelled:
             raise
         except Exception as error:
-            if self.leases.error is not None:  # told by who noticed first
+            if self.leases.error is not None:  # the first error is reported already
                 raise
             told = error
             if not isinstance(told, NbdataError):
@@ -184,7 +182,7 @@ class Streaming:
         yield from self.files.flush()
 
     def _pause(self) -> None:
-        """What is done while room is waited for, which nobody gives back once an error has ended all."""
+        """Check for a stop while waiting for room: after a fatal error, no room is given back."""
         self.run.control.checkpoint()
         if self.workers.broken:
             raise Cancelled("the stream has ended")
@@ -205,7 +203,7 @@ class Streaming:
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:
-        """The fetch of one file: what it raises ends the stream or leaves the item out."""
+        """Fetch one file; its error ends the stream or leaves the item out."""
         failed = True
         try:
             yield
@@ -215,7 +213,7 @@ class Streaming:
         self._one_less(filling, failed=failed)
 
     def _failed(self, path: str, error: NbdataError, outcome: Outcome = Outcome.FAILED) -> None:
-        self.run.control.checkpoint()  # what failed because of a stop is no failure
+        self.run.control.checkpoint()  # an error caused by a stop is no failure
         if error.path is None:
             error.path = path
         if self.op.on_error != "report":
@@ -236,7 +234,7 @@ class Streaming:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Offer what is whole, in order; an item that cannot be had is left out."""
+        """Offer complete items, in order; leave out items that failed."""
         left_out = []
         with self.lock:
             while self.queue and self.queue[0].filling.ready:
@@ -255,7 +253,7 @@ class Streaming:
             self._give_back(delivery, NEVER)
 
     def _done(self, item: Item) -> None:
-        """The consumer is done with an item."""
+        """Release an item that the consumer is done with."""
         with self.lock:
             delivery = self.offered.pop(item.number)
             self.handed += 1

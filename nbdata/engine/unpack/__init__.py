@@ -1,1 +1,1 @@
-"""untar_volumes: archives in volumes are unpacked, go on where they were broken off, and volumes may go meanwhile."""
+"""untar_volumes: unpack archives in volumes, resume after an interruption, and delete volumes on the way if asked."""

@@ -1,6 +1,6 @@
-"""An archive in volumes as a stream of members: joined, decompressed, parsed, each ahead of the next.
+"""Read an archive in volumes as a stream of members: join, decompress and parse it, each step reading ahead.
 
-A cancel wakes whoever waits for bytes at once, also those of a file system that hangs.
+A cancel at once wakes threads that wait for bytes, even if a file system hangs.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class ArchiveStream:
         self.remarks = Remarks()
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
         self.read = 0
-        self._looked = -1, 0  # how much was read when the volume was looked for, and which it was
+        self._looked = -1, 0  # bytes read at the last look-up of the volume, and its number
         self._stack = contextlib.ExitStack()
         self._top: io.RawIOBase | None = None
-        self._decompressed: Decompressed | None = None  # until it is open
+        self._decompressed: Decompressed | None = None  # None until it is open
 
     def volume(self) -> int:
-        """The number of the volume up to which was read."""
+        """The number of the last volume that was read from."""
         read, number = self._looked
-        if read != self.read:  # many members come of what is read at once
+        if read != self.read:  # one read gives many members
             read = self.read
             number = self._volumes.volume_at(self.began.compressed + read)
             self._looked = read, number
@@ -76,21 +76,21 @@ class ArchiveStream:
 
     @property
     def verified(self) -> int:
-        """Up to where the tar stream is known to be right, as far as its compression has checksums."""
+        """The offset up to which the checksums of the compression prove the tar stream."""
         return 0 if self._decompressed is None else self._decompressed.verified
 
     @property
     def proven(self) -> int:
-        """The same, as far as volumes were read whole and so are what their store vouches for.
+        """The offset up to which the stored checksums of wholly read volumes prove the tar stream.
 
-        Of plain tar in a store, where nothing else tells.
+        This limits only plain tar in a store, which has no other checksums.
         """
         if self.format != "tar" or self._volumes.is_local():
             return EVERYTHING
         return self._volumes.begun_at(self.began.compressed + self.read)
 
     def restart(self, offset: int) -> Restart:
-        """Where reading may begin to reach an offset of the tar stream."""
+        """The restart point from which an offset of the tar stream can be reached."""
         return Restart() if self._decompressed is None else self._decompressed.restart(offset)
 
     def __enter__(self) -> ArchiveStream:
@@ -153,7 +153,7 @@ class ArchiveStream:
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
 
     def _made_ns(self) -> int:
-        """The time of a single file: that of its first volume, as gunzip takes it."""
+        """The modification time of a single compressed file: the time of its first volume, as gunzip does it."""
         modified = self._volumes.volumes[0].info.modified
         return int((time.time() if modified is None else modified) * 1e9)
 
@@ -164,7 +164,7 @@ class ArchiveStream:
             self._look_at_zeros(self._decompressed.padding)
 
     def _look_at_zeros(self, padding: int) -> None:
-        """See whether the zeros behind the end fill whole volumes."""
+        """Check whether the zeros behind the end fill whole volumes."""
         zeros = self.remarks.zeros if self.format == "tar" else padding
         self.remarks.zeros += padding
         if zeros > PADDING:
@@ -189,7 +189,7 @@ class ArchiveStream:
         self._stack.callback(self._run.control.remove, ahead.abandon)
 
     def _close(self) -> None:
-        """Close the chain; when the run is cancelled, a store that hangs in a read is not waited for."""
+        """Close the chain; if the run is cancelled, do not wait for a store that hangs in a read."""
         stream = self._top
         assert stream is not None
         if self._run.control.is_set():

@@ -1,19 +1,19 @@
-"""How far an archive was unpacked, so that the same command goes on there.
+"""Checkpoints: record how far an archive was unpacked, so the same command can resume there.
 
-A checkpoint says: all members before this place of the tar stream are on the disk under final names and are
-recorded; reading begins again at this offset of the volumes. It is recorded in the index once that is so, and
-replaces the one before.
+A checkpoint states that all members before a place in the tar stream are on the disk under their final names and are
+recorded. It also holds the offset of the volumes at which reading restarts. It is written to the index once this is
+true, and replaces the previous checkpoint.
 
-Where the place is: behind a member, and where everything before it is verified. Plain tar has no checksums, so
-any member will do, and reading begins again right there. Of compressed data, what a decoder gives is known to be
-right when a gzip member, bzip2 block, xz stream or Zstandard frame has ended, so the place lies before such an end, and
-reading begins again at the last beginning of one before the place; what is in between is decompressed again and
-passed over. An archive that is compressed in one piece is verified at its end only: it never has a checkpoint, and
-its members are compared by CRC while they stream past.
+The place lies behind a member, and everything before it is verified. Plain tar has no checksums, so any member will
+do, and reading restarts right there. Decompressed data is verified at the end of its gzip member, bzip2 block, xz
+stream or Zstandard frame. So the place lies before such an end, and reading restarts at the last beginning of a block
+before the place. The data in between is decompressed again and skipped. An archive that is compressed in one piece is
+verified only at its end: it never has a checkpoint, and its members are compared by CRC while they stream past.
 
-When it holds: if every member before it is recorded still, as its digest tells (`cleanup --all` forgets them), and
-every file looks as recorded. A hard link changes the ctime of the file under its other names, so where only that
-differs, the content decides. A member that is replaced by a later one of the same name is remembered, and excused.
+A checkpoint is valid if every member before it is still recorded, and every file looks as recorded. Its digest shows
+whether the records are complete (`cleanup --all` forgets them). A hard link changes the ctime of the file under its
+other names, so if only the ctime differs, the content decides. A member that was replaced by a later one of the same
+name is remembered, and need not be there.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from nbdata.transfer.index import Record
 
 __all__ = ["SHARD", "Checkpoint", "Checkpoints", "Earlier", "Taking"]
 
-#: The kind in `Earlier` of a shard, which holds members and has the name of none.
+#: The kind of a shard in `Earlier`: it holds members but has no member's name.
 SHARD = "shard"
 # Bytes of the volumes between two checkpoints.
 EVERY = 64 << 20
-# A checkpoint waits for the disk: at most one second in so many goes into them.
+# A checkpoint waits for the disk: checkpoints take at most one second in this many.
 _SHARE = 20
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A place to go on, with the restart point of the volumes from which it can be reached.
+    """A place to resume at, with the restart point of the volumes from which it can be reached.
 
     Attributes
     ----------
@@ -56,11 +56,11 @@ class Checkpoint:
     format : str
         Compression of the volumes.
     fingerprint : str
-        Of the volumes that were read until then.
+        Fingerprint of the volumes that were read up to the place.
     overwrite : str
-        The option of the line, which decides what its members before the place are.
+        The command's option; it decides what counts as unpacked before the place.
     left_out : list of str
-        Some of the names that were left out so far.
+        Some of the names that were left out up to the place.
     digest : tuple
         `sum_of` the members before the place.
     """
@@ -75,7 +75,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, written: Written) -> Checkpoint | None:
-        """The one that is recorded, if it is of these volumes."""
+        """The recorded checkpoint, if it belongs to these volumes."""
         data: Any = own_data(written.index.get(written.own("checkpoint")))
         try:
             place, restart, digest = Place(**data["place"]), Restart(*data["restart"]), tuple(data["digest"])
@@ -85,11 +85,11 @@ class Checkpoint:
         return found if found.fingerprint in written.fingerprints else None
 
     def fits(self, overwrite: str, format: str) -> bool:  # noqa: A002
-        """Whether it is of a line with these options."""
+        """True if it was recorded by a command with these options."""
         return overwrite == self.overwrite and format in ("auto", self.format)
 
     def record(self, written: Written) -> None:
-        """Have it in the index, on the disk."""
+        """Write it durably to the index."""
         place = {name: getattr(self.place, name) for name in ("offset", "pax_headers", "holes", "unmatched")}
         data = {**vars(self), "place": place}
         written.index.put({written.own("checkpoint"): own_record(data)})
@@ -98,22 +98,22 @@ class Checkpoint:
 
 @dataclass
 class Earlier:
-    """What has become of the members before a place.
+    """The state of the members before a place, compared with their records.
 
     Attributes
     ----------
     members : list of (offset, path, kind, linkname, size)
-        Those that are as they were written, in the archive's order; size is -1 of what counts elsewhere.
+        Unchanged members, in the archive's order; size is -1 if the bytes are counted elsewhere.
     gone : list of (path, size)
-        Of these, files and links that are not there any more, but count as written.
+        The files and links among them that no longer exist, but count as written.
     lost : list of str
-        Paths of those that are otherwise, or missing.
+        Paths of members that have changed or are missing.
     whole : bool
-        Whether all of them are recorded still.
+        Whether all of them are still recorded.
     names : dict
-        Of files with several names: device and inode, and the names.
+        For files with several names: device and inode, and the names.
     refreshed : dict
-        New records of files whose ctime has changed, and nothing else.
+        New records of files of which only the ctime has changed.
     """
 
     members: list[tuple[int, str, str, str, int]] = field(default_factory=list)
@@ -125,11 +125,11 @@ class Earlier:
 
     @property
     def sound(self) -> bool:
-        """Whether all is there that was."""
+        """True if all records are complete and no member is lost."""
         return self.whole and not self.lost
 
     def entries(self) -> Iterator[tuple[str, str, str]]:
-        """Path, kind and linkname of each, in the archive's order, as `Place.earlier` wants them."""
+        """Path, kind and linkname of each member, in the archive's order, for `Place.earlier`."""
         for _, path, kind, linkname, _ in self.members:
             if kind != SHARD:
                 yield path, kind, linkname
@@ -139,7 +139,7 @@ class Earlier:
         cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool],
         kind: str = "file",
     ) -> Earlier:  # fmt: skip
-        """Look at each object; `is_there` says of a path and its record whether the object is the one recorded."""
+        """Check each object; `is_there` tells for a path and its record whether the object is the recorded one."""
         found, tags = cls(), []
         for path, record, replaced in _before(written, checkpoint.place.offset):
             tags.append((path, record.tag))
@@ -154,7 +154,7 @@ class Earlier:
 
     @classmethod
     def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
-        """Look at each file; where only the ctime differs, `thorough` reads it, else it passes."""
+        """Check each file; if only the ctime differs, `thorough` reads the file, else it counts as unchanged."""
         found, end = cls(), checkpoint.place.offset
         doubtful: list[tuple[str, Record, os.stat_result]] = []
         tags = []
@@ -168,7 +168,7 @@ class Earlier:
         return found._closed(tags, checkpoint)
 
     def _closed(self, tags: list[tuple[str, str]], checkpoint: Checkpoint) -> Earlier:
-        """This, when all members were looked at: paths and tags of all that are recorded."""
+        """Finish the check of all members; `tags` are the paths and tags of the recorded ones."""
         self.whole = sum_of(tags) == checkpoint.digest
         self.members.sort()
         return self
@@ -189,7 +189,7 @@ class Earlier:
             if not (may_be_gone and is_gone(error)):
                 self.lost.append(name)
                 return
-            # Of a link nobody knows any more where it led to: what is not there leads nowhere.
+            # The target of a missing link is not known any more, so it is listed as a file, which leads nowhere.
             self.members.append((offset_of(record), name, "file" if name == path else "folder", "", -1))
             if name == path:
                 self.gone.append((path, record.size))
@@ -222,7 +222,7 @@ class Earlier:
         *,
         thorough: bool,
     ) -> None:
-        """Of files whose ctime has changed, those are there that have the content that is recorded."""
+        """Count files whose ctime has changed as present if they have the recorded content."""
         inodes: dict[tuple[int, int], list[tuple[str, Record, os.stat_result]]] = {}
         for path, record, found in doubtful:
             inodes.setdefault((found.st_dev, found.st_ino), []).append((path, record, found))
@@ -231,7 +231,7 @@ class Earlier:
             if thorough:
                 crc = crc32_of(os.path.join(root, group[0][0]))
                 known = [written.is_same(record, crc) for _, record, _ in group]
-                # A hard link has no CRC of its own, and so counts as the one that it is linked to.
+                # A hard link has no CRC of its own, so the CRC of the file it is linked to counts.
                 same = any(known) and all(
                     one or written.is_same(record, 0)
                     for one, (_, record, _) in zip(known, group, strict=True)
@@ -245,7 +245,7 @@ class Earlier:
 
 
 def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
-    """The members before a place: path, record, and whether one behind it has replaced it, or was about to."""
+    """Path and record of each member before a place, and whether a member behind it replaced, or may have, this one."""
     replaced = {path: record for path, record in written.replaced() if record.size >= end > offset_of(record)}
     for path, record in replaced.items():
         yield path, record, True
@@ -255,50 +255,50 @@ def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
 
 
 class Taking(Protocol):
-    """What takes the members of an archive and puts them into a target.
+    """Takes the members of an archive and puts them into a target.
 
     Attributes
     ----------
     behind : int
         Offset of the last checkpoint; 0 if there is none.
     careful : bool
-        Whether what is before it cannot be read again.
+        Whether the data before it cannot be read again.
     """
 
     behind: int
     careful: bool
 
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        """Take what lies before a checkpoint as written by this run; `names` are those of each file with several."""
+        """Count members before a checkpoint as written by this run; `names` lists the names of each multi-name file."""
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Where to ask for room before the lack of it is the end."""
+        """Set the function that is asked to make room before a full disk is an error."""
 
     def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
-        """Take all members; how far the stream was read only to find that they are there."""
+        """Take all members; return the offset up to which reading found only members that were there already."""
 
     def settle(self) -> None:
-        """Have all that was taken durable under final names, and recorded."""
+        """Make everything taken so far durable under final names, and record it."""
 
     def finish(self) -> None:
-        """All members were taken: do what comes last."""
+        """Do the last steps after all members were taken."""
 
     def __enter__(self) -> Taking:
-        """Begin to write."""
+        """Start writing."""
 
     def __exit__(self, *exc: object) -> None:
-        """End; what is not whole is left under no final name."""
+        """Stop; nothing incomplete stays under a final name."""
 
 
 class Checkpoints:
-    """Makes checkpoints while an archive is unpacked, and has volumes deleted that are not needed behind them.
+    """Makes checkpoints while an archive is unpacked, and has volumes deleted that are no longer needed.
 
     Parameters
     ----------
     written, taking, stream, results
-        What is recorded, what takes the members, what is read, and what became of it so far.
+        The records, the writer of members, the stream of members, and the results so far.
     deletion : Deletion or None
-        None: no volume is deleted before the end.
+        None if no volume is deleted before the end.
     overwrite : str
         The option.
     left_out : list of str
@@ -316,15 +316,15 @@ class Checkpoints:
             taking.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
         self._not_before = 0.0
-        # Where volumes may be deleted: behind the last member before which all is proven, and one that is not yet so.
+        # Volumes may be deleted up to `_behind`, before which all is proven; `_next` is the candidate to follow it.
         self._behind = stream.place.copy()
         self._next = self._behind
         self._due = self._behind, self._last
 
     def is_due(self, place: Place | None = None) -> bool:
-        """Whether it is time for one, and there is a place for it: then `make` it.
+        """True if it is time for a checkpoint and there is a place for it; then call `make`.
 
-        That is this `place`, if one is given, else the one behind the member that was taken last.
+        The place is `place` if given, else the one behind the last member taken.
         """
         stream = self._stream
         if place is None:
@@ -336,11 +336,11 @@ class Checkpoints:
         return restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before
 
     def make(self) -> None:
-        """Make the one that is due."""
+        """Make the checkpoint that is due."""
         self._make(*self._due)
 
     def _proven(self, place: Place) -> Place:
-        """The last place, as far as is known, before which all is proven: only behind that may volumes be deleted."""
+        """The last known place before which everything is proven: volumes may be deleted only up to there."""
         self._look_at_next()
         self._next = place.copy()
         self._look_at_next()
@@ -351,7 +351,7 @@ class Checkpoints:
             self._behind = self._next
 
     def _make_room(self) -> bool:
-        """Have volumes deleted that are not needed behind the last member; whether any went."""
+        """Delete volumes that are not needed behind the last member; return whether any was deleted."""
         self._look_at_next()
         if self._deletion is None or self._behind.offset > self._stream.verified:
             return False
@@ -366,7 +366,7 @@ class Checkpoints:
         self._last, self._at = restart, place.offset
         self._taking.settle()
         if any(self._results.counts.get(name) for name in (*BAD, Outcome.SKIPPED)):
-            self._not_before = math.inf  # not all that is before this place is there
+            self._not_before = math.inf  # something before this place is missing
             return
         written = self._written
         digest = sum_of((path, record.tag) for path, record, _ in _before(written, place.offset))

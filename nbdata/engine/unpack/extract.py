@@ -1,19 +1,19 @@
-"""Members of an archive on their way to the disk: decided, written aside, landed and remembered.
+"""Extract the members of an archive to the disk: decide, write temporaries, commit and record them.
 
-Every member ends up in one of these ways, under its final name or not at all:
+Every member is extracted in one of these ways, under its final name or not at all:
 
-* a *file* is written to a temporary (small ones by a writer's thread, so that parsing goes on meanwhile),
-  gets the archive's mode and time, and lands as `nbdata.transfer.committer` says;
-* a *symbolic link* is made under a temporary name and replaces whatever stood there; a *hard link* too,
-  once the file that it is linked to has landed;
-* a *folder* is made at once; it gets its time at the end, when nothing is put into it any more.
+* a *file* is written to a temporary (a small one by a writer thread, so parsing continues meanwhile),
+  gets the archive's mode and time, and is committed as `nbdata.transfer.committer` says;
+* a *symbolic link* is made under a temporary name and replaces what was there; so does a *hard link*,
+  once the file that it is linked to is committed;
+* a *folder* is made at once; it gets its time at the end, when nothing more is put into it.
 
-What was written is remembered in the index with the archive's fingerprint and the member's offset. A member
-whose record says so and whose file looks as recorded is *unchanged*: its bytes only stream past. With
-``--skip-written`` one whose file is gone is *moved away*, if the archive still holds what was recorded.
+The index records each written member with the archive's fingerprint and the member's offset. A recorded member
+whose file looks as recorded is *unchanged*: its bytes only stream past. With ``--skip-written``, a member whose
+file is gone is *moved away*, if the archive still holds the recorded content.
 
-No path leads through a symbolic link: the archive's own are refused by `nbdata.archives.safety`, and those
-that were in the target before are refused here, even if they stay inside.
+No path leads through a symbolic link: `nbdata.archives.safety` refuses the archive's own links. This module refuses
+links that were in the target before, even if they stay inside.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from nbdata.transfer.index import Record
 __all__ = ["Extraction"]
 
 _BLOCK = 1 << 20
-# Files up to this size are written by the writers' threads.
+# Files up to this size are written by writer threads.
 _SMALL = 1 << 20
-# More than one was measured no faster: they wait for each other in the folder of temporaries.
+# More than one was measured to be no faster: they wait for each other in the folder of temporaries.
 _WRITERS = 1
 
 
 class Extraction:
-    """Writes members into one target; a context manager around the whole.
+    """Writes members into one target folder; a context manager.
 
     Parameters
     ----------
@@ -61,20 +61,20 @@ class Extraction:
     root : str
         The target folder, absolute.
     written : Written
-        What this archive has written there before.
+        The records of what this archive has written there before.
     overwrite : str
         ``changed``, ``always`` or ``never``.
     reserved : int
         Bytes that the run has reserved so far.
     volume : callable
-        The number of the volume up to which the archive was read.
+        Returns the number of the last volume that was read from.
 
     Attributes
     ----------
     behind : int
         Offset of the last checkpoint; 0 if there is none.
     careful : bool
-        Whether what is before it cannot be read again.
+        Whether the data before it cannot be read again.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Extraction:
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
-        self._pending: dict[str, Outcome] = {}  # path that has not landed yet -> its outcome
+        self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
         self._links = HardLinks(root, written)
         self._stream_error: BaseException | None = None
@@ -124,13 +124,13 @@ class Extraction:
             self._written.index.put(self._links.records())
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Where to ask for room before the lack of it is the end; called between two members only."""
+        """Set the function that is asked for room before a full disk is an error; called only between two members."""
         self._space.make_room = make_room
 
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        """Take what lies before a checkpoint as written by this run.
+        """Count everything before a checkpoint as written by this run.
 
-        `names` are those of each file that has several.
+        `names` lists the names of each file that has several.
         """
         self.behind = behind
         for path, record in self._written.records():
@@ -144,7 +144,7 @@ class Extraction:
     # -- one member ---------------------------------------------------------------------------
 
     def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
-        """Deal with all members of an archive; how far it was read only to find that they are there."""
+        """Take all members; return the offset up to which reading found only members that were there already."""
         again_to = 0
         for member in stream.members:
             self._run.control.checkpoint()
@@ -155,7 +155,7 @@ class Extraction:
         return again_to
 
     def take(self, member: Member) -> bool:
-        """Deal with one member, before the next is asked for; False if it is there already.
+        """Extract one member, before the next is requested; return False if it is there already.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Extraction:
         BadArchive, SourceChanged, StoreUnavailable …
             If its bytes cannot be read.
         """
-        if member.name in self._pending:  # twice in the archive: the later one must land later
+        if member.name in self._pending:  # twice in the archive: the later one must be committed later
             self._flush()
         try:
             if member.kind == "folder":
@@ -186,7 +186,7 @@ class Extraction:
         return True
 
     def _verdict(self, member: Member) -> str:
-        """``write``; ``unchanged`` or ``moved away``: so, if the content is the same; or ``leave``, which is told."""
+        """Decide: ``write``; ``unchanged`` or ``moved away`` if the content is the same; ``leave`` is reported here."""
         path, record = member.name, self._written.index.get(member.name)
         if self._overwrite == "always" or (record is None and self._overwrite == "changed"):
             return "write"
@@ -221,9 +221,9 @@ class Extraction:
         return "write"
 
     def _is_left(self, member: Member, record: Record, found: os.stat_result) -> bool:
-        """Whether this second name is what is left of a file whose first one was moved away; then it is unchanged.
+        """True if this is the remaining second name of a file whose first name was moved away; then it is unchanged.
 
-        That changed the status of the file, and so its record does not fit any more: its content shows what it is.
+        The move changed the ctime of the file, so its record no longer fits and the content decides.
         """
         first = self._written.index.get(member.linkname) if member.kind == "hardlink" else None
         if (
@@ -244,7 +244,7 @@ class Extraction:
         return True
 
     def _gone(self, member: Member, record: Record | None) -> str:
-        """The same for a member that is not there."""
+        """Decide for a member that is not there."""
         if record is None or not self._written.may_be_gone(record):
             return "write"
         if self._written.is_older(record, member):
@@ -266,7 +266,7 @@ class Extraction:
         self._tell(member, outcome)
 
     def _place(self, member: Member) -> str:
-        """The folder for temporaries of a member that is to be written, whose parent is made."""
+        """Make the parent folder of a member to be written; return the folder for its temporary."""
         path = member.name
         record = self._written.index.get(path) if self.behind else None
         known = record is not None and self._written.is_of_line(record)
@@ -298,7 +298,7 @@ class Extraction:
             if record is not None and self._written.is_same(record, crc):
                 self._done(member, record, Outcome(verdict))
                 return False
-            if not small:  # its bytes have passed
+            if not small:  # its bytes have been read already
                 self._written.index.put({member.name: None})
                 raise BadArchive(
                     "an earlier run wrote other bytes than the archive holds", path=member.name,
@@ -317,7 +317,7 @@ class Extraction:
         return True
 
     def _claim(self, size: int) -> None:
-        """Room for a member. What is being written counts twice, on the disk and as reserved, until it has landed."""
+        """Claim room for a member. Until it is committed, it counts twice: on the disk and as reserved."""
         try:
             self._space.claim(size)
         except NotEnoughSpace:
@@ -325,7 +325,7 @@ class Extraction:
             self._space.claim(size, fresh=True)
 
     def _claimed(self, blocks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        """Blocks of a file whose size shows at its end, each when there is room for it."""
+        """Yield blocks of a file whose size is known only at its end; claim room for each."""
         for block in blocks:
             self._space.claim(len(block))
             yield block
@@ -350,7 +350,7 @@ class Extraction:
             yield self._buffer[:count]
 
     def _write_all(self, items: list[_Small]) -> None:
-        """In a thread of the writers."""
+        """Write small files; runs in a writer thread."""
         whole: list[PendingFile] = []
         try:
             for item in items:
@@ -411,7 +411,7 @@ class Extraction:
         self._committer.commit(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
 
     def _refuse_orphan(self, member: Member) -> None:
-        """NbdataError if a hard link's other name was moved away: only its own member holds the content."""
+        """Raise NbdataError if a hard link's original was moved away: only the original's member holds the content."""
         other = member.linkname
         record = self._written.index.get(other)
         if record is None or not self._written.may_be_gone(record):
@@ -432,20 +432,20 @@ class Extraction:
         self._results.fail(path, error)
 
     def _flush(self) -> None:
-        """Wait until all that was taken has landed."""
+        """Wait until everything taken so far is committed."""
         self._writers.drain()
         self._committer.flush()
 
     # -- afterwards ---------------------------------------------------------------------------
 
     def _committed(self, batch: list[PendingFile]) -> None:
-        """From the committing thread: these are durable under their final names."""
+        """Record files that are durable under their final names; runs in the committer's thread."""
         good = [f for f in batch if f.error is None]
         self._written.index.put(
             {f.path: Record.of(f.tag, f.size, f.stat) for f in good if f.stat is not None}
         )
         self._run.control.advance(files=len(good))
-        # Bytes of large files were noted while they were written.
+        # Bytes of large files were counted while they were written.
         self._space.landed([f.size for f in good if f.size <= _SMALL], len(good))
         moved: list[Row] = []
         for file in good:
@@ -460,7 +460,7 @@ class Extraction:
                 self._failed(file.path, file.error)
 
     def settle(self) -> None:
-        """Wait until all that was taken is durable under final names, and recorded."""
+        """Wait until everything taken so far is durable under final names, and recorded."""
         self._flush()
         self._folders.sync()
         records: dict[str, Record | None] = {**self._links.records(), **self._folders.records()}
@@ -469,13 +469,13 @@ class Extraction:
         self._folders.keep()
 
     def finish(self) -> None:
-        """All members were taken: land the rest, give folders their times, remember."""
+        """After all members were taken: commit the rest, set the times of folders, and record them."""
         self.settle()
         self._folders.give_times()
 
 
 class _Small(NamedTuple):
-    """A member whose content is in memory, and the volume that it ends in or before."""
+    """A member whose content is in memory, and the number of the volume by which it ends."""
 
     member: Member
     staging: str

@@ -1,4 +1,4 @@
-"""Folders that an archive is unpacked into: made, looked at for links, synced, and given their times at the end."""
+"""Make the folders that an archive is unpacked into, refuse links, sync them, and set their times at the end."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["ArchiveFolders"]
 
 
 class ArchiveFolders:
-    """Those of one run.
+    """The folders of one run.
 
     Parameters
     ----------
     root : str
         The target folder, absolute.
     target : TargetFolder
-        The same, entered before this is.
+        The same folder; it is entered before this object.
     results : Results
     made : list of str
-        The absolute paths of folders that were not there before; whoever makes one adds it.
+        The absolute paths of folders made by this run; callers that make one add it.
 
     Attributes
     ----------
     staging : dict of str to str
-        By folders that were looked at, the folder for temporaries of what goes there.
+        Maps each checked folder to the folder for temporaries of its files.
     """
 
     def __init__(self, root: str, target: TargetFolder, results: Results, made: list[str]) -> None:
@@ -40,18 +40,18 @@ class ArchiveFolders:
         self._real_root, self._made = "", made
         self.staging: dict[str, str] = {}
         self._told: dict[str, tuple[int, str]] = {}  # path -> time and tag
-        self._unsynced = {""}  # folders whose names may not be on the disk yet
+        self._unsynced = {""}  # folders whose entries may not be durable yet
 
     def enter(self) -> None:
-        """Find out where the target really is."""
+        """Resolve the real path of the target."""
         self._real_root = os.path.realpath(self._root)
 
     def remember(self, path: str, mtime_ns: int, tag: str) -> None:
-        """An earlier run of the same command has made a folder."""
+        """Note a folder that an earlier run of the same command made."""
         self._told[path] = (mtime_ns, tag)
 
     def prepare(self, parent: str, path: str) -> str:
-        """Make the folder that a member is put into; the folder for its temporaries."""
+        """Make the parent folder of a member; return the folder for its temporary."""
         self.refuse_links(parent, path)
         _, staging = self._target.prepare(path)
         self.staging[parent] = staging
@@ -59,7 +59,7 @@ class ArchiveFolders:
         return staging
 
     def refuse_links(self, folder: str, path: str) -> None:
-        """UnsafeMember if a folder is reached through a link; `path` is the member that is for it."""
+        """Raise UnsafeMember if a folder is reached through a link; `path` is the member that goes there."""
         real = os.path.realpath(os.path.join(self._root, folder))
         expected = os.path.join(self._real_root, folder)
         if real != expected.rstrip("/"):
@@ -70,7 +70,7 @@ class ArchiveFolders:
             )  # fmt: skip
 
     def make(self, member: Member, tag: str) -> None:
-        """Make the folder of a member, whose time it gets at the end."""
+        """Make the folder of a member; its time is set at the end."""
         if member.name not in self._told:
             self.refuse_links(member.name, member.name)
             self._target.prepare(member.name + "/x")
@@ -79,13 +79,13 @@ class ArchiveFolders:
         self._told[member.name] = (member.mtime_ns, tag)
 
     def keep(self) -> None:
-        """All that was put into the folders made so far is there, and what is to be remembered of them is recorded."""
+        """Keep the folders made so far: their content is complete, and they are recorded."""
         self._made.clear()
 
     def remove_empty(self) -> None:
-        """Remove those that were made since, and in which nothing is: no record tells whose they are."""
+        """Remove empty folders made since the last `keep`: no record tells whose they are."""
         below = self._root.rstrip("/") + "/"
-        for folder in reversed(self._made):  # what is in a folder before the folder
+        for folder in reversed(self._made):  # children before parents
             if not folder.startswith(below):  # the target itself
                 continue
             expected = os.path.join(self._real_root, folder.removeprefix(below))
@@ -94,11 +94,11 @@ class ArchiveFolders:
                     os.rmdir(folder)
 
     def records(self) -> dict[str, Record]:
-        """What is to be remembered of them."""
+        """The records of the folders."""
         return {path + "/": Record(tag, 0, 0, mtime_ns, 0) for path, (mtime_ns, tag) in self._told.items()}
 
     def sync(self) -> None:
-        """Make those durable that hold names of folders; a file's own folder was synced when the file landed."""
+        """Make the entries of new folders durable; the folder of a file was synced when the file was committed."""
         above = set[str]()
         for path in self._unsynced:
             while path and (path := os.path.dirname(path)) not in above:
@@ -110,13 +110,13 @@ class ArchiveFolders:
             try:
                 sync_folder(folder)
             except PermissionError:
-                continue  # the folder around the target may let nobody list it
+                continue  # the parent of the target may not be readable
             except OSError as error:
                 raise disk_error(error, folder) from error
         self._unsynced.clear()
 
     def give_times(self) -> None:
-        """Give them the times that the archive says, now that nothing is put into them any more."""
+        """Set the times from the archive, now that nothing more is put into the folders."""
         for path, (mtime_ns, _) in sorted(self._told.items(), reverse=True):
             try:
                 os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""Files with several names, and what their records are worth.
+"""Make hard links, and keep the records of files with several names valid.
 
-Making or replacing one name changes the ctime of the file under all its names, so that their records look
-stale; they are made anew at the end.
+Making or replacing one name changes the ctime of the file under all its names, so their records look
+stale. The records are renewed at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["HardLinks"]
 
 
 class HardLinks:
-    """The files of a target that got or lost names in this run.
+    """The files of a target that gained or lost names in this run.
 
     Parameters
     ----------
@@ -30,12 +30,10 @@ class HardLinks:
     def __init__(self, root: str, written: Written) -> None:
         self._root, self._written = root, written
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
-        self._replaced: set[tuple[int, int]] = (
-            set()
-        )  # files that had several names, one of which was replaced
+        self._replaced: set[tuple[int, int]] = set()  # files with several names, one of which was replaced
 
     def make(self, member: Member, temporary: str) -> None:
-        """Link to the file that the member names, if it is what this archive has written."""
+        """Link to the file that the member names, if this archive has written that file."""
         name = member.linkname
         original = os.path.join(self._root, name)
         found, record = os.lstat(original), self._written.index.get(name)
@@ -57,24 +55,24 @@ class HardLinks:
         self._groups[member.name] = group
 
     def restore(self, names: list[str]) -> None:
-        """These are names of one file, from before this run."""
+        """Note the names that one file had before this run."""
         for name in names:
             self._groups[name] = names
 
     def replacing(self, record: Record | None, found: os.stat_result) -> None:
-        """A name that looked as recorded is about to be replaced."""
+        """Note that a name that looked as recorded is about to be replaced."""
         if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
             self._replaced.add((found.st_dev, found.st_ino))
 
     def was_same(self, record: Record, found: os.stat_result) -> bool:
-        """Whether a file looked as recorded before another name of it was replaced in this run."""
+        """True if a file looked as recorded before another name of it was replaced in this run."""
         return (found.st_dev, found.st_ino) in self._replaced and record[2:4] == (
             found.st_size,
             found.st_mtime_ns,
         )
 
     def records(self) -> dict[str, Record | None]:
-        """The records of all names, as the files look now."""
+        """New records of all names, from the current state of the files."""
         records: dict[str, Record | None] = {}
         for name in self._groups:
             record = self._written.index.get(name)

@@ -1,15 +1,15 @@
-"""Counts samples whose key came before: files of one sample that do not stand together in an archive."""
+"""Count samples whose key came before: the files of such a sample are not adjacent in the archive."""
 
 from __future__ import annotations
 
 __all__ = ["KEYS", "KeysAgain"]
 
-#: Keys that are remembered: 8 bytes and more of each.
+#: Number of keys that are remembered, at 8 bytes or more each.
 KEYS = 1 << 20
 
 
 class KeysAgain:
-    """Counts them in the order of an archive.
+    """Counts samples with repeated keys, in the order of an archive.
 
     Attributes
     ----------
@@ -21,11 +21,11 @@ class KeysAgain:
         self._keys, self._all = set[int](), True
 
     def go_on(self, count: int) -> None:
-        """Begin amid the archive, before which so many were counted; the keys before it are not known."""
+        """Resume within the archive with the count so far; the keys before that place are not known."""
         self.count, self._all = count, False
 
     def saw(self, key: str) -> bool:
-        """Whether a sample has a key that came before, as far as that is known."""
+        """True if the key of a sample is known to have come before."""
         known = hash(key)
         again = known in self._keys
         self.count += again
@@ -36,7 +36,7 @@ class KeysAgain:
         return again
 
     def note(self) -> str:
-        """What is to be told; empty if there are none."""
+        """A note for the report; empty if no key is repeated."""
         if not self.count:
             return ""
         least = "" if self._all else "at least "

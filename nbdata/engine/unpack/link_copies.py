@@ -1,4 +1,4 @@
-"""Objects with the content of another object of the same store: what links of an archive become."""
+"""Copy objects within a store: links of an archive become copies of the object that they lead to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LinkCopies"]
 
 
 class LinkCopies:
-    """Reads an object back that was just unpacked, proves it, and sends it under another key.
+    """Reads back an object that was just unpacked, verifies it, and sends it under another key.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class LinkCopies:
         self._control, self._store, self._uploads, self._part = control, store, uploads, part
 
     def send(self, key: str, first: Record, first_key: str) -> tuple[ObjectInfo, bool]:
-        """Make the object; what the store says of it, and whether that was verified.
+        """Make the copy; return the store's description of it, and whether it was verified.
 
         Raises
         ------
         SourceChanged
-            If the first one is not any more what was recorded.
+            If the first object is no longer the recorded one.
         """
         info = retrying(self._control, lambda: self._store.head(first_key))
         if validator(info) != Tag.of(first).version:
@@ -62,7 +62,7 @@ class LinkCopies:
         )
 
     def _in_parts(self, key: str, info: ObjectInfo, crc: _RunningCrc) -> tuple[ObjectInfo, bool]:
-        """One part after the other, so that their CRC is that of the whole."""
+        """Send parts one after the other, so the running CRC covers the whole object."""
         made: list[tuple[ObjectInfo, bool]] = []
         errors: list[Exception] = []
 
@@ -93,24 +93,24 @@ class LinkCopies:
 
 
 class _RunningCrc:
-    """The CRC-32 of bytes that come in order, of which the last range may be begun anew."""
+    """The CRC-32 of bytes that come in order; the last range may be restarted."""
 
     def __init__(self, key: str, expected: str) -> None:
         self._key, self._expected = key, expected
         self._start = self._before = self._crc = 0
 
     def begin(self, start: int) -> None:
-        """A range begins: another one, or the last one again."""
+        """Begin the next range, or restart the last one."""
         if start != self._start:
             self._start, self._before = start, self._crc
         self._crc = self._before
 
     def update(self, data: memoryview) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         self._crc = crc32(data, self._crc)
 
     def check(self) -> None:
-        """ChecksumMismatch if they are not those that were unpacked."""
+        """Raise ChecksumMismatch if the bytes differ from the unpacked ones."""
         if f"{self._crc:08x}" != self._expected:
             raise ChecksumMismatch(
                 "other bytes arrived than were unpacked", path=self._key, expected=self._expected,

@@ -1,4 +1,4 @@
-"""Symbolic links and folders of an archive that is unpacked into a store, which has neither."""
+"""Remember the symbolic links and folders of an archive that is unpacked into a store; a store has neither."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nbdata.engine.unpack.written import Written, own_data, own_record
 
 __all__ = ["AT_THE_END", "Folders", "SymbolicLink", "SymbolicLinks", "left_out"]
 
-#: Added to the offset of a link in the record of its copy: copies are made behind all members, and no checkpoint counts
+#: Added to the offset of a link in the record of its copy: copies are made after all members, so no checkpoint counts
 #: them.
 AT_THE_END = 1 << 62
 
-# Symbolic links that may lead to each other.
+# The longest chain of symbolic links that is followed.
 _HOPS = 40
-# Names in a note.
+# Number of names in a note.
 _NAMED = 3
 
 
@@ -27,15 +27,15 @@ class SymbolicLink(NamedTuple):
     Attributes
     ----------
     name : str
-        Its path.
+        Path of the link.
     offset : int
-        Of its member in the archive.
+        Offset of its member in the archive.
     fingerprint : str
-        Of the volumes that were read when it came.
+        Fingerprint of the volumes that were read up to the link.
     linkname : str
-        Where it leads, relative to its folder.
+        The target, relative to the link's folder.
     leads_to : str or None
-        The path that it leads to, over other links; None if they lead in a circle.
+        The path that it leads to when all links are followed; None if they form a loop.
     """
 
     name: str
@@ -46,24 +46,24 @@ class SymbolicLink(NamedTuple):
 
 
 class SymbolicLinks:
-    """Remembers links in the index: where they lead may come later in the archive, and in another run."""
+    """Remembers links in the index: their targets may come later in the archive, even in another run."""
 
     def __init__(self, written: Written) -> None:
         self._written = written
         self._prefix = f"{written.own('links')}/"
 
     def remember(self, member: Member, fingerprint: str) -> None:
-        """Note a link."""
+        """Record a link."""
         told = [member.linkname, member.offset, fingerprint]
         self._written.index.put({self._prefix + member.name: own_record(told)})
 
     def forget(self, name: str) -> None:
-        """Another member takes the place of what may be a link."""
+        """Remove the record of a link, if there is one: another member takes its place."""
         if self._written.index.get(self._prefix + name) is not None:
             self._written.index.put({self._prefix + name: None})
 
     def all(self) -> Iterator[SymbolicLink]:
-        """Those that are remembered, in the archive's order; all are in memory meanwhile."""
+        """The remembered links, in the archive's order; all of them are in memory meanwhile."""
         links: dict[str, tuple[str, int, str]] = {}
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
@@ -83,25 +83,25 @@ def _leads_to(name: str, links: dict[str, tuple[str, int, str]]) -> str | None:
 
 
 class Folders:
-    """The folders of an archive, and which of them are empty; in memory are all of their names."""
+    """The folders of an archive, and which of them are empty; all names are in memory."""
 
     def __init__(self) -> None:
         self._filled: dict[str, bool] = {}
 
     def saw(self, member: Member) -> None:
-        """A member came."""
+        """Note a member."""
         self._filled[posixpath.dirname(member.name)] = True
         if member.kind == "folder":
             self._filled.setdefault(member.name, False)
 
     @property
     def empty(self) -> list[str]:
-        """Those that nothing was put into."""
+        """The folders without any content."""
         return [name for name, filled in self._filled.items() if not filled]
 
 
 def left_out(one: str, many: str, names: list[str], *, where: str = "stores") -> list[str]:
-    """A note about what was left out; none if that is nothing."""
+    """A list with one note about what was left out; empty if nothing was."""
     if not names:
         return []
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")

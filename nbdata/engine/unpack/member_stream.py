@@ -1,4 +1,4 @@
-"""What reads the members of an archive for those who put them somewhere."""
+"""The interface for reading the members of an archive."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class MemberStream(Protocol):
     ----------
     members : generator of Member
     place : Place
-        Behind the member that was handed over last.
+        The place behind the last member handed over.
     format : str
         Compression of the volumes, or ``zip``.
     began : Restart
-        Where reading began.
+        The restart point at which reading began.
     read : int
-        Bytes of the volumes that were read so far.
+        Bytes of the volumes read so far.
     remarks : Remarks
-        What was left out or put right; all of it at the end.
+        Notes about entries left out or corrected; complete at the end.
     """
 
     members: Generator[Member, None, None]
@@ -39,7 +39,7 @@ class MemberStream(Protocol):
     remarks: Remarks
 
     def volume(self) -> int:
-        """The number of the volume up to which was read."""
+        """The number of the last volume that was read from."""
 
     @property
     def volume_begun(self) -> int:
@@ -47,14 +47,14 @@ class MemberStream(Protocol):
 
     @property
     def verified(self) -> int:
-        """Up to where what came is known to be right, as far as its compression has checksums."""
+        """The offset up to which the checksums of the compression prove the stream."""
 
     @property
     def proven(self) -> int:
-        """The same, as far as volumes were read whole and so are what their store vouches for."""
+        """The offset up to which the stored checksums of wholly read volumes prove the stream."""
 
     def restart(self, offset: int) -> Restart:
-        """Where reading may begin to reach an offset of what came."""
+        """The restart point from which an offset of the stream can be reached."""
 
     def __enter__(self) -> MemberStream: ...
 

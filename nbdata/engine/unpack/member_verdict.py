@@ -1,4 +1,4 @@
-"""Whether a file of an archive is to be sent, given the object at its target: a pure function."""
+"""Decide whether to send a file of an archive, given the object at its target: a pure function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Verdict", "verdict_of"]
 
 
 class Verdict(NamedTuple):
-    """What is to be done with a member.
+    """The action to take for a member.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
         ``write``; ``unchanged``, if its content is as recorded; ``skip``, since it exists; or ``conflict``, since both
         were changed.
     compare : bool
-        Whether the object may be the same nevertheless: its size is, and its MD5 would prove it.
+        Whether the object may still be the same: its size matches, and its MD5 could prove it.
     """
 
     action: str
@@ -31,21 +31,21 @@ class Verdict(NamedTuple):
 def verdict_of(
     written: Written, name: str, offset: int, there: ObjectInfo | None, *, overwrite: str, size: int | None
 ) -> Verdict:
-    """Decide for one member, given the object that has its key.
+    """Decide for one member, given the object under its key.
 
-    An earlier member of a name that comes twice is written, too, as hard links to it may come behind it.
+    If a name comes twice, the earlier member is written too, as hard links to it may follow.
 
     Parameters
     ----------
     name : str
     offset : int
-        Of its header.
+        Offset of its header.
     there : ObjectInfo or None
-        None: there is none, or this run has replaced it.
+        The object; None if there is none, or this run has replaced it.
     overwrite : str
-        The option.
+        The command's option.
     size : int or None
-        Bytes of a file whose content could be compared; None of a link.
+        Bytes of a file whose content can be compared; None for a link.
     """
     record = written.index.get(name)
     if there is None or overwrite == "always":

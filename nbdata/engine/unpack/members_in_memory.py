@@ -1,4 +1,4 @@
-"""Members that are on their way to a store: how many bytes of them are in memory, and how these are given out."""
+"""Limit the memory of members that are being sent to a store, and serve their bytes to the sender."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nbdata.transfer.send import Hasher
 
 __all__ = ["IN_MEMORY", "HeldBytes", "MembersInMemory", "PassingBytes"]
 
-#: Bytes of members that are in memory at a time, unless a single one or a part has more.
+#: Bytes of members that are in memory at a time, unless a single member or part is larger.
 IN_MEMORY = 64 << 20
-# Seconds between two looks whether the work is to end.
+# Seconds between two checks whether the work is to end.
 _LOOK = 0.2
 
 
 class MembersInMemory:
-    """Bounds the bytes of members in memory, and knows which members are not at the store yet.
+    """Limits the bytes of members in memory, and knows which members have not been sent yet.
 
     Parameters
     ----------
     over : callable
-        Whether the work has ended, so that nothing will be released any more.
+        Returns True if the work has ended, so nothing more will be released.
     """
 
     def __init__(self, control: Control, over: Callable[[], bool]) -> None:
@@ -39,29 +39,29 @@ class MembersInMemory:
             return name in self._names
 
     def begin(self, name: str) -> None:
-        """A member is on its way."""
+        """Note that a member is being sent."""
         with self._changed:
             self._names.add(name)
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more may be read."""
+        """True if this many more bytes may be read."""
         return not self._bytes or self._bytes + size <= IN_MEMORY
 
     def hold(self, size: int) -> None:
-        """Count so many bytes more; waits until there is room for them."""
+        """Count this many more bytes; wait until there is room for them."""
         self._wait(lambda: self.has_room(size))
         with self._changed:
             self._bytes += size
 
     def release(self, size: int, name: str = "") -> None:
-        """So many bytes less; and a member, if one is named, is on its way no longer."""
+        """Count this many bytes less; if a member is named, it is no longer being sent."""
         with self._changed:
             self._bytes -= size
             self._names.discard(name)
             self._changed.notify_all()
 
     def wait_until_empty(self) -> None:
-        """Wait until all members are at the store, or have failed."""
+        """Wait until all members have been sent or have failed."""
         self._wait(lambda: not self._names)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
@@ -75,16 +75,16 @@ class MembersInMemory:
 
 
 class HeldBytes:
-    """Bytes in memory as what is sent to a store; see `nbdata.transfer.send.Outgoing`.
+    """Bytes in memory that are sent to a store; see `nbdata.transfer.send.Outgoing`.
 
     They were counted when the archive was read, so `sent` stays 0.
 
     Parameters
     ----------
     hasher : Hasher or None
-        Hashes them while they are given out; None if that is done.
+        Hashes the bytes while they are read; None if they are hashed already.
     md5 : str
-        Of all of them in hex, or ''.
+        MD5 of all bytes in hex, or ''.
     """
 
     sent = 0
@@ -105,19 +105,19 @@ class HeldBytes:
 
 
 class PassingBytes:
-    """Bytes that are read while they are sent, once.
+    """Bytes that are read from the archive while they are sent, only once.
 
     Parameters
     ----------
     read : callable
-        Reads into a buffer; returns how many bytes, 0 at the end.
+        Reads into a buffer; returns the number of bytes, 0 at the end.
 
     Attributes
     ----------
     crc : int
-        CRC-32 of what was given out.
+        CRC-32 of the bytes read so far.
     error : Exception or None
-        What `read` raised.
+        The exception that `read` raised.
     """
 
     sent = 0
@@ -131,7 +131,7 @@ class PassingBytes:
         self.error: Exception | None = None
 
     def outgoing(self, start: int, size: int, hasher: Hasher) -> PassingBytes:
-        """This, as what is sent; StoreUnavailable the second time."""
+        """Return this object for sending; raise StoreUnavailable on the second call."""
         del start, size
         if self._hasher is not None:
             raise StoreUnavailable(
@@ -154,4 +154,4 @@ class PassingBytes:
         return count
 
     def close(self) -> None:
-        """The archive is closed by who reads it."""
+        """Do nothing: the reader of the archive closes it."""

@@ -1,4 +1,4 @@
-"""Members of an archive that cannot be in a sample of a shard: which they are, why, and how that is told."""
+"""Record and report the members of an archive that cannot be in a sample of a shard."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from nbdata.formats.shards import is_meta, split_member
 
 __all__ = ["MemberLeftOut", "MembersLeftOut", "why_in_no_sample"]
 
-# Fields that readers of samples have for themselves.
+# Field names that readers of samples reserve.
 _RESERVED = ("__key__", "__url__")
-# Names in a note.
+# Number of names in a note.
 _NAMED = 3
 
 
 def why_in_no_sample(member: Member) -> str:
-    """Why a member that is no folder can be in no sample; empty if it can.
+    """The reason why a member that is not a folder cannot be in a sample; empty if it can.
 
-    The rule is that of WebDataset (see `nbdata.formats.shards`), which reads regular files alone.
+    The rule is WebDataset's (see `nbdata.formats.shards`), which reads only regular files.
     """
     if member.kind == "hardlink":
         return "a hard link"
@@ -39,16 +39,16 @@ def why_in_no_sample(member: Member) -> str:
 
 
 class MemberLeftOut(NamedTuple):
-    """One of them.
+    """A member that was left out.
 
     Attributes
     ----------
     name : str
     offset : int
-        Of its header in the archive.
+        Offset of its header in the archive.
     why : str
     linkname : str
-        Of a symbolic link, where it leads.
+        The target of a symbolic link.
     """
 
     name: str
@@ -58,20 +58,20 @@ class MemberLeftOut(NamedTuple):
 
 
 class MembersLeftOut:
-    """Remembers them in the index, so that a line that goes on tells those of the runs before it."""
+    """Remembers the members in the index, so a resumed command also reports those of the runs before it."""
 
     def __init__(self, written: Written) -> None:
         self._written = written
         self._prefix = f"{written.own('left')}/"
 
     def remember(self, member: Member, why: str) -> None:
-        """Note one."""
+        """Record a member."""
         linkname = member.linkname if member.kind == "symlink" else ""
         told = [member.offset, why, linkname]
         self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(told)})
 
     def all(self) -> Iterator[MemberLeftOut]:
-        """Those that are remembered, in no order."""
+        """The remembered members, in no order."""
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
                 told: Any = own_data(record)
@@ -79,7 +79,7 @@ class MembersLeftOut:
                 yield MemberLeftOut(name, *told)
 
     def tell(self, results: Results) -> None:
-        """Say in the report which they are; in its notes how many of each kind."""
+        """List them in the report, and count each kind in its notes."""
         counts, names = dict[str, int](), dict[str, list[str]]()
         for left in self.all():
             results.add(left.name, Outcome.LEFT_OUT, reason=left.why)

@@ -1,4 +1,4 @@
-"""One archive: what is planned of it, and unpacking it."""
+"""Plan one archive and unpack it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["plan_set", "unpack_set"]
 
-# Members that a listing names in its text.
+# Number of members that a listing names in its text.
 _NAMED = 20
 
 
 def plan_set(run: Run, around: Candidates | None = None) -> Plan:
-    """List the volumes and look at what is there already; `around` is what lies at the source, if that is known.
+    """List the volumes and check what is there already; `around` lists the source, if known.
 
     Reads listings, the index and at most 512 bytes of the archive; writes nothing.
     """
@@ -89,18 +89,18 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
 
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
-    """By the option or the first bytes; BadArchive if these are of no archive, whatever the name says."""
+    """The format by the option or the first bytes; BadArchive if these are no archive's, whatever the name."""
     return volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
 
 
 def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -> Report:
     """Do what the plan says.
 
-    With `unmatched`, patterns of ``--members`` that match nothing here are put there, and are no error.
+    Patterns of ``--members`` that match nothing go into `unmatched`, if given, and are no error.
 
-    A member that would leave the target ends the whole at once (UnsafeMember), and so does damage
-    (BadArchive); ``--on-error report`` has it in the Report, which for several archives is made by who unpacks
-    them. What came before it stays: each file under its final name is whole. Run it again to resume.
+    A member that would leave the target ends the run at once (UnsafeMember), and so does damage (BadArchive).
+    ``--on-error report`` puts the error into the Report; for several archives, the caller makes that Report.
+    Members before the error stay: each file under its final name is complete. Run the command again to resume.
     """
     op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)
@@ -126,7 +126,7 @@ def _put_all(
     run: Run, target: Target, volumes: VolumeList, results: Results, planned: Plan, details: dict[str, Any],
     unmatched: list[str] | None,
 ) -> None:  # fmt: skip
-    """Have all members in the target, and delete volumes if that is wanted."""
+    """Unpack all members into the target, and delete volumes if asked."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
     found = look_at(op, target, volumes, thorough=True)
@@ -151,7 +151,7 @@ def _unpack(
     run: Run, target: Target, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
     deletion: Deletion | None, unmatched: list[str] | None,
 ) -> bool:  # fmt: skip
-    """Put all members into the target; returns whether all that the archive holds is there now."""
+    """Put all members into the target; return whether everything in the archive is there now."""
     op, written, checkpoint = run.operation, found.written, found.checkpoint
     assert isinstance(op, UntarVolumes)
     again_to = 0
@@ -178,7 +178,7 @@ def _unpack(
             taking.finish()
         done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
         whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
-        if done and not missed:  # and nothing of ours is left in the target, where no later run would look
+        if done and not missed:  # and no leftover of ours is in the target, as no later run would look there
             written.complete(left_out=not whole)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(results, details, stream, again_to)
@@ -190,15 +190,15 @@ def _unpack(
 
 @contextlib.contextmanager
 def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) -> Iterator[None]:
-    """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
+    """If the archive turns out to be damaged, mark what was written but is not verified as doubtful.
 
-    What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
-    doubt there.
+    This includes members before a checkpoint, and then the checkpoint is dropped. If volumes may be gone, members
+    before the checkpoint are not in doubt.
     """
     try:
         yield
     except (BadArchive, ChecksumMismatch) as error:
-        if run.control.is_set():  # the end of what was read may only look like one
+        if run.control.is_set():  # the cancel may look like the end of the data
             raise
         # The frames of Zstandard and LZ4 may have no checksums.
         unsure = stream.format in ("zst", "lz4") and isinstance(error, ChecksumMismatch)
@@ -213,9 +213,9 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
 
 @contextlib.contextmanager
 def _let_pass(stream: MemberStream, unmatched: list[str] | None) -> Iterator[list[str]]:
-    """Put patterns that match no member of this archive into a list, where there is one, instead of an error.
+    """Collect patterns that match no member of this archive in a list, if one is given, instead of an error.
 
-    Gives those of this archive, which then counts as not read yet.
+    Yields the unmatched patterns of this archive; if there are any, the archive counts as not read yet.
     """
     missed = list[str]()
 
@@ -250,7 +250,7 @@ def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> Membe
 
 
 def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> None:
-    """Count what lies before the checkpoint, and say what of it is lost with volumes that were deleted."""
+    """Count the members before the checkpoint, and report those that are lost with deleted volumes."""
     checkpoint, earlier = found.checkpoint, found.earlier
     assert checkpoint is not None
     assert earlier is not None
@@ -272,7 +272,7 @@ def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> Non
 
 
 def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
-    """Say how far the stream had to be read again."""
+    """Report how far the stream had to be read again."""
     began = stream.began
     details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
     if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
@@ -286,7 +286,7 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: MemberSt
 
 
 def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
+    """Report how many volumes no checksum verified: a plain tar has no checksums itself."""
     if stream.format != "tar" or volumes.is_local():
         return
     read = volumes.volumes[stream.volume_begun :]
@@ -299,7 +299,7 @@ def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) 
 
 
 def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
+    """Report volumes that may be truncated: a plain tar has no checksums that would show it."""
     if stream.format == "tar":
         results.notes += _odd(
             volumes,
@@ -309,7 +309,7 @@ def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> No
 
 
 def _odd(volumes: VolumeList, what: str) -> list[str]:
-    """Which volumes are smaller than their equals, and what that means."""
+    """A note that names volumes smaller than the others, and says what that means."""
     odd = odd_sized(volumes.volumes)
     shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
     return [f"smaller than the other volumes: {shown}; {what}"] if odd else []
@@ -361,7 +361,7 @@ def _list(
 def _delete_rest(
     target: Target, written: Written, deletion: Deletion, results: Results, *, whole: bool
 ) -> None:
-    """Delete what is left of the volumes, if all that they hold was written."""
+    """Delete the remaining volumes, if everything in them was written."""
     if not whole:
         told = [
             f"{results.counts[outcome]:,} {outcome}"

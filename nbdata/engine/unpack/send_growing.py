@@ -1,4 +1,4 @@
-"""A file on its way to a store whose size shows only at its end: sent in parts while it is read."""
+"""Send a file whose size is known only at its end: in parts, while it is read."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _BLOCK = 1 << 20
 
 
 class GrowingSend:
-    """One object, made of parts that are handed over one by one and sent by several threads.
+    """Sends one object in parts that are read one by one and sent by several threads.
 
-    Whoever is last, of the parts and who reads, completes the upload and calls `done` with what the store says and
-    whether that was verified; or gives the upload up and calls `failed` with the first error.
+    The thread that finishes last, whether it sends a part or reads, ends the upload. It completes the upload and
+    calls `done` with the store's answer and whether that was verified. On failure it aborts the upload and calls
+    `failed` with the first error.
 
     Attributes
     ----------
     crc, size : int
-        CRC-32 and bytes of what was read so far.
+        CRC-32 and number of the bytes read so far.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class GrowingSend:
         uploads.unfinished[key] = self._give_up
 
     def units(self, read: Callable[[memoryview], int], memory: MembersInMemory, size: int) -> Iterator[Unit]:
-        """What sends the parts, of `size` bytes each: who asks for the next one reads the file, as `memory` allows."""
+        """Yield units that each send a part of `size` bytes; asking for the next one reads on, within `memory`."""
         number, filled = 0, size
         while filled == size and self.error is None:
             memory.hold(size)

@@ -1,15 +1,15 @@
-"""Members of an archive on their way to a store: each file becomes an object, and nothing touches the disk.
+"""Send the members of an archive to a store: each file becomes an object, and nothing touches the disk.
 
-The archive is parsed by one worker of a pool at a time, and the others send what it has read:
+One worker of a pool at a time parses the archive, and the others send the members that it has read:
 
-* a small file goes with many others, a larger one in one piece, and one of more than `PART` bytes in parts while the
-  archive is read, where the store takes parts;
-* a hard link becomes an object with the content of the file that it names, and so does, at the end, a symbolic link to
-  a file of the archive: stores know no links. Both are read back from the store;
-* a folder becomes nothing; empty ones, and symbolic links to no file, are left out and named.
+* a small file is sent in a batch with others, and a larger one in one piece; a file of more than `PART` bytes is sent
+  in parts while the archive is read, if the store supports parts;
+* a hard link becomes an object with the content of the file that it names, as stores have no links; at the end, so
+  does a symbolic link to a file of the archive. The content of both is read back from the store;
+* a folder becomes nothing; empty folders, and symbolic links to no file, are left out and named in the report.
 
-What was sent is compared with what the store answers, and recorded with the version of the object, so that a line that
-was interrupted sends nothing twice. How many bytes are in memory says `nbdata.engine.unpack.members_in_memory`.
+Each upload is compared with the store's answer, and recorded with the version of the object. So an interrupted command
+sends nothing twice when it resumes. `nbdata.engine.unpack.members_in_memory` limits the bytes in memory.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ __all__ = ["PART", "MemberSender"]
 
 #: Bytes of a part, and of the largest member that is sent in one piece to a store that takes parts.
 PART = 8 << 20
-# How many times larger than its volumes a single file may become, for which the size of its parts is chosen.
+# The part size of a single file allows for it to be this many times larger than its volumes.
 _EXPANSION = 8
-# Bytes that are read at a time of what is only looked at.
+# Bytes per read of a file that is only compared.
 _BLOCK = 1 << 20
 
 
@@ -70,19 +70,19 @@ class MemberSender:
     ----------
     run : Run
     at_target : Run
-        The same, as the target's end sees it.
+        The same run with the target's storage options.
     place : Location
         The target.
     objects : ExistingObjects
-        What was there when the run began.
+        The objects at the target when the run began.
     written : Written
-        What this archive has written there before.
+        The records of what this archive has written there before.
     volumes : VolumeList
-        What is read, and must not be replaced.
+        The volumes that are read and must not be replaced.
     volume : callable
-        The number of the volume up to which the archive was read.
+        Returns the number of the last volume that was read from.
     open_index : callable
-        Begins to write records.
+        Opens the index for writing.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class MemberSender:
         self._uploads = BegunUploads(at_target, op.target)
         self._links = LinkCopies(run.control, self._store, self._uploads, op.part_size or PART)
         self._batch: list[SentMember] = []
-        self._again_to = 0  # where the last member ended that was there
-        self._copied: set[str] = set()  # names of which copies may be on their way
+        self._again_to = 0  # end of the last member that was there already
+        self._copied: set[str] = set()  # names whose copies may be under way
         self._folders, self._symbolic_links = Folders(), SymbolicLinks(written)
         self._leads_nowhere: list[str] = []  # symbolic links
 
@@ -132,7 +132,7 @@ class MemberSender:
         self.behind = behind
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
-        """No room is needed on the disk."""
+        """Do nothing: no room is needed on the disk."""
 
     def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
         units = self._units(stream, checkpoints)
@@ -143,10 +143,10 @@ class MemberSender:
         return self._again_to
 
     def settle(self) -> None:
-        """All that was taken is sent when a checkpoint is made: see `_units`."""
+        """Do nothing: everything is sent before a checkpoint is made; see `_units`."""
 
     def finish(self) -> None:
-        """Say what was left out, and what could not be verified."""
+        """Report what was left out, and what could not be verified."""
         notes = self._results.notes
         notes += left_out("empty folder", "empty folders", self._folders.empty)
         notes += left_out(
@@ -162,7 +162,7 @@ class MemberSender:
     # -- all members --------------------------------------------------------------------------
 
     def _units(self, stream: MemberStream, checkpoints: Checkpoints) -> Iterator[Unit]:
-        """What there is to do, in the archive's order; whoever asks for the next unit reads the archive."""
+        """Yield units of work in the archive's order; the thread that asks for the next unit reads the archive."""
         for member in stream.members:
             self._control.checkpoint()
             yield from self._take(member, stream)
@@ -206,7 +206,7 @@ class MemberSender:
             self._sent_members.was_there, self._again_to = False, stream.place.offset
 
     def _verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
-        """What is to be done; of what is to be left as it is, that is told."""
+        """Decide what to do with a member; if it is left as it is, report that."""
         verdict = verdict_of(
             self._written, name, offset, self._objects.get(key), overwrite=self._op.overwrite, size=size
         )
@@ -217,7 +217,7 @@ class MemberSender:
         return verdict
 
     def _all_sent(self) -> Iterator[Unit]:
-        """Have everything sent that was taken."""
+        """Yield units until everything taken so far is sent."""
         yield from self._send_batch()
         self._memory.wait_until_empty()
         self._copied.clear()
@@ -253,7 +253,7 @@ class MemberSender:
             self._in_one_stream(member, key)
 
     def _in_memory(self, member: Member, key: str, verdict: Verdict) -> Iterator[Unit]:
-        """Read a file, and have it sent unless the store has it."""
+        """Read a file, and send it unless the store has it."""
         if not self._memory.has_room(member.size):
             yield from self._send_batch()
         self._memory.hold(member.size)
@@ -293,7 +293,7 @@ class MemberSender:
         self._sent_members.sent(item, info, verified)
 
     def _whole(self, item: SentMember, failed: NbdataError | None) -> None:
-        """Send a file in one piece; `failed` is why a first try did not do it."""
+        """Send a file in one piece; `failed` is the error of a first attempt."""
         try:
             hasher = self._hashed(item)
             info, verified = send_whole(
@@ -353,7 +353,7 @@ class MemberSender:
             yield partial(self._part, unit, parts, start, count)
 
     def _growing(self, member: Member, key: str) -> Iterator[Unit]:
-        """Send a file whose size shows at its end."""
+        """Send a file whose size is known only at its end."""
         item = self._sent_members.item(member, key)
         if not self._store.multipart:
             error = NbdataError(
@@ -386,7 +386,7 @@ class MemberSender:
             self._memory.release(count)
 
     def _in_one_stream(self, member: Member, key: str) -> None:
-        """Send a large file to a store that takes no parts: what breaks off cannot be repeated."""
+        """Send a large file to a store without multipart uploads: an interrupted upload cannot be repeated."""
         item = self._sent_members.item(member, key)
         source = PassingBytes(partial(self._read, member))
         try:
@@ -404,7 +404,7 @@ class MemberSender:
             self._sent_members.sent(item, info, verified, held=0)
 
     def _compare(self, member: Member) -> None:
-        """See whether a large file has the content that is recorded of its object."""
+        """Check whether a large file has the content recorded for its object."""
         record = self._written.index.get(member.name)
         scratch, crc, size = memoryview(bytearray(_BLOCK)), 0, 0
         while count := self._read(member, scratch):
@@ -428,7 +428,7 @@ class MemberSender:
         yield from self._copy_of(member.name, key, member.offset, fingerprint, member.linkname)
 
     def _copies_of_links(self) -> Iterator[Unit]:
-        """Make objects of the symbolic links to files that were sent, with the content of these."""
+        """Make an object for each symbolic link to a file that was sent, with the content of that file."""
         for link in self._symbolic_links.all():
             self._control.checkpoint()
             first = None if link.leads_to is None else self._written.index.get(link.leads_to)
@@ -442,11 +442,11 @@ class MemberSender:
             self._leads_nowhere.append(link.name)
 
     def _is_sent(self, record: Record) -> bool:
-        """Whether a record is that of an object which this archive has made."""
+        """True if a record belongs to an object that this archive has made."""
         return self._written.is_ours(record) and record.local_size >= 0
 
     def _copy_of(self, name: str, key: str, offset: int, fingerprint: str, first_name: str) -> Iterator[Unit]:
-        """Make an object with the content of another one, unless it is there."""
+        """Make an object with the content of another one, unless it is there already."""
         verdict = self._verdict(name, key, offset, None)
         if verdict.action in ("skip", "conflict"):
             return
@@ -460,7 +460,7 @@ class MemberSender:
         )
         if verdict.action == "unchanged" and record is not None:
             same = first is not None and usable and Tag.of(record).crc == Tag.of(first).crc
-            if same or offset < AT_THE_END:  # what a hard link holds is settled
+            if same or offset < AT_THE_END:  # the content of a hard link cannot change
                 self._written.adopt(name, record)
                 self._sent_members.tell(name, record.size, Outcome.UNCHANGED)
                 return
@@ -474,7 +474,7 @@ class MemberSender:
         yield partial(self._send_copy, item, first, key_at(self._place, first_name))
 
     def _no_copy(self, name: str, first_name: str) -> None:
-        """What a link leads to is not there as this archive holds it."""
+        """Fail a link: the file it leads to is not there as in this archive."""
         if self._sent_members.missing.get(first_name) is Outcome.SKIPPED:
             reason = f"{first_name}, to which it leads, exists, and --overwrite never"
             self._sent_members.tell(name, 0, Outcome.SKIPPED, reason=reason)

@@ -1,16 +1,16 @@
-"""Members of an archive on their way into tar shards: nothing is unpacked in between.
+"""Send the members of an archive into tar shards, without unpacking them in between.
 
-Neighbouring members with one key make a sample, as WebDataset has it. A sample is in one shard; a shard ends before the
-sample with which it would be larger than `--shard-size`, as those that `pack` makes. So the same archive and options
-make the same shards, and a line that was interrupted knows by its records which of them it has to write.
+Adjacent members with the same key form a sample, as in WebDataset. A sample is never split between shards. As with
+`pack`, a shard ends before the sample that would make it larger than `--shard-size`. So the same archive and options
+give the same shards, and an interrupted command knows from its records which shards are still to be written.
 
-* A shard that is there is only compared: with the digest of the names, sizes and contents that it was made of.
-* Any other is written while the archive is read (`nbdata.engine.planning.growing_outputs`), and has its name when it
-  is whole. That it may be there is recorded before, and what it holds behind.
+* An existing shard is only compared, by the digest of the names, sizes and contents that it was made of.
+* Any other shard is written while the archive is read (`nbdata.engine.planning.growing_outputs`), and gets its name
+  when it is complete. A record before that says that it may exist, and one after that says what it holds.
 * Checkpoints lie between shards, at the first member of a sample.
 
-In memory are the parts of shards that are being sent, and a sample of which it does not show yet whether it fits into
-the shard: `HELD` bytes of it, and a larger one begins a shard.
+Memory holds the parts of shards that are being sent, and a sample until it is known whether it fits into the shard.
+At most `HELD` bytes of a sample are held; a larger one begins a new shard.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ from nbdata.writing.manifest import Manifest, ShardRow, digests
 
 __all__ = ["HELD", "IN_MEMORY", "ShardSender"]
 
-#: Bytes of a sample that are held until it shows whether it fits into the shard.
+#: Bytes of a sample that are held until it is known whether it fits into the shard.
 HELD = 32 << 20
-#: Bytes of a shard that a store without multipart uploads takes, since it is in memory until it is sent.
+#: Largest shard for a store without multipart uploads: the shard is in memory until it is sent.
 IN_MEMORY = 64 << 20
-# Bytes that are read at a time.
+# Bytes per read.
 _BLOCK = 1 << 20
-# Shards that are being finished at a time, while the next one grows.
+# Shards that are finished at a time, while the next one grows.
 _FINISHING = 2
-# Places between shards that wait until what lies before them is known to be right.
+# Places between shards that wait until the data before them is verified.
 _PLACES = 64
 
 
 @dataclass
 class _Sample:
-    """A sample whose members come in.
+    """A sample that is being read.
 
     Attributes
     ----------
     place : Place
-        Before its first member, whose offset is `offset`.
+        The place before its first member, whose offset is `offset`.
     size : int
-        Bytes in the shard of what has come.
+        Bytes that the members read so far take in the shard.
     pieces, said : list
-        What has come and is in no shard yet; and what the digest is told of it.
+        The bytes that are in no shard yet, and the input of the digest for them.
     placed : bool
-        Whether it is known in which shard it is.
+        Whether its shard is known.
     """
 
     key: str
@@ -90,22 +90,22 @@ class _Sample:
 
 @dataclass
 class _Shard:
-    """A shard whose samples come in.
+    """A shard whose samples are being read.
 
     Attributes
     ----------
     offset : int
-        Of its first member in the archive.
+        Offset of its first member in the archive.
     end : int
-        Of one that is there already, that of the first member behind it; else 0.
+        For an existing shard, the offset of the first member behind it; else 0.
     size : int
         Bytes of the samples in it.
     again : int
-        Of these, whose key came before.
+        Samples in it whose key came before.
     growing : GrowingOutput or None
-        None if it is there already, or has failed.
+        The output; None if the shard exists already, or has failed.
     md5 : hash or None
-        Of its bytes, where no store tells it.
+        MD5 of its bytes, if no store reports it.
     """
 
     name: str
@@ -126,19 +126,19 @@ class ShardSender:
     ----------
     run : Run
     at_target : Run
-        The same, as the target's end sees it.
+        The same run with the target's storage options.
     folder : Location
     names : ShardNames
     there : dict
-        What was there of shards and their index when the run began, by name.
+        The shards and their index that existed when the run began, by name.
     written : Written
-        What this archive has written there before.
+        The records of what this archive has written there before.
     volume : callable
-        The number of the volume up to which the archive was read.
+        Returns the number of the last volume that was read from.
     reserved : int
-        Bytes of the disk that are reserved.
+        Bytes reserved on the disk.
     open_index : callable
-        Begins to write records.
+        Opens the index for writing.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class ShardSender:
         self._finishing: deque[Future[None]] = deque()
         self._sample: _Sample | None = None
         self._shard: _Shard | None = None
-        self._count = 0  # of shards that have begun
-        self._rows: dict[str, ShardRow] = {}  # of those that are there
+        self._count = 0  # shards that were begun
+        self._rows: dict[str, ShardRow] = {}  # of the shards that exist
         self._places: deque[Place] = deque()
         self._scratch = memoryview(bytearray(_BLOCK))
         self._left_out, self._folders = MembersLeftOut(written), Folders()
@@ -196,7 +196,7 @@ class ShardSender:
         self._keys.go_on(again)
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
-        """No volume is deleted before the end."""
+        """Do nothing: no volume is deleted before the end."""
 
     def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
         before = stream.place.copy()
@@ -213,7 +213,7 @@ class ShardSender:
         return self._again_to
 
     def settle(self) -> None:
-        """Have all shards named that have ended; raises what went wrong."""
+        """Give all ended shards their names; raise the error of any that failed."""
         self._settle()
 
     def _settle(self, most: int = 0) -> None:
@@ -221,7 +221,7 @@ class ShardSender:
             self._finishing.popleft().result()
 
     def _is_due(self, stream: MemberStream, checkpoints: Checkpoints) -> bool:
-        """Whether it is time for a checkpoint between two shards."""
+        """True if it is time for a checkpoint between two shards."""
         while len(self._places) > 1 and self._places[1].offset <= stream.verified:
             self._places.popleft()
         return bool(self._places) and checkpoints.is_due(self._places[0])
@@ -252,7 +252,7 @@ class ShardSender:
         self._add(sample, member)
 
     def _add(self, sample: _Sample, member: Member) -> None:
-        """Put a member into the shard of its sample, or hold it until that is known."""
+        """Put a member into the shard of its sample, or hold it until the shard is known."""
         header, after = member_header(member.name, member.size), bytes(padding(member.size))
         sample.size += len(header) + member.size + len(after)
         self._refuse_large(sample)
@@ -274,7 +274,7 @@ class ShardSender:
         shard.digest.update(_said(member, crc))
 
     def _refuse_large(self, sample: _Sample) -> None:
-        """BadOption for a sample that would have to be in memory as a whole, and is too large for that."""
+        """Raise BadOption for a sample that must be in memory as a whole and is too large for that."""
         whole = not self._folder.store.multipart and not self._local
         if whole and sample.size + len(END) > IN_MEMORY:
             raise BadOption(
@@ -291,7 +291,7 @@ class ShardSender:
     # -- samples ------------------------------------------------------------------------------
 
     def _place(self, sample: _Sample) -> _Shard | None:
-        """The shard of a sample that still grows; None if that is not known yet."""
+        """The shard of a sample that is still being read; None if it is not known yet."""
         shard = self._shard
         if sample.placed:
             assert shard is not None
@@ -309,7 +309,7 @@ class ShardSender:
         return shard
 
     def _put(self, sample: _Sample, shard: _Shard) -> None:
-        """Put what is held of a sample into a shard."""
+        """Move the held bytes of a sample into a shard."""
         for piece in sample.pieces:
             self._write(shard, piece)
         for said in sample.said:
@@ -317,7 +317,7 @@ class ShardSender:
         sample.pieces, sample.said, sample.placed = [], [], True
 
     def _end_sample(self) -> None:
-        """All members of the sample have come."""
+        """End the sample after its last member."""
         sample, self._sample = self._sample, None
         if sample is None:
             return
@@ -332,7 +332,7 @@ class ShardSender:
     # -- shards -------------------------------------------------------------------------------
 
     def _note_place(self, place: Place) -> None:
-        """Remember where a shard has ended, for a checkpoint."""
+        """Remember the end of a shard as the place of a possible checkpoint."""
         if len(self._places) == _PLACES:
             self._places.pop()
         self._places.append(place)
@@ -349,7 +349,7 @@ class ShardSender:
         if end := self._kept_until(shard):
             shard.end = end
             return shard
-        if self._names.manifest in self._there:  # from now on it would say what is not so
+        if self._names.manifest in self._there:  # from now on it would be wrong
             self._outputs.delete([self._names.manifest])
             del self._there[self._names.manifest]
         if not self._folder.store.multipart and not self._local:
@@ -360,7 +360,7 @@ class ShardSender:
         return shard
 
     def _kept_until(self, shard: _Shard) -> int:
-        """Where the members end of a shard that is there and right, as far as is recorded; 0 if it is to be written."""
+        """The end offset of a shard that exists and is right by its record; 0 if it is to be written."""
         record, note = self._written.index.get(shard.name), self._written.shard(shard.name)
         if record is None or note is None or self._op.overwrite == "always":
             return 0
@@ -381,14 +381,14 @@ class ShardSender:
             shard.md5.update(data)
 
     def _failed(self, growing: GrowingOutput, error: NbdataError) -> None:
-        """Hold nothing of a shard that has failed; the others are made, unless the target takes none."""
+        """Drop a failed shard; the others are still made, unless the target accepts none."""
         self._outputs.drop(growing)
         if isinstance(error, AccessDenied):
             raise error
         self._results.fail(growing.name, error)
 
     def _end_shard(self, end: int) -> None:
-        """All samples of a shard have come; `end` is the offset of what comes behind it."""
+        """End a shard after its last sample; `end` is the offset of the next member."""
         shard, self._shard = self._shard, None
         if shard is None:
             return
@@ -404,7 +404,7 @@ class ShardSender:
         self._finishing.append(self._finisher.submit(self._finish, shard, shard.growing, end, fingerprint))
 
     def _compare(self, shard: _Shard) -> None:
-        """See whether a shard that is there holds what has come."""
+        """Check whether an existing shard holds the members just read."""
         record = self._written.index.get(shard.name)
         assert record is not None
         if Tag.of(record).crc == shard.digest.hexdigest():
@@ -419,7 +419,7 @@ class ShardSender:
         )  # fmt: skip
 
     def _finish(self, shard: _Shard, growing: GrowingOutput, end: int, fingerprint: str) -> None:
-        """Give a shard its name, and record what it is."""
+        """Give a shard its name, and record it."""
         try:
             made, said = self._outputs.finish(growing)
         except NbdataError as error:
@@ -442,7 +442,7 @@ class ShardSender:
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Write the index beside the shards, remove those that are too many, and say what was left out."""
+        """Write the index beside the shards, remove surplus shards, and report what was left out."""
         notes = self._results.notes
         if not self._count:
             raise NotFound(
@@ -463,18 +463,18 @@ class ShardSender:
         notes += filter(None, [self._keys.note(), self._written.index.problem])
 
     def _has_all(self) -> bool:
-        """Whether nothing has failed."""
+        """True if nothing has failed."""
         return not any(self._results.counts.get(name) for name in BAD)
 
     def _note_row(self, name: str, size: int) -> ShardNote:
-        """Remember for the index what is recorded of a shard that was there."""
+        """Add the recorded data of an existing shard to the index."""
         note = self._written.shard(name)
         assert note is not None
         self._rows[name] = ShardRow(name, size, note.samples, note.said)
         return note
 
     def _remove_others(self) -> None:
-        """Remove the shards of an earlier run of this line with numbers that are not reached; others are told."""
+        """Remove surplus shards of an earlier run of this command; report those of others."""
         mine = {self._names.name(number) for number in range(self._count)}
         for name in sorted(self._there.keys() - mine - {self._names.manifest}):
             record = self._written.index.get(name)
@@ -490,5 +490,5 @@ class ShardSender:
 
 
 def _said(member: Member, crc: int) -> bytes:
-    """What the digest of a shard is told of a member."""
+    """The input of the shard's digest for one member."""
     return f"{member.name}\0{member.size}\0{crc:08x}\0".encode()

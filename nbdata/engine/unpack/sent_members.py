@@ -1,4 +1,4 @@
-"""What becomes of members that go to a store: announced, recorded, counted, and released from memory."""
+"""Announce, record and count the members that are sent to a store, and release their memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["SentMember", "SentMembers"]
 
 @dataclass(slots=True, eq=False)
 class SentMember:
-    """A member that becomes an object; a `SmallObject`."""
+    """A member that becomes an object; implements `SmallObject`."""
 
     name: str
     key: str
@@ -30,30 +30,30 @@ class SentMember:
     tag: Tag
     data: bytes = b""
     wrong: ObjectInfo | None = None
-    over: bool = False  # it was sent, or has failed
+    over: bool = False  # True if it was sent or has failed
 
 
 class SentMembers:
-    """Keeps the books of the members of one archive.
+    """Tracks the members of one archive while they are sent.
 
     Parameters
     ----------
     objects : ExistingObjects
-        What was there when the run began; what is replaced is dropped from it.
+        The objects at the target when the run began; a replaced object is dropped from it.
     memory : MembersInMemory
     volume : callable
-        The number of the volume up to which the archive was read.
+        Returns the number of the last volume that was read from.
 
     Attributes
     ----------
     behind : int
         Offset of the last checkpoint; 0 if there is none.
     missing : dict of str to Outcome
-        Names of members that were skipped, or have failed: as many as there are.
+        Names of all members that were skipped or have failed.
     was_there : bool
-        Whether the last member that was told of was there already.
+        Whether the last reported member was there already.
     unverified : int
-        Objects for which the store answered no checksum.
+        Number of objects for which the store returned no checksum.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class SentMembers:
         self.was_there = False
 
     def item(self, member: Member, key: str, crc: int = 0, data: bytes = b"") -> SentMember:
-        """A file that is to be sent, with its CRC-32 as far as that is known."""
+        """A file to be sent, with its CRC-32 if known."""
         record = Record(self._written.tag(member, self._volume(), crc), 0, 0, 0, 0)
         return SentMember(member.name, key, member.size, Tag.of(record), data)
 
     def begin(self, item: SentMember) -> None:
-        """An object is about to be made."""
+        """Note that an object is about to be made."""
         self.announce(item)
         self._memory.begin(item.name)
 
     def announce(self, item: SentMember) -> None:
-        """Note that an object is about to be another: else it would look as if somebody had changed it."""
-        self._objects.keep(item.key)  # what was listed of it is so no longer
+        """Record that an object is about to be replaced: else it would look as if somebody else had changed it."""
+        self._objects.keep(item.key)  # its listed entry is out of date
         self.missing.pop(item.name, None)
         record = self._written.index.get(item.name)
         if record is None:
@@ -93,7 +93,7 @@ class SentMembers:
         self._written.index.announce({item.name: str(item.tag)})
 
     def record(self, item: SentMember, info: ObjectInfo) -> None:
-        """Remember which version of an object the archive has made."""
+        """Record the version of an object that the archive has made."""
         tag = item.tag._replace(version=validator(info))
         self._written.index.put({item.name: Record(str(tag), item.size, 0, 0, 0)})
 
@@ -101,7 +101,7 @@ class SentMembers:
         self, item: SentMember, info: ObjectInfo, verified: bool, *,
         held: int | None = None, outcome: Outcome = Outcome.EXTRACTED,
     ) -> None:  # fmt: skip
-        """The store has an object; `held` are the bytes of it that are in memory, if these are not all."""
+        """Note that an object was sent; `held` is the number of its bytes in memory, if not all."""
         try:
             self.record(item, info)
             self._control.advance(files=1)
@@ -112,7 +112,7 @@ class SentMembers:
             self._over(item, held)
 
     def failed(self, item: SentMember, error: Exception, *, held: int | None = None) -> None:
-        """A member could not be sent."""
+        """Note that a member could not be sent."""
         self.missing[item.name] = Outcome.FAILED
         try:
             self._results.fail(item.name, error)
@@ -125,7 +125,7 @@ class SentMembers:
             self._memory.release(item.size if held is None else held, item.name)
 
     def tell(self, name: str, size: int, outcome: Outcome, **detail: str) -> None:
-        """Say what became of a member that is not sent."""
+        """Report the outcome of a member that is not sent."""
         self._results.add(name, outcome, size, moved=False, **detail)
         self.was_there = outcome is Outcome.UNCHANGED
         if outcome is not Outcome.UNCHANGED:
@@ -134,6 +134,6 @@ class SentMembers:
         self._control.advance(files=0 if failed else 1, failures=int(failed))
 
     def conflict(self, name: str, size: int) -> None:
-        """Leave an object that was changed on both sides."""
+        """Report an object that was changed on both sides and is left as it is."""
         reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
         self.tell(name, size, Outcome.CONFLICT, reason=reason)

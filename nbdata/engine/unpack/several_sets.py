@@ -1,8 +1,8 @@
-"""Several archives in one folder: each is an operation of its own, and goes into a folder of its own below the target.
+"""Unpack several archives from one folder: each is its own operation, with its own folder below the target.
 
-They are planned together, before anything is written, and unpacked in turn. What is wrong with one is reported,
-and the others are unpacked. Which archives a line meant is recorded: when all but one are gone, since their volumes
-were deleted or moved away, the same command must not take what is left for the only one.
+All are planned before anything is written, and then unpacked in turn. An error of one archive is reported, and the
+others are still unpacked. The set of archives that a command meant is recorded. If the volumes of all but one were
+deleted or moved away, the same command must not take the remaining archive for the only one.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["SeveralSets", "plan_each", "remembered_titles", "unpack_each"]
 
-#: Archives that one line unpacks: each is looked at before the first is unpacked, and has its plan in memory.
+#: Most archives for one command: each is examined before the first is unpacked, and has its plan in memory.
 MOST = 1000
-# Of those that a message names.
+# Number of archives that a message names.
 _NAMED = 5
-# Members that a listing names in its text.
+# Number of members that a listing names in its text.
 _LISTED = 20
-# Seconds between two looks whether another job has ended that writes the same records.
+# Seconds between two checks whether another job that writes the same records has ended.
 _LOOK = 0.2
-# In the index, what a line meant; no member can have such a name.
+# The index entry for the archives that a command meant; no member can have such a name.
 _TITLES = ".nbdata/sets"
 
 
 @dataclass(frozen=True)
 class SeveralSets:
-    """What was planned: of each archive its title, its folder below the target, the run and the plan.
+    """The plan: for each archive its title, its folder below the target, its run and its plan.
 
-    And by title, what looks like an archive by its name and is none.
+    Also holds, by title, files that look like an archive by their name but are none.
     """
 
     sets: list[tuple[str, str, Run, Plan]]
@@ -57,7 +57,7 @@ class SeveralSets:
 
 
 def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
-    """What the archives are called that an earlier run of this line meant; none if it was not of several."""
+    """The titles of the archives that an earlier run of this command meant; empty if it did not mean several."""
     if op.list or not isinstance(op.source, str):
         return []
     data: Any = own_data(_index(run, op).get(_TITLES))
@@ -65,7 +65,7 @@ def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
 
 
 def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
-    """Plan all archives that lie at the source, or those that ``--set`` picks."""
+    """Plan all archives at the source, or those that ``--set`` picks."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
     assert isinstance(op.source, str)
@@ -112,7 +112,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
 
 
 def unpack_each(run: Run, planned: SeveralSets) -> Report:
-    """Unpack, or list, one archive after the other; what is wrong with one does not keep the others."""
+    """Unpack or list one archive after the other; an error of one does not stop the others."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
     if not op.list:
@@ -121,7 +121,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
     details: dict[str, Any] = {"sets": {}}
     named = list[list[str]]()
     for title, refusal in planned.refused.items():
-        unmatched.clear()  # it may have them
+        unmatched.clear()  # this archive may match them
         results.fail(title, refusal, set=title)
     for title, folder, part, of_set in planned.sets:
         run.control.checkpoint()
@@ -131,7 +131,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
             with _locked(part):
                 report = unpack_set(part, of_set, unmatched=missed)
         except NbdataError as error:
-            unmatched.clear()  # it may have had them
+            unmatched.clear()  # this archive might have matched them
             results.fail(title, error, set=title)
             continue
         unmatched &= {*missed}
@@ -159,7 +159,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
 
 @contextlib.contextmanager
 def _locked(part: Run) -> Iterator[None]:
-    """Have the records of one archive in a store to itself, as a line of its own would have; a folder is locked."""
+    """Lock the records of one archive in a store, as a separate command would; a local target is locked already."""
     source, target = part.operation.places()
     if not is_url(target):
         yield
@@ -176,7 +176,7 @@ def _locked(part: Run) -> Iterator[None]:
 
 
 def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
-    """What lies at the source; nothing is an error, unless that is `expected` of what was unpacked before."""
+    """List the source; an empty source is an error, unless it is `expected` because it was unpacked before."""
     source = source_run(run, op)
     try:
         return look_around(source, str(op.source))
@@ -187,7 +187,7 @@ def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
 
 
 def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
-    """Those that ``--set`` names, or all."""
+    """The titles that ``--set`` names, or all."""
     for name in op.set:
         if not any(name in (title, folder_name(title)) for title in titles):
             shown = ", ".join(titles[:_NAMED]) + (" …" if len(titles) > _NAMED else "")
@@ -202,7 +202,7 @@ def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
 
 
 def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
-    """By title, the folder of each archive below the target; BadOption if two would get into each other's way."""
+    """The folder of each archive below the target, by title; BadOption if two folders would clash."""
     folders, taken = dict[str, str](), dict[str, str]()
     for title in titles:
         folder = PathGuard().path(folder_name(title)) or title
@@ -221,7 +221,7 @@ def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
 
 
 def _refuse_links(op: UntarVolumes, folder: str) -> None:
-    """The names are the source's: none leads through a symbolic link that is in the target."""
+    """Refuse folders that lead through a symbolic link in the target: their names come from the source."""
     if op.target is None or is_url(op.target) or op.list:
         return
     path = (op.target if op.shards is None else op.shards.folder).rstrip("/")
@@ -235,7 +235,7 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
 
 
 def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
-    """BadOption if shards of one archive may replace a volume of another."""
+    """Raise BadOption if shards of one archive may replace a volume of another."""
     folders = [part.kept.folder for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
     if op.list or op.shards is None or not folders:
         return
@@ -246,7 +246,7 @@ def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, 
 
 
 def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
-    """The line for one archive."""
+    """The operation for one archive."""
     target = op.target
     if op.shards is not None and target is not None:
         target = folder_below(op.shards.folder, folder) + target.rpartition("/")[2]
@@ -256,7 +256,7 @@ def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
 
 
 def _count(out: Plan, planned: Plan, title: str) -> None:
-    """Add the plan of one archive."""
+    """Add the plan of one archive to the whole."""
     for action, (count, size) in planned.actions.items():
         sums = out.actions.setdefault(action, [0, 0])
         sums[0] += count
@@ -269,7 +269,7 @@ def _count(out: Plan, planned: Plan, title: str) -> None:
 
 
 def _add(results: Results, report: Report, title: str, folder: str) -> None:
-    """Add the report of one archive; its members are named with their folder."""
+    """Add the report of one archive to the whole; its members are named with their folder."""
     for row in report.rows:
         path = row.path if row.action == Outcome.DELETED else f"{folder}/{row.path}"
         results.add(path, Outcome(row.action), row.size, **{**row.detail, "set": title})
@@ -280,13 +280,13 @@ def _add(results: Results, report: Report, title: str, folder: str) -> None:
 
 
 def _index(run: Run, op: UntarVolumes) -> Index:
-    """The records of the line itself, beside those of its archives."""
-    op = replace(op, set=(*op.set, "*"))  # so that they are not those of an archive that was the only one
+    """The index of the command itself, beside those of its archives."""
+    op = replace(op, set=(*op.set, "*"))  # so it differs from the index of a single archive
     return target_of(run, op).index()
 
 
 def _remember(run: Run, op: UntarVolumes, titles: list[str]) -> None:
-    """Record durably which archives this line means, before anything of them may be deleted."""
+    """Record durably which archives this command means, before any volume may be deleted."""
     target = target_of(run, op)
     target.prepare()
     index = _index(run, op)

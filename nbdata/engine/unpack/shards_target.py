@@ -1,4 +1,4 @@
-"""Tar shards as what an archive is unpacked into: which are there, whose they are, and what they hold."""
+"""Tar shards as the target of an archive: list the existing ones, and know whose they are and what they hold."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from nbdata.writing.manifest import Manifest
 
 __all__ = ["ShardsTarget"]
 
-# No local folder belongs to the records of shards.
+# Records of shards belong to no local folder.
 _NOWHERE = (0, 0)
 
 
 class ShardsTarget:
-    """Shards in one folder, on the disk or in a store, whose listing is read once.
+    """Shards in one folder, on the disk or in a store; the folder is listed once.
 
     See `nbdata.engine.unpack.targets.Target`.
 
@@ -50,11 +50,11 @@ class ShardsTarget:
 
     @cached_property
     def _there(self) -> dict[str, ObjectInfo]:
-        """The shards that are there, and their index, by name."""
+        """The existing shards and their index, by name."""
         control, store, prefix = self._run.control, self.folder.store, self.folder.key
         found = dict[str, ObjectInfo]()
         for info in listing_of_folder(control, store, prefix + self._names.before):
-            if not info.key.startswith(prefix):  # then these may be shards, but not of this folder
+            if not info.key.startswith(prefix):  # these may be shards, but not of this folder
                 raise BadOption(
                     f"the store lists {info.key!r} when it is asked for {prefix!r}",
                     remedy="Write the place as it lists it: it may take two slashes for one",
@@ -71,7 +71,7 @@ class ShardsTarget:
         return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target or "", _NOWHERE)
 
     def prepare(self) -> None:
-        """The folder is made with the first shard."""
+        """Do nothing: the folder is made with the first shard."""
 
     def open_index(self, index: Index) -> None:
         index.open(_NOWHERE)
@@ -134,7 +134,7 @@ class ShardsTarget:
             )
 
     def _is_ours(self, written: Written, name: str) -> bool:
-        """Whether a shard is one that a line of this source and target has made, or was making when it was killed."""
+        """True if a command with this source and target has made the shard, or was making it when it was killed."""
         note, record = written.shard(name), written.index.get(name)
         if note is None:
             return False
@@ -162,4 +162,4 @@ class ShardsTarget:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """What is unfinished is remembered, and given up by the next run or by cleanup."""
+        """Do nothing: unfinished uploads are recorded, and the next run or cleanup aborts them."""

@@ -1,4 +1,4 @@
-"""What the plan of untar_volumes says about space, and about when volumes are deleted."""
+"""Plan the disk space of untar_volumes, and when volumes are deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 __all__ = ["plan_deletion", "plan_space"]
 
 _IN_STEPS = "{} is not known beforehand: space is reserved step by step while it grows"
-# What a reader can begin with, by compression.
+# The unit at which a reader can start, by compression.
 _PIECES = {
     "gz": "gzip member",
     "bz2": "bzip2 block",
@@ -32,12 +32,12 @@ _PIECES = {
 
 
 def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
-    """Say when the volumes are deleted: ``details["deletion"]`` is ``amid``, ``by piece`` or ``at the end``."""
+    """Set when the volumes are deleted: ``details["deletion"]`` is ``amid``, ``by piece`` or ``at the end``."""
     piece = _PIECES.get(out.details["format"])
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    # A store needs no room of theirs, and only at the end it is known which links lead to a file; into shards not
-    # everything may go.
+    # A store does not need the room of the volumes, and only at the end it is known which links lead to a file.
+    # Shards may not hold every member.
     to_store = op.local_target() is None
     if (
         to_store
@@ -59,7 +59,7 @@ def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
 
 
 def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[int]) -> None:
-    """How much must be free: of what `there` is, the sizes of its files, nothing more is needed."""
+    """Set how much space must be free; the files whose sizes are in `there` exist and need no more."""
     op, size, block = run.operation, volumes.size, disk_of(root)[2]
     assert isinstance(op, UntarVolumes)
     all_of_it = max(block, round_up(size or 0, block) - sum(round_up(one, block) for one in there))
@@ -68,11 +68,11 @@ def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[
         out.needed = min(out.needed, max(block, round_up(op.max_expansion, block)))
     if (
         op.members or op.exclude
-    ):  # what they take, and whether they are there at all, shows only while the archive is read
+    ):  # their size, and whether they exist at all, is known only while the archive is read
         out.needed, out.at_least = block, True
         out.notes.append(_IN_STEPS.format("what these members take"))
     elif out.details["format"] != "tar" or size is None:
-        out.at_least = out.needed == all_of_it  # less is all that --max-expansion allows
+        out.at_least = out.needed == all_of_it  # a smaller number is the limit of --max-expansion
         out.notes.append(_IN_STEPS.format("what it unpacks to"))
     elif out.details.get("deletion") == "amid" and _gives_back(run, volumes, root):
         out.needed, out.at_least = min(out.needed, _first(volumes, block)), True
@@ -84,13 +84,13 @@ def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[
 
 
 def _first(volumes: VolumeList, block: int) -> int:
-    """Room to begin with: how far members lag behind is not known, but the first volume goes when it is unpacked."""
+    """Room to start with: the size of the first volume, which is deleted once unpacked; the lag is not known."""
     first = next((volume.info.size for volume in volumes.volumes if not volume.gone), 0)
     return max(block, round_up(first, block))
 
 
 def _instead(run: Run, op: UntarVolumes, volumes: VolumeList, out: Plan, root: str) -> list[str]:
-    """What else to do if it does not fit beside its volumes, as far as that fits; nothing if all does."""
+    """Alternatives that fit if the content does not fit beside its volumes; empty if it does."""
     block = disk_of(root)[2]
     free = Ledger().room(root, limited_folders(run.context.state_dir, run.context.env))[0].free
     held = sum(round_up(volume.info.size, block) for volume in volumes.volumes if not volume.gone)
@@ -115,7 +115,7 @@ def _instead(run: Run, op: UntarVolumes, volumes: VolumeList, out: Plan, root: s
 
 
 def _from_store(op: UntarVolumes, jobs: list[Past]) -> str:
-    """The line that unpacks volumes where they were pulled from, if that is remembered; else ''."""
+    """The command that unpacks the volumes from where they were pulled, if a job remembers it; else ''."""
     if not isinstance(op.source, str):
         return ""
     for past in reversed(jobs):
@@ -140,7 +140,7 @@ def _from_store(op: UntarVolumes, jobs: list[Past]) -> str:
 
 
 def _gives_back(run: Run, volumes: VolumeList, root: str) -> bool:
-    """Whether deleting a volume makes room in every disk and limit that the target is in."""
+    """True if deleting a volume frees room on every disk and in every limit that applies to the target."""
     limited = limited_folders(run.context.state_dir, run.context.env)
     wanted = _around(root, limited)
     places = [volume.local for volume in volumes.volumes if not volume.gone]

@@ -1,4 +1,4 @@
-"""Where an archive is unpacked to: a folder of the disk, a place in a store, or tar shards."""
+"""The targets of unpacking: a folder on the disk, a place in a store, or tar shards."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["FolderTarget", "StoreTarget", "Target", "source_run", "target_of"]
 
-# No local folder belongs to the records of a target in a store.
+# Records of a target in a store belong to no local folder.
 _NOWHERE = (0, 0)
 
 
 class Target(Protocol):
-    """A target, and what is known of what stands there."""
+    """A target, with its existing content."""
 
     def index(self) -> Index:
-        """The records of what was unpacked there from this source."""
+        """The index of what was unpacked there from this source."""
 
     def open_index(self, index: Index) -> None:
-        """Begin to write records."""
+        """Open the index for writing."""
 
     def prepare(self) -> None:
-        """Make the target, so that records of it can be written."""
+        """Make the target, so its records can be written."""
 
     def look(self, written: Written) -> Sound:
-        """What has become of all that this archive wrote."""
+        """Compare everything this archive wrote with its records."""
 
     def earlier(self, written: Written, checkpoint: Checkpoint, *, thorough: bool) -> Earlier:
-        """What has become of the members before a checkpoint; with `thorough` content is read where that must be."""
+        """Compare the members before a checkpoint with their records; `thorough` also reads content where needed."""
 
     def refuse(self, written: Written) -> None:
-        """BadOption if something stands there that would be lost."""
+        """Raise BadOption if existing content would be lost."""
 
     def refuse_own(self, volumes: VolumeList) -> None:
-        """BadOption if what is written would replace volumes that it is made of."""
+        """Raise BadOption if the output would replace its own source volumes."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
-        """Say in the plan how much room is needed, of which `there` are the sizes of what is there."""
+        """Set the needed room in the plan; `there` lists the sizes of existing files."""
 
     def taking(
         self,
@@ -66,14 +66,14 @@ class Target(Protocol):
         volume: Callable[[], int],
         reserved: int,
     ) -> Taking:
-        """What puts members there; `volume` is the number of the volume up to which the archive was read."""
+        """The writer of members; `volume` returns the number of the last volume that was read from."""
 
     def tidy(self) -> None:
-        """Take away what a run has left there whose machine was lost when all was done."""
+        """Remove leftovers of a run whose machine was lost after everything was done."""
 
 
 class FolderTarget:
-    """A folder of the disk."""
+    """A folder on the disk."""
 
     def __init__(self, run: Run, op: UntarVolumes) -> None:
         self._run, self._op = run, op
@@ -104,10 +104,10 @@ class FolderTarget:
         return Earlier.look(written, checkpoint, self._root, thorough=thorough)
 
     def refuse(self, written: Written) -> None:
-        """Each file is looked at when its member comes."""
+        """Do nothing: each file is checked when its member comes."""
 
     def refuse_own(self, volumes: VolumeList) -> None:
-        """The same."""
+        """Do nothing: see `refuse`."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         plan_space(self._run, volumes, out, self._root, there)
@@ -132,7 +132,7 @@ class FolderTarget:
 
 
 class StoreTarget:
-    """A place in a store, whose listing is read once."""
+    """A place in a store, which is listed once."""
 
     def __init__(self, run: Run, op: UntarVolumes) -> None:
         self._run, self._op = run, op
@@ -149,7 +149,7 @@ class StoreTarget:
         return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target, _NOWHERE)
 
     def prepare(self) -> None:
-        """Stores make no folders."""
+        """Do nothing: stores have no folders."""
 
     def open_index(self, index: Index) -> None:
         index.open(_NOWHERE)
@@ -171,13 +171,13 @@ class StoreTarget:
         return is_version(record, self._objects.get(key_at(self._place, path)))
 
     def refuse(self, written: Written) -> None:
-        """Each object is looked at when its member comes."""
+        """Do nothing: each object is checked when its member comes."""
 
     def refuse_own(self, volumes: VolumeList) -> None:
-        """The same."""
+        """Do nothing: see `refuse`."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
-        """Nothing stands on the disk."""
+        """Nothing is written to the disk."""
 
     def taking(
         self,
@@ -194,11 +194,11 @@ class StoreTarget:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """What is unfinished is remembered, and given up by the next run or by cleanup."""
+        """Do nothing: unfinished uploads are recorded, and the next run or cleanup aborts them."""
 
 
 def target_of(run: Run, op: UntarVolumes) -> Target:
-    """The target of a line; also that of one that has none, as it only lists."""
+    """The target of a command; also for a command that only lists and has none."""
     if op.shards is not None:
         return ShardsTarget(run, op, op.shards)
     to_store = op.target is not None and is_url(op.target) and not op.list
@@ -206,5 +206,5 @@ def target_of(run: Run, op: UntarVolumes) -> Target:
 
 
 def source_run(run: Run, op: UntarVolumes) -> Run:
-    """The run as the volumes' end sees it, with its own storage options."""
+    """The run with the storage options of the source."""
     return both_ends(run)[0] if op.target is not None and is_url(op.target) else run

@@ -1,4 +1,4 @@
-"""untar_volumes: plan and perform, of one archive or of several that lie in a folder."""
+"""Plan and perform untar_volumes, for one archive or several in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["perform", "plan"]
 
 
 def plan(run: Run) -> Plan:
-    """List the volumes and look at what is there already.
+    """List the volumes and check what is there already.
 
     Reads listings, the index and at most 512 bytes of each archive; writes nothing.
     """

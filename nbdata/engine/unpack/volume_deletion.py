@@ -1,9 +1,9 @@
-"""Deleting the volumes of an archive, and finding the set again when some of them are gone.
+"""Delete the volumes of an archive, and find the set again when some of them are gone.
 
-A volume is deleted when nothing needs it any more: all that it holds is on the disk under final names, and that
-is recorded. So, in this order: what was unpacked is durable; a checkpoint, or that all is complete, is durable;
-the whole set is recorded durably; then the volumes go. Whatever interrupts that, the same command finds the set in
-the record, takes what is gone as unpacked, and goes on with the rest.
+A volume is deleted when nothing needs it any more: all of its content is on the disk under final names, and that
+is recorded. The order is: make the unpacked files durable; make a checkpoint or the completion record durable;
+record the whole set durably; then delete the volumes. After any interruption, the same command finds the set in
+the record, counts the missing volumes as unpacked, and resumes with the rest.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Deletion", "RecordedSet", "may_delete_amid"]
 
 
 def may_delete_amid(run: Run, volumes: VolumeList) -> bool:
-    """Whether volumes may be deleted before the last one was read.
+    """True if volumes may be deleted before the last one was read.
 
-    Not where a store vouches for no version, and not where records are lost when the machine is.
+    False if a store reports no version, or if the records are lost together with the machine.
     """
     kept = not is_inside(os.path.realpath(run.context.state_dir), os.path.realpath(runtime_folder()))
     return kept and volumes.is_steady()
@@ -39,14 +39,14 @@ def may_delete_amid(run: Run, volumes: VolumeList) -> bool:
 
 @dataclass(frozen=True)
 class RecordedSet:
-    """A set of volumes as it was before the first was deleted.
+    """A set of volumes as it was before the first one was deleted.
 
     Attributes
     ----------
     title : str
     format : str or None
     named : bool
-        Whether the source is one volume, which means the set that lies beside it.
+        Whether the source names one volume, which stands for the set beside it.
     volumes : tuple of (name, size, validator, fingerprint)
     """
 
@@ -57,7 +57,7 @@ class RecordedSet:
 
     @classmethod
     def of(cls, written: Written) -> RecordedSet | None:
-        """What was recorded of a line, or None."""
+        """The recorded set of a command, or None."""
         data: Any = own_data(written.index.get(written.own("volumes")))
         try:
             return cls(data["title"], data["format"], data["named"], tuple(tuple(v) for v in data["volumes"]))
@@ -70,7 +70,7 @@ class RecordedSet:
         return [fingerprint for *_, fingerprint in self.volumes]
 
     def found(self, run: Run, source: str | tuple[str, ...]) -> VolumeList | None:
-        """The set with what is there of it, if some is gone and nothing is there in its place; else None."""
+        """The set with its remaining volumes, if some are gone and nothing replaced them; else None."""
         store, there = _there(run, source, [name for name, *_ in self.volumes], named=self.named)
         volumes = []
         for number, (name, size, known, _) in enumerate(self.volumes):
@@ -87,7 +87,7 @@ class RecordedSet:
 def _there(
     run: Run, source: str | tuple[str, ...], names: list[str], *, named: bool
 ) -> tuple[Store, list[ObjectInfo | None]]:
-    """A store of the volumes, and what it says of each; None of those that are not there."""
+    """The store of the volumes, and its description of each; None for those that are gone."""
     if not isinstance(source, str):
         places = [run.open(place) for place in source]
         return places[0].store, [head_of(run, at) for at in places]
@@ -109,7 +109,7 @@ def _there(
 
 
 class Deletion:
-    """Deletes volumes as soon as it is told that nothing needs them.
+    """Deletes volumes as soon as the caller says that nothing needs them.
 
     Parameters
     ----------
@@ -118,24 +118,24 @@ class Deletion:
     written : Written
         Its index has to be open when something is to be deleted.
     results : Results
-        Is told of each.
+        Receives an entry for each deleted volume.
 
     Attributes
     ----------
     count : int
-        Of the volumes that were deleted.
+        Number of deleted volumes.
     """
 
     def __init__(self, run: Run, volumes: VolumeList, written: Written, results: Results) -> None:
         self._run, self._volumes, self._written, self._results = run, volumes, written, results
         self._next = self.count = 0
         self._refused = False
-        self._durable = False  # what was recorded when this began, and the set
+        self._durable = False  # whether the set and the records before it are durable
 
     def up_to(self, offset: int) -> None:
-        """Delete the volumes that end at this offset or before: a durable record says that they may go.
+        """Delete the volumes that end at this offset or before: a durable record allows it.
 
-        If the store refuses, that waits until `rest`: the archive is unpacked all the same.
+        If the store refuses, deletion waits until `rest`: the archive is unpacked all the same.
         """
         ends = self._volumes.ends()
         try:
@@ -147,7 +147,7 @@ class Deletion:
             self._refused = True
 
     def rest(self) -> None:
-        """Delete all that is left; it is recorded durably that all is complete."""
+        """Delete all remaining volumes; the completion is already recorded durably."""
         while self._next < len(self._volumes.volumes):
             self._delete_next()
 
@@ -172,7 +172,7 @@ class Deletion:
         self._durable = True
 
     def _set(self) -> dict[str, object]:
-        """For `RecordedSet.of`."""
+        """The data for `RecordedSet.of`."""
         volumes = self._volumes
         fingerprints = self._written.fingerprints
         return {

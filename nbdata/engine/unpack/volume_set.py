@@ -1,4 +1,4 @@
-"""The volumes that a line of untar_volumes means, with what is recorded of them and how far that holds."""
+"""Find the volumes that an untar_volumes command means, with their records and the state of the target."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ArchiveSet", "find_archive", "look_at", "recorded_set"]
 
 @dataclass(frozen=True)
 class ArchiveSet:
-    """The volumes, what they have written, and how far that is.
+    """The volumes of an archive, the records of what they wrote, and the progress.
 
     Attributes
     ----------
     complete : bool
-        All is there: they need not be read.
+        Everything is there: the volumes need not be read.
     checkpoint : Checkpoint or None
-        Where to go on; None: at the start.
+        Where to resume; None to begin at the start.
     earlier : Earlier or None
-        What has become of what lies before it.
+        The state of the members before the checkpoint.
     """
 
     volumes: VolumeList
@@ -38,9 +38,9 @@ class ArchiveSet:
 
 
 def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates | None = None) -> ArchiveSet:
-    """The volumes, and what they have written into the target; `around` is what lies at the source, if that is known.
+    """Find the volumes and what they have written into the target; `around` lists the source, if known.
 
-    Where an earlier run of this line deleted volumes, the record says which set that was.
+    If an earlier run of this command deleted volumes, the record says which set that was.
     """
     if op.list:
         return ArchiveSet(find_volumes(run, op.source, op.set, around), _written(op, target, []))
@@ -54,7 +54,7 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
     if missing and not found.complete:
         if found.checkpoint is None:
-            find_volumes(run, op.source, op.set, around)  # says what is missing, where that shows
+            find_volumes(run, op.source, op.set, around)  # says what is missing, if it can tell
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
             f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,
@@ -65,7 +65,7 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
 
 
 def look_at(op: UntarVolumes, target: Target, volumes: VolumeList, *, thorough: bool = False) -> ArchiveSet:
-    """With what is recorded of these volumes, and is so still."""
+    """Combine these volumes with those of their records that still hold."""
     gone = bool(volumes.recorded)
     written = _written(op, target, volumes.fingerprints())
     again = op.overwrite == "always" and not gone
@@ -91,5 +91,5 @@ def _written(op: UntarVolumes, target: Target, fingerprints: list[str]) -> Writt
 
 
 def recorded_set(op: UntarVolumes, target: Target) -> RecordedSet | None:
-    """The volumes as they were before this line deleted the first of them; None if it has not."""
+    """The volumes as they were before this command deleted the first one; None if it has deleted none."""
     return RecordedSet.of(_written(op, target, []))

@@ -1,4 +1,4 @@
-"""The volumes of one archive in a store: found, read as one stream with retries, told apart, deleted."""
+"""The volumes of one archive in a store: find them, read them as one stream with retries, and delete them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 _HEAD = 512
-_LOOK = 0.1  # seconds after which a reader that waits looks whether it is to end
+_LOOK = 0.1  # seconds between two checks of a waiting reader whether to end
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class VolumeList:
     Attributes
     ----------
     title : str
-        How messages call the archive.
+        The name of the archive in messages.
     format : str or None
-        What its name says about the content; None if it says nothing.
+        The format by its name; None if the name says nothing.
     volumes : tuple of StoredVolume
     recorded : tuple of str
-        The fingerprints, where they are known from a record because volumes are gone.
+        The fingerprints from a record, if volumes are gone.
     """
 
     title: str
@@ -91,9 +91,9 @@ class VolumeList:
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
     def fingerprints(self) -> list[str]:
-        """For each volume, what tells it and all before it from any others.
+        """A fingerprint for each volume, which covers it and all volumes before it.
 
-        Where the store vouches for no version, it is one that never comes again.
+        If the store reports no version, the fingerprint is unique and never matches again.
         """
         if self.recorded:
             return list(self.recorded)
@@ -115,37 +115,37 @@ class VolumeList:
         return list(accumulate(v.size or 0 for v in self.volumes))
 
     def is_steady(self) -> bool:
-        """Whether sizes are known, all bytes are read, and the store vouches for a version of each."""
+        """True if sizes are known, all bytes are read, and the store reports a version of each volume."""
         known = self.size is not None and not any(volume.skipped for volume in self.volumes)
         return known and all(validator(volume.info) for volume in self.volumes)
 
     def begun_at(self, offset: int) -> int:
-        """Where the volume begins that holds a byte, of volumes of known sizes; 0 if sizes are not known."""
+        """The start of the volume that holds a byte; 0 if sizes are not known."""
         return max((end for end in self._ends if end <= offset), default=0)
 
     def is_local(self) -> bool:
-        """Whether all lie on disks of this machine."""
+        """True if all volumes are on disks of this machine."""
         return all(volume.local for volume in self.volumes)
 
     def keys_in(self, store: Store) -> set[str]:
-        """The keys of those that lie in a store."""
+        """The keys of the volumes that are in a store."""
         return {volume.info.key for volume in self.volumes if volume.lies_in(store)}
 
     def begins_behind(self, offset: int) -> bool:
-        """Whether a volume begins there or behind; also if sizes are not known, and there are several."""
+        """True if a volume begins there or later; also if sizes are not known and there are several volumes."""
         if self.size is None:
             return len(self.volumes) > 1
         return any(end - (v.size or 0) >= offset for v, end in zip(self.volumes, self._ends, strict=True))
 
     def ends(self) -> list[int]:
-        """The offset behind each volume, of volumes of known sizes."""
+        """The end offset of each volume; sizes must be known."""
         return self._ends
 
     def detect(self) -> str:
-        """The format by the first 512 bytes, and hardly more is asked for; BadArchive if it is none."""
+        """Detect the format from the first 512 bytes, rarely a few more; raise BadArchive if there is none."""
         head = self._head(_HEAD)
         found = detect(head, self.title)
-        # An archive that begins with two zero blocks has ended, and what follows can only be more zeros, or damage.
+        # An archive that begins with two zero blocks has ended; only more zeros, or damage, can follow.
         if not any(head) and (self.size or 0) > EMPTY_ARCHIVE and not any(self._head(2 * _HEAD)):
             raise BadArchive(
                 "not an archive",
@@ -167,21 +167,22 @@ class VolumeList:
 
 
 class StoredVolume:
-    """One volume in a store; a VolumeSource of `nbdata.archives.stream`.
+    """One volume in a store; implements VolumeSource of `nbdata.archives.stream`.
 
-    A read that fails in a way that is worth it is tried again, and goes on at the offset that was reached.
-    The bytes are of the version that was listed, else SourceChanged. If it is read from its first byte to its last,
-    they are what the store vouches for, else its last bytes are not given, but ChecksumMismatch. One that is `gone`
-    was deleted after all that it held had been unpacked; it only has its place in the set.
+    A read that fails with a retryable error is retried, and resumes at the offset that was reached.
+    The bytes are those of the listed version, else reading raises SourceChanged. If the volume is read from first byte
+    to last, it is compared with its stored checksum; on a mismatch, ChecksumMismatch is raised in place of the last
+    bytes. A volume that is `gone` was deleted after all of its content had been unpacked; it only keeps its place in
+    the set.
 
     Attributes
     ----------
     skipped : int
-        Bytes at its beginning that are not read: see `nbdata.archives.multi_volume`.
+        Bytes at its beginning that are skipped: see `nbdata.archives.multi_volume`.
     size : int or None
         Bytes that are read.
     proven : bool
-        Whether all of its bytes were read and are what the store vouches for.
+        Whether all of its bytes were read and match the stored checksum.
     """
 
     def __init__(
@@ -200,12 +201,12 @@ class StoredVolume:
         self.proven = False
 
     def without(self, count: int) -> StoredVolume:
-        """The same, of which so many bytes at its beginning are not read."""
+        """The same volume, with `count` bytes at its beginning skipped."""
         return StoredVolume(self._control, self._store, self.name, self.info, gone=self.gone, skipped=count)
 
     @property
     def local(self) -> str | None:
-        """Its path, if it lies on a disk of this machine."""
+        """Its path, if it is on a disk of this machine."""
         return f"/{self.info.key}" if isinstance(self._store, LocalStore) else None
 
     @property
@@ -214,7 +215,7 @@ class StoredVolume:
         return self._store, self.info.key
 
     def lies_in(self, store: Store) -> bool:
-        """Whether its key means it in this store, too."""
+        """True if its key names the same object in this store, too."""
         return store.same_objects(self._store)
 
     def open(self, offset: int, end: int | None = None, /) -> Readable:
@@ -230,7 +231,7 @@ class StoredVolume:
         return self.range(0, count if self.size is None else min(count, self.size))
 
     def range(self, start: int, end: int) -> bytes:
-        """A few bytes; a store that hangs in a read holds no cancel."""
+        """Read a few bytes; a cancel does not wait for a store that hangs in a read."""
         found: Future[bytes] = Future()
 
         def read() -> None:
@@ -243,20 +244,20 @@ class StoredVolume:
 
         try:
             threading.Thread(target=read, name="first-bytes", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads
+        except RuntimeError:  # no more threads can be started
             read()
         while not wait([found], _LOOK).done:
             self._control.checkpoint()
         return found.result()
 
     def tail(self, count: int) -> bytes:
-        """The last bytes, at most `count`; none if the store does not tell the size."""
+        """The last bytes, at most `count`; empty if the store does not report the size."""
         if not self.size:
             return b""
         return self.range(max(self.size - count, 0), self.size)
 
     def delete(self) -> bool:
-        """Delete it, if it still is what was read."""
+        """Delete it, if it is still the version that was read."""
 
         def attempt() -> bool:
             try:
@@ -272,7 +273,7 @@ class StoredVolume:
 
 
 class _Reading(Reader):
-    """A volume from an offset on; checked if that is all of it."""
+    """Reads a volume from an offset on; verified if that is the whole volume."""
 
     def __init__(
         self, control: Control, store: Store, volume: StoredVolume, start: int, end: int | None
@@ -304,7 +305,7 @@ class _Reading(Reader):
 
 @dataclass(frozen=True)
 class Candidates:
-    """What lies at a source, and may be volumes.
+    """The entries at a source that may be volumes.
 
     Attributes
     ----------
@@ -312,7 +313,7 @@ class Candidates:
     entries : dict of str to ObjectInfo
         By name, relative to the folder.
     first : str or None
-        The volume that was named; None of a folder and a glob.
+        The named volume; None for a folder or a glob.
     """
 
     store: Store
@@ -321,12 +322,12 @@ class Candidates:
 
     @property
     def titles(self) -> list[str]:
-        """What the archives in a folder, or among what a glob matches, are called."""
+        """The titles of the archives in a folder or among the matches of a glob."""
         return [] if self.first is not None else set_titles(self.entries)
 
 
 def look_around(run: Run, source: str) -> Candidates:
-    """List a folder, what a glob matches, or what may be of one set with a volume."""
+    """List a folder, the matches of a glob, or the entries that may belong to the set of a volume."""
     location = run.open(glob_base(source) if has_glob(source) else source)
     single = None if has_glob(source) or location.is_folder else head_of(run, location)
     if single is not None:
@@ -337,7 +338,7 @@ def look_around(run: Run, source: str) -> Candidates:
         return Candidates(location.store, entries, first)
     found = find(run, source if has_glob(source) else as_folder(source))
     entries = {e.path: e.info for e in found.entries}
-    if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
+    if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
         entries = {name: info for name, info in entries.items() if "/" not in name} or entries
     return Candidates(location.store, entries, None)
 
@@ -345,17 +346,17 @@ def look_around(run: Run, source: str) -> Candidates:
 def find_volumes(
     run: Run, source: str | tuple[str, ...], names: Sequence[str] = (), around: Candidates | None = None
 ) -> VolumeList:
-    """The volumes that a source means; reads listings only.
+    """Find the volumes that a source means; reads only listings.
 
-    A list is taken as it is, in its order. Else the set that the named volume belongs to, or the only one in
-    the folder or among what the glob matches, is ordered by number.
+    A list is taken as it is, in its order. Otherwise the volumes are ordered by number: those of the set that the named
+    volume belongs to, or of the only set in the folder or among the matches of the glob.
 
     Parameters
     ----------
     names : sequence of str
-        What the set is called that is meant of several; none or one.
+        The title of the set to choose among several; none or one.
     around : Candidates, optional
-        What lies there, if that was listed already.
+        The entries there, if they were listed already.
 
     Raises
     ------
@@ -398,9 +399,9 @@ def find_volumes(
 
 
 def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
-    """The same without the headers that GNU tar's ``--multi-volume`` repeats, if it has made them.
+    """The volumes without the headers that GNU tar's ``--multi-volume`` repeats, if it has made them.
 
-    The second volume and the last one tell: nearly all begin within a file.
+    The second and the last volume show this: nearly all begin within a file.
     """
     told = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
     if not any(continued_after(volumes[number].head(HEAD)) for number in told):
@@ -409,17 +410,17 @@ def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
 
 
 def _is_whole(volume: StoredVolume) -> bool:
-    """Whether a volume of a set with a hole is rather an archive of its own, though called a later part of one."""
+    """True if a volume of a set with a hole is a complete archive, though its name is that of a later part."""
     if not is_later_part(volume.name) or not begins_archive(volume.head(_HEAD)):
         return False
     return guess_format(volume.name) != "tar" or not any(volume.tail(2 * _HEAD))
 
 
 def _are_whole(chosen: VolumeSet, volumes: tuple[StoredVolume, ...]) -> bool:
-    """Whether names that may mean either are those of archives, each whole, rather than volumes of one."""
+    """True if ambiguous names are those of separate complete archives rather than volumes of one."""
     if not chosen.perhaps_whole or len(volumes) < 2 or not begins_archive(volumes[1].head(_HEAD)):
         return False
-    # A plain tar may be cut just where a header begins; but it does not end there.
+    # A plain tar may be cut just where a header begins, but then the cut volume lacks the end blocks.
     return chosen.format != "tar" or not any(volumes[0].tail(2 * _HEAD))
 
 
@@ -442,7 +443,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
 
 
 def _titled(names: list[str]) -> str:
-    """How to call the archive of a list: no volume's name, which a message would seem to speak of."""
+    """A title for the archive of a list: not the name of a volume, as messages would seem to mean that volume."""
     prefixes = {set_prefix(name) for name in names}
     common = min(prefixes).rstrip("._-") if len(prefixes) == 1 else ""
     if len(names) == 1 or not common:
@@ -451,7 +452,7 @@ def _titled(names: list[str]) -> str:
 
 
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
-    """What lies in the folder and may be of one set with `name`."""
+    """The entries of the folder that may belong to one set with `name`."""
     prefix = folder + set_prefix(name)
     found = {}
     try:
@@ -460,7 +461,9 @@ def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Object
             if "/" not in info.key[len(folder) :]:
                 found[info.key[len(folder) :]] = info
     except (BadOption, NotFound, AccessDenied):
-        if not store.lists_by_page:  # else there may be no page, or a signature holds for this one object
+        if (
+            not store.lists_by_page
+        ):  # else an index page may be missing, or a signature covers only one object
             raise
     return found
 
@@ -469,7 +472,7 @@ def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Object
 
 
 def rows_of(volumes: VolumeList, start: int = 0) -> Iterator[Row]:
-    """The volumes as rows of a plan; those that end at `start` or before are ``unpacked``, and not read."""
+    """Yield a plan row per volume; those that end at `start` or before are ``unpacked`` and are not read."""
     for volume, end in zip(volumes.volumes, volumes.ends(), strict=True):
         action = "read" if end > start or not start else "unpacked"
         detail = detail_of(volume.info)

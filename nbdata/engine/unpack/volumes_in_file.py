@@ -1,7 +1,7 @@
-"""Volumes by a file that lists them: one of checksums, or one name a line in ``NAME.lst``.
+"""Read the volumes from a file that lists them: a checksum file, or ``NAME.lst`` with one name per line.
 
-A list is made for its order. Checksums often stand in the order in which a folder was read, and name more than the
-volumes: where names tell which they are and in which order, the names are believed.
+A list is made for its order. A checksum file is often in the order in which a folder was read, and names other files
+too. If the names show which are volumes and in which order, the names decide.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from nbdata.transfer.sources import head_of
 
 __all__ = ["volumes_in_file"]
 
-#: Bytes of the largest list that is read: some ten thousand volumes.
+#: Bytes of the largest list that is read, enough for some ten thousand volumes.
 MOST = 4 << 20
 _PLAIN = (".lst", ".list")
 
 
 def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
-    """The volumes that a file lists, beside it or below its folder; none if the source is no such file.
+    """The volumes that a file lists, beside it or below its folder; empty if the source is no such file.
 
-    A checksum file of one name is a sidecar, and no list.
+    A checksum file with one name is a sidecar, not a list.
 
     Raises
     ------
     BadOption
-        If a line is not understood, or names what lies elsewhere; if a checksum file lists several archives.
+        If a line is not understood or names a file elsewhere, or if a checksum file lists several archives.
     MissingVolume
         If a checksum file lacks a volume.
     """
@@ -58,13 +58,13 @@ def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Names, one a line; blank lines and those that begin with ``#`` are none."""
+    """The names, one per line; blank lines and those that begin with ``#`` are ignored."""
     lines = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _checked(data: bytes, name: str) -> list[str]:
-    """The names of a checksum file; none of a sidecar."""
+    """The names in a checksum file; empty for a sidecar."""
     found = parse_checksums(data)
     for problem in found.problems:
         raise BadOption(

@@ -1,7 +1,7 @@
-"""Threads that write small files while the one who parses the archive goes on.
+"""Write small files in threads, while another thread keeps parsing the archive.
 
-Files are handed over in batches, so that waking a thread costs little for each; how many bytes may wait is
-bounded. A batch is written by whoever is free.
+Files are handed over in batches, so the cost of waking a thread is shared. The number of waiting bytes is
+limited. Any free thread writes a batch.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from typing import Generic, TypeVar
 
 __all__ = ["Writers"]
 
-#: Bytes that may wait to be written, in all: few, so that they are still in the cache of the processor.
+#: Total bytes that may wait to be written: few, so they stay in the processor's cache.
 WAITING = 4 << 20
-# A batch is handed over when it holds so many bytes or items.
+# A batch is handed over when it holds this many bytes or items.
 _BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
 
 _T = TypeVar("_T")
 
 
 class Writers(Generic[_T]):
-    """A pool; `put` and `drain` are for one thread, and raise the first error of a writer.
+    """A thread pool; one thread calls `put` and `drain`, which raise the first error of a writer.
 
     Parameters
     ----------
     count : int
-        Threads.
+        Number of threads.
     write : callable
-        Called with each batch, in one of the threads. What it raises ends the whole: no further batch is
-        written.
+        Called with each batch, in one of the threads. If it raises, no further batch is written.
     """
 
     def __init__(self, count: int, write: Callable[[list[_T]], None]) -> None:
@@ -49,7 +48,7 @@ class Writers(Generic[_T]):
             thread.start()
 
     def put(self, item: _T, size: int) -> None:
-        """Have an item written; waits while too many bytes are waiting already."""
+        """Queue an item for writing; wait while too many bytes are waiting already."""
         if self._error is not None:
             raise self._error
         self._batch.append(item)
@@ -68,7 +67,7 @@ class Writers(Generic[_T]):
         self._batch, self._batch_bytes = [], 0
 
     def drain(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         self._hand_over()
         with self._changed:
             self._changed.wait_for(lambda: not (self._queue or self._busy))
@@ -76,7 +75,7 @@ class Writers(Generic[_T]):
             raise self._error
 
     def close(self, *, drop: bool) -> None:
-        """End the threads; with `drop` what is waiting is not written any more."""
+        """End the threads; with `drop`, waiting items are not written."""
         if not drop:
             self._hand_over()
         with self._changed:

@@ -1,13 +1,13 @@
-"""What an archive has written into a target, as the index remembers it.
+"""The index records of what an archive has written into a target.
 
-Each file or object is recorded with a `Tag`, which holds as long as the volumes are the same that were read until then,
-although a later one was damaged and is replaced. Links on the disk have no CRC, and a folder there is recorded under
-its name and a slash, with the time that it gets at the end.
+Each file or object is recorded with a `Tag`. It is valid as long as the volumes that were read until then are the same,
+even if a later volume was damaged and is replaced. Links on the disk have no CRC. A folder on the disk is recorded
+under its name and a slash, with the time that it gets at the end.
 
-When an archive was read to its end and all is there, that is recorded too, with a digest of all its records:
-if they are the same later and all files look as recorded, the archive need not be read again. Until then there
-may be a checkpoint (`nbdata.engine.unpack.checkpoints`). Before volumes are deleted, the whole set is recorded, so that
-a line that finds only some of them or none knows why.
+When an archive was read to its end and everything is there, a completion record holds a digest of all records. If the
+records are the same later and all files look as recorded, the archive need not be read again. Until then there may be a
+checkpoint (`nbdata.engine.unpack.checkpoints`). Before volumes are deleted, the whole set is recorded, so a later
+command that finds only some or none of them knows why.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ __all__ = [
 
 # No member can have such a name.
 _OWN = ".nbdata/"
-# Before the name of a shard.
+# Prefix of the name of a shard.
 _SHARDS = f"{_OWN}shard/"
-# In place of a CRC.
+# Stands in place of a CRC.
 _DOUBTFUL = "?"
 
 
 class Tag(NamedTuple):
-    """What a record remembers of a member, as the text ``FINGERPRINT:OFFSET:CRC:LINE`` or ``…:LINE:VERSION``.
+    """The tag of a member's record, as the text ``FINGERPRINT:OFFSET:CRC:LINE`` or ``…:LINE:VERSION``.
 
     Attributes
     ----------
     fingerprint : str
-        Of the volumes that were read when its content ended.
+        Fingerprint of the volumes up to the end of its content.
     offset : int
-        Of its header in the archive.
+        Offset of its header in the archive.
     crc : str
-        CRC-32 of its content in hex, of a shard a digest of what it holds; ``?`` if that may be wrong.
+        CRC-32 of its content in hex; for a shard, a digest of its content; ``?`` if the content is doubtful.
     line : str
-        Stands for the options that decided where it went.
+        Identifies the options that decide where members go.
     version : str
-        Of an object, what tells it from other versions of it; else ''.
+        The version of an object; else ''.
     """
 
     fingerprint: str
@@ -84,17 +84,17 @@ class Tag(NamedTuple):
 
 
 class ShardNote(NamedTuple):
-    """What is remembered of a shard beside its record.
+    """Data about a shard that is stored beside its record.
 
     Attributes
     ----------
     end : int
-        Offset in the archive up to which it holds the members; 0 if it is not whole yet.
+        Offset in the archive up to which it holds the members; 0 if it is incomplete.
     samples : int
     said : dict
-        What the index beside the shards says of its bytes.
+        The entry for its bytes in the index beside the shards.
     again : int
-        Samples in it whose key came before, as far as that was known.
+        Samples in it whose key is known to have come before.
     """
 
     end: int
@@ -109,13 +109,13 @@ class Written:
     Parameters
     ----------
     index : Index
-        Of the source and the target.
+        The index of the source and the target.
     fingerprints : list of str
-        As of `VolumeList.fingerprints`.
+        See `VolumeList.fingerprints`.
     options : list
-        What decides which members go where: a complete run is one with the same.
+        The options that decide which members go where: a run counts as complete only for the same options.
     skip_written : bool
-        Whether members that were written may be gone by now.
+        Whether written members may be gone by now.
     """
 
     def __init__(
@@ -127,39 +127,39 @@ class Written:
         self._complete = self.own("complete")
 
     def own(self, name: str) -> str:
-        """The name in the index of something that is recorded of the line as a whole."""
+        """The index name of a record that concerns the whole command."""
         return f"{_OWN}{name}/{self._line}"
 
     # -- members ------------------------------------------------------------------------------
 
     def tag(self, member: Member, volume: int, crc: int = 0) -> str:
-        """What a record of a member remembers; its content ends in this volume or before."""
+        """The tag of a member whose content ends in this volume or before."""
         return str(Tag(self.fingerprints[volume], member.offset, f"{crc:08x}", self._line))
 
     def is_ours(self, record: Record) -> bool:
-        """Whether a record is of this archive, as far as its volumes are still the same."""
+        """True if a record belongs to this archive, and its volumes are still the same."""
         return record.tag.partition(":")[0] in self._known
 
     def is_of_line(self, record: Record) -> bool:
-        """Whether a record is of this archive, and of a run with the same options."""
+        """True if a record belongs to this archive and to a run with the same options."""
         return self.is_ours(record) and Tag.of(record).line == self._line
 
     def adopt(self, path: str, record: Record) -> None:
-        """Count what a run with other options has written to this line."""
+        """Take over a record of a run with other options for this command."""
         if not self.is_of_line(record):
             tag = Tag.of(record)._replace(line=self._line)
             self.index.put({path: record._replace(tag=str(tag))})
 
     def is_of(self, record: Record, offset: int) -> bool:
-        """Whether a record is of the very member at an offset."""
+        """True if a record belongs to the member at an offset."""
         return self.is_ours(record) and offset_of(record) == offset
 
     def is_same(self, record: Record, crc: int) -> bool:
-        """Whether the content that was recorded has this CRC."""
+        """True if the recorded content has this CRC."""
         return Tag.of(record).crc == f"{crc:08x}"
 
     def doubt(self, offset: int) -> None:
-        """Have members written anew whose content ends behind an offset: it was read, but may not be the archive's."""
+        """Mark members that end behind an offset for rewriting: their content was read, but may be damaged."""
         doubtful: dict[str, Record | None] = {}
         for path, record in self.records():
             tag = Tag.of(record)
@@ -168,45 +168,45 @@ class Written:
         self.index.put(doubtful)
 
     def _end_of(self, path: str, record: Record) -> int:
-        """Where in the archive ends what a record is of."""
+        """The offset in the archive at which the content of a record ends."""
         shard = self.shard(path)
         return offset_of(record) + record.size if shard is None else shard.end
 
     def is_doubtful(self, record: Record) -> bool:
-        """Whether `doubt` was said of it."""
+        """True if `doubt` has marked the record."""
         return Tag.of(record).crc == _DOUBTFUL
 
     def may_be_gone(self, record: Record) -> bool:
-        """Whether a member counts as written though it is not there any more.
+        """True if a member counts as written though it no longer exists.
 
-        A record that was only announced says nothing of the file, nor does a doubtful one.
+        A record that was only announced, or is doubtful, does not prove that the file was written.
         """
         whole = record.local_size >= 0 and self.is_ours(record)
         return self._skip_written and whole and not self.is_doubtful(record)
 
     def is_older(self, record: Record, member: Member) -> bool:
-        """Whether `member` comes before the one that a run with the same options has recorded last."""
+        """True if `member` comes before the member that a run with the same options recorded under this name."""
         return self.is_of_line(record) and member.offset < offset_of(record)
 
     def records(self) -> Iterator[tuple[str, Record]]:
-        """Paths and records of all that this archive wrote; those of folders end in a slash."""
+        """Paths and records of everything this archive wrote; paths of folders end in a slash."""
         for path, record in self.index.records():
             if self.is_ours(record) and not path.startswith(_OWN):
                 yield path, record
 
     def replacing(self, record: Record, path: str, offset: int) -> None:
-        """Remember what was recorded of a path until now, before the later member at an offset is written there."""
+        """Keep the current record of a path, before the later member at an offset is written there."""
         self.index.put({f"{self.own('replaced')}/{path}": record._replace(size=offset)})
 
     def replaced(self) -> Iterator[tuple[str, Record]]:
-        """What `replacing` was told: paths, and records whose size is the offset of the later member."""
+        """The records that `replacing` kept, by path; their size is the offset of the later member."""
         prefix = self.own("replaced") + "/"
         for name, record in self.index.records():
             if name.startswith(prefix) and self.is_of_line(record):
                 yield name[len(prefix) :], record
 
     def look(self, root: str) -> Sound:
-        """What has become of the files and links that this archive wrote."""
+        """Compare the files and links that this archive wrote with their records."""
         sound = Sound({}, {}, whole=True)
         for path, record in self.records():
             folder = path.endswith("/")
@@ -227,60 +227,60 @@ class Written:
         return sound
 
     def start_again(self) -> None:
-        """Forget what a line that is interrupted would go on from."""
+        """Forget the records from which an interrupted command would resume."""
         self.index.put(self._left_of_a_line())
 
     def _left_of_a_line(self) -> dict[str, Record | None]:
-        """What is recorded only for a line that is interrupted, to be forgotten."""
+        """The records to delete that only serve an interrupted command."""
         needless = tuple(map(self.own, ("checkpoint", "replaced", "links", "left")))
         return {name: None for name, _ in self.index.records() if name.startswith(needless)}
 
     # -- shards -------------------------------------------------------------------------------
 
     def shard(self, name: str) -> ShardNote | None:
-        """What is recorded of a shard beside its record; None if there is no such."""
+        """The note of a shard; None if there is none."""
         found: Any = own_data(self.index.get(_SHARDS + name))
         return None if found is None else ShardNote(*found)
 
     def shards(self) -> list[str]:
-        """The names of all shards that lines of this source and target have made, or begun to make."""
+        """The names of all shards that commands with this source and target have made or begun to make."""
         names = [path for path, _ in self.index.records() if path.startswith(_SHARDS)]
         return [name.removeprefix(_SHARDS) for name in names]
 
     def shard_tag(self, fingerprint: str, offset: int, digest: str, version: str) -> str:
-        """What the record of a shard remembers, which begins with the member at an offset."""
+        """The tag of a shard that begins with the member at an offset."""
         return str(Tag(fingerprint, offset, digest, self._line, version))
 
     def begin_shard(self, name: str) -> None:
-        """Say on the disk that what stands under a name from now on may be a shard of this line."""
+        """Record durably that a file under this name may from now on be a shard of this command."""
         self.index.put({name: None, _SHARDS + name: own_record(ShardNote(0, 0, {}))})
         self.index.sync()
 
     def put_shard(self, name: str, record: Record, note: ShardNote) -> None:
-        """Record a shard that is whole."""
+        """Record a complete shard."""
         self.index.put({_SHARDS + name: own_record(note), name: record})
 
     def forget_shard(self, name: str) -> None:
-        """It is there no longer."""
+        """Delete the records of a shard that no longer exists."""
         self.index.put({_SHARDS + name: None, name: None})
 
     # -- the whole ----------------------------------------------------------------------------
 
     def complete(self, *, left_out: bool) -> None:
-        """Record that the archive was read to its end, and all that it hands over is there.
+        """Record that the archive was read to its end, and all members to be unpacked are there.
 
-        What is needed to go on is forgotten. `left_out`: it holds something that is not handed over.
+        The records for resuming are deleted. `left_out` is True if some content of the archive is not unpacked.
         """
         complete = Record(self.fingerprints[-1], *self._digest(), int(left_out), 0)
         self.index.put({self._complete: complete, **self._left_of_a_line()})
 
     def is_complete(self) -> bool:
-        """Whether `complete` was said, and the records are the same as then."""
+        """True if `complete` was called, and the records are unchanged since."""
         record = self.index.get(self._complete)
         return record is not None and (*record[:3],) == (self.fingerprints[-1], *self._digest())
 
     def has_left_out(self) -> bool:
-        """Whether `complete` was said of an archive of which something was left out."""
+        """True if `complete` was called with something left out."""
         record = self.index.get(self._complete)
         return record is not None and record.mtime_ns != 0
 
@@ -290,14 +290,14 @@ class Written:
 
 @dataclass
 class Sound:
-    """What `Written.look` found.
+    """The result of `Written.look`.
 
     Attributes
     ----------
     there, gone : dict of str to Record
-        Files and links that are as they were written; and those that are not there any more, but count as written.
+        Files and links that are unchanged; and those that no longer exist, but count as written.
     whole : bool
-        Whether that is all, with the folders.
+        Whether these are all, including the folders.
     """
 
     there: dict[str, Record]
@@ -306,23 +306,23 @@ class Sound:
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether nothing stands where somebody looked."""
+    """True if the error means that the path does not exist."""
     return isinstance(error, (FileNotFoundError, NotADirectoryError))
 
 
 def offset_of(record: Record) -> int:
-    """Of the member in the archive."""
+    """The offset of the recorded member in the archive."""
     return Tag.of(record).offset
 
 
 def is_version(record: Record, there: ObjectInfo | None) -> bool:
-    """Whether an object is the one that was recorded."""
+    """True if an object is the recorded version."""
     version = Tag.of(record).version
     return there is not None and record.local_size >= 0 and bool(version) and version == validator(there)
 
 
 def sum_of(members: Iterable[tuple[str, str]]) -> tuple[int, int]:
-    """Number and digest of members, as (path, tag), in any order."""
+    """The number and the digest of members, given as (path, tag) in any order."""
     count = total = 0
     for path, tag in members:
         text = f"{path}\0{tag}".encode("utf-8", "surrogatepass")
@@ -332,12 +332,12 @@ def sum_of(members: Iterable[tuple[str, str]]) -> tuple[int, int]:
 
 
 def own_record(data: object) -> Record:
-    """A record that holds data of our own."""
+    """A record that holds nbdata's own data."""
     return Record(json.dumps(data), 0, 0, 0, 0)
 
 
 def own_data(record: Record | None) -> object:
-    """The data of an `own_record`; None if there is none, or it is of another version."""
+    """The data of an `own_record`; None if there is none, or it has another version."""
     try:
         return None if record is None else json.loads(record.tag)
     except ValueError:

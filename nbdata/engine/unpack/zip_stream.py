@@ -1,4 +1,4 @@
-"""A zip archive in volumes as a stream of members: what nobody asks for is not read."""
+"""Read a zip archive in volumes as a stream of members; unwanted members are not read."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ZipStream"]
 
-# Bytes from which a stretch is read ahead by a thread of its own.
+# A range of at least this many bytes is read ahead by a separate thread.
 _AHEAD = 4 << 20
 
 
 class ZipStream:
-    """See `nbdata.engine.unpack.member_stream.MemberStream`.
+    """The members of a zip archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
 
-    Each member is proven by its own CRC-32, and those that are there already are not read: so there are no checkpoints,
-    and nothing of what came before damage is in doubt.
+    Each member is verified by its own CRC-32, and members that are there already are not read. So there are no
+    checkpoints, and no member before a damaged one is in doubt.
     """
 
     members: Generator[Member, None, None]
@@ -59,7 +59,7 @@ class ZipStream:
         return EVERYTHING
 
     def volume(self) -> int:
-        """The last one, which holds the directory."""
+        """The number of the last volume, which holds the directory."""
         return len(self._volumes.volumes) - 1
 
     def restart(self, offset: int) -> Restart:
@@ -86,7 +86,7 @@ class ZipStream:
 
 
 class _Ranges:
-    """The volumes as what a zip archive is read from; a `ZipSource`."""
+    """The volumes as the source of a zip archive; implements `ZipSource`."""
 
     def __init__(self, run: Run, volumes: VolumeList, progress: Callable[[int], None]) -> None:
         self._run, self._volumes, self._progress = run, volumes, progress
@@ -110,7 +110,7 @@ class _Ranges:
 
 
 class _ReadAhead(io.RawIOBase):
-    """A stream that is read ahead; a cancel wakes who waits for it."""
+    """A stream that is read ahead; a cancel wakes waiting readers."""
 
     def __init__(self, run: Run, source: io.RawIOBase) -> None:
         super().__init__()

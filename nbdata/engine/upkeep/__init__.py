@@ -1,1 +1,1 @@
-"""What keeps disks and stores in order: limits, and what nbdata left behind."""
+"""Upkeep of disks and stores: set limits, and clean up leftovers of nbdata."""

@@ -1,8 +1,8 @@
-"""cleanup: find what nbdata left below a folder or a URL, and remove it.
+"""cleanup: find leftovers of nbdata below a folder or a URL, and remove them.
 
-Only what nobody works on: each folder is locked as a job would lock it while something in it is removed. What
-nbdata wrote (``--all``) goes only if it looks as it was recorded, so that a file which somebody changed,
-replaced or touched stays.
+Only unused leftovers are removed: each folder is locked during the removal, as a job would lock it. Files that
+nbdata wrote (``--all``) are deleted only if they look as recorded. A file that somebody changed, replaced or
+touched stays.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from nbdata.verbs.cleanup import Cleanup
 
 __all__ = ["perform", "plan"]
 
-# What is gone that an index has records of: by the index and the folder that it is of.
+# Deleted names that an index still records, by the index and its folder.
 _Gone = dict[tuple[str, str], set[str]]
 
 
 def plan(run: Run) -> Plan:
-    """What would be removed, what is in use and what is kept; removes nothing."""
+    """List what would be removed, what is in use and what is kept; removes nothing."""
     op = run.operation
     assert isinstance(op, Cleanup)
     planned = Plan("cleanup", op.source)
@@ -65,12 +65,12 @@ def plan(run: Run) -> Plan:
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Remove what the plan found and is still so."""
+    """Remove the leftovers of the plan that are still unchanged."""
     return _Cleaning(run, planned).run_all()
 
 
 class _Cleaning:
-    """One cleanup while it is performed."""
+    """Performs one cleanup."""
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Cleanup)
@@ -111,7 +111,7 @@ class _Cleaning:
             if row.action != "abort":
                 self.results.add(row.path, Outcome.IN_USE, reason=row.reason)
                 continue
-            if begun is None:  # somebody else has ended it since
+            if begun is None:  # another process has ended it since
                 continue
             try:
                 retrying(self.run.control, lambda row=row: store.abort(row.path, row.upload))  # type: ignore[misc]
@@ -121,7 +121,7 @@ class _Cleaning:
                 self.results.fail(row.path, error)
 
     def _below(self, target: str, rows: list[Leftover]) -> None:
-        """What was found in one target, while nobody else works there."""
+        """Remove the leftovers in one target while it is locked."""
         lock = TargetLock(target, "cleanup")
         held = lock.acquire()
         caches = dict[str, file_lock | None]()
@@ -135,7 +135,7 @@ class _Cleaning:
                     caches[kept] = lock_of(kept)
                 if row.action == "keep":
                     self.results.add(row.path, Outcome.KEPT, row.size, reason=row.reason)
-                elif kept is not None and caches[kept] is None:  # somebody has begun to use it since
+                elif kept is not None and caches[kept] is None:  # a process has begun to use it since
                     self.results.add(row.path, Outcome.IN_USE, row.size, reason=AS_CACHE)
                 elif held is not None or row.action == "in use":
                     reason = row.reason or f"job {held} works there"
@@ -154,13 +154,13 @@ class _Cleaning:
             lock.release()
 
     def _remove(self, row: Leftover, gone: _Gone, inside: dict[str, Inside]) -> None:
-        path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache lies beside it
+        path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache is beside it
         try:
             if row.written is not None and not _still(path, row.written, inside):
                 self.results.add(row.path, Outcome.KEPT, row.size, reason=CHANGED)
                 return
             if os.path.isdir(path) and not os.path.islink(path):
-                with contextlib.suppress(OSError):  # what is in it is not ours
+                with contextlib.suppress(OSError):  # its content is not ours
                     os.rmdir(path)
                     _note(row, gone)
                 return
@@ -176,7 +176,7 @@ class _Cleaning:
         _note(row, gone)
 
     def _remove_empty(self, target: str, rows: list[Leftover]) -> None:
-        """Our own folder, and folders that are empty because of what was deleted in them."""
+        """Remove nbdata's own folder, and folders that became empty by the deletion."""
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(target, OWN_FOLDER))
         emptied = {
@@ -193,13 +193,13 @@ class _Cleaning:
 
 
 def _note(row: Leftover, gone: _Gone) -> None:
-    """Remember that what an index has a record of is gone."""
+    """Note that a recorded file is gone."""
     if (written := row.written) is not None:
         gone.setdefault((written.records, written.root), set()).add(written.name)
 
 
 def _still(path: str, written: Written, inside: dict[str, Inside]) -> bool:
-    """Whether a file is as it was recorded, now that nobody works on it."""
+    """True if a file is as recorded, now that its folder is locked."""
     found = os.lstat(path)
     if written.name.endswith("/"):
         return stat.S_ISDIR(found.st_mode)
@@ -210,14 +210,14 @@ def _still(path: str, written: Written, inside: dict[str, Inside]) -> bool:
 
 
 def _sync(root: str, names: set[str]) -> None:
-    """Make it durable that files are gone: what stood there again would be in no index."""
+    """Make deletions durable: files that reappear after a crash would be in no index."""
     for folder in {os.path.dirname(os.path.join(root, name.rstrip("/"))) for name in names}:
-        with contextlib.suppress(OSError):  # gone itself, or it cannot be synced
+        with contextlib.suppress(OSError):  # the folder is gone, or cannot be synced
             sync_folder(folder)
 
 
 def _forget(path: str, root: str, names: set[str]) -> None:
-    """Take deleted files out of an index; the last ones take it along."""
+    """Remove deleted files from an index; delete the index if it becomes empty."""
     found = os.stat(root)
     index = Index.at(path, root, (found.st_dev, found.st_ino))
     if all(name in names or name.startswith(OWN_FOLDER + "/") for name in index.paths()):

@@ -1,6 +1,6 @@
-"""What nbdata left behind: partials, temporaries, what it wrote, and unfinished uploads at stores.
+"""Find leftovers of nbdata: partials, temporaries, files it wrote, and unfinished uploads at stores.
 
-Looks only; see `nbdata.engine.upkeep.cleanup` for what is done with them.
+This module only finds them; `nbdata.engine.upkeep.cleanup` removes them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from nbdata.verbs.cleanup import Cleanup
 
 __all__ = ["AS_CACHE", "CHANGED", "Inside", "Leftover", "Written", "left_at_store", "left_on_disk"]
 
-#: Why what nbdata wrote is kept.
+#: Why a file that nbdata wrote is kept.
 CHANGED = "changed since nbdata wrote it"
-#: Why a cache is left alone.
+#: Why a cache in use is kept.
 AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
-# Why a cache that nobody uses just now is kept.
+# Why an unused cache is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
-# A file that a store writes under a name of its own is taken for left behind after so many seconds.
+# Seconds after which an unchanged temporary of a store counts as a leftover.
 _STILL = 60.0
 
 
 class Written(NamedTuple):
-    """What an index says of a file or folder that nbdata wrote.
+    """The index record of a file or folder that nbdata wrote.
 
-    `records` is the file of the index, `root` the folder that they are of, `name` the path below it, with a slash at
-    the end if it is a folder; size, mtime and ctime (in ns) are as recorded.
+    `records` is the file of the index, `root` is the folder of the index, and `name` is the path below it, with a slash
+    at the end for a folder. Size, mtime and ctime (in ns) are as recorded.
     """
 
     records: str
@@ -56,17 +56,17 @@ class Written(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Leftover:
-    """Something that nbdata left.
+    """One leftover of nbdata.
 
     Attributes
     ----------
     path : str
-        Relative to the folder that is cleaned up; of an upload its key.
+        Path relative to the cleaned folder; for an upload, its key.
     action : str
         ``remove`` (ours in any case), ``delete`` (what nbdata wrote), ``keep`` (that changed since), ``abort`` (an
         upload) or ``in use``.
     size : int
-        Bytes of the disk that it gives back.
+        Bytes of the disk that its removal frees.
     folder : str
         The folder that is locked while it is removed.
     reason : str
@@ -86,7 +86,7 @@ class Leftover:
     written: Written | None = None
 
     def row(self) -> Row:
-        """As it stands in the plan."""
+        """Convert to a row of the plan."""
         detail = {
             name: value
             for name, value in (
@@ -101,7 +101,7 @@ class Leftover:
 
     @classmethod
     def of(cls, row: Row) -> Leftover:
-        """The way back."""
+        """Convert from a row of the plan."""
         told = row.detail.get
         written = told("written")
         record = Written(*written) if written else None
@@ -110,7 +110,7 @@ class Leftover:
 
 
 def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
-    """Unfinished uploads at a store that nbdata began; others are counted and left."""
+    """Yield unfinished uploads at a store that nbdata began; others are counted and left."""
     location = run.open(op.source)
     known = remembered(run.context.state_dir)
     others = 0
@@ -131,7 +131,7 @@ def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
 
 
 def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
-    """Partials and temporaries below a folder and, with ``--all``, what nbdata wrote there."""
+    """Yield partials and temporaries below a folder and, with ``--all``, files that nbdata wrote there."""
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
@@ -141,7 +141,7 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
             "this has the name of a cache of samples, and is a link to another folder",
             path=op.source, got=root, remedy=f"Remove the link, or clean up {root} by its own name",
         )  # fmt: skip
-    if kept_in(root) == root:  # one cache, named by itself
+    if kept_in(root) == root:  # PATH is a single cache
         target = os.path.dirname(os.path.dirname(root))
         yield from _kept(root, root, target, anyway=op.all, alive=KeptFolder.is_in_use(root))
         return
@@ -152,7 +152,7 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
 
 
 def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
-    """All in our own folders, and files that a store was writing."""
+    """Yield the content of nbdata's own folders, and temporaries of stores."""
 
     def failed(error: OSError) -> None:
         if error.filename == root and isinstance(error, PermissionError):
@@ -177,9 +177,9 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
 
 
 def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Each folder with the names of the folders in it, of which those go on that are left there, and of all else.
+    """Yield each folder with the names of its folders and of everything else; walk the folders left in the list.
 
-    As `os.walk` from the top, which can not go down a thousand levels before Python 3.12.
+    Works like `os.walk` from the top, which cannot descend a thousand levels before Python 3.12.
     """
     pending = [root]
     while pending:
@@ -216,14 +216,14 @@ def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterato
                 yield from _cache(root, path, folder, alive=caches[path])
             elif name == CONVERTING:
                 yield from _whole(root, path, folder, held)
-            elif path.removesuffix(LOCK) not in caches:  # else it goes, or stays, with its folder
+            elif path.removesuffix(LOCK) not in caches:  # else it is handled with its folder
                 yield _leftover(root, path, "remove", folder, held)
     if not names and not held:
         yield Leftover(os.path.relpath(own, root), "remove", folder=folder)
 
 
 def _kept(root: str, path: str, target: str, *, anyway: bool, alive: bool) -> Iterator[Leftover]:
-    """The folder of a cache that is found again."""
+    """Yield the folder of a reusable cache."""
     if anyway or alive:
         yield from _cache(root, path, target, alive=alive)
     else:
@@ -232,7 +232,7 @@ def _kept(root: str, path: str, target: str, *, anyway: bool, alive: bool) -> It
 
 
 def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftover]:
-    """The folder of a cache: all that is in it, the lock last."""
+    """Yield the folder of a cache with all its content, and its lock last."""
     if alive:
         yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=AS_CACHE)
         return
@@ -241,7 +241,7 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftov
 
 
 def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
-    """A folder, behind all that is in it."""
+    """Yield a folder after all its content."""
     for folder, folders, names in os.walk(path, topdown=False):
         for name in [*names, *folders]:
             with contextlib.suppress(FileNotFoundError):
@@ -271,23 +271,23 @@ def _elsewhere(own: str) -> str | None:
 
 
 def _holder(target: str) -> str | None:
-    """The job that works on a folder, above or below it."""
+    """The job that works on a folder, or above or below it."""
     return TargetLock(target, "cleanup").holder()
 
 
 def _written(index: Index, root: str) -> Iterator[Leftover]:
-    """Files and links below `root` that an index says were written, and whether they are so still."""
+    """Yield files and links below `root` that an index records, and whether they are unchanged."""
     target = os.path.realpath(index.target)
     where = target if is_inside(target, root) else root
     held = _holder(where)
     inside = Inside(target)
-    for path in sorted(index.paths(), reverse=True):  # what is in a folder before the folder
+    for path in sorted(index.paths(), reverse=True):  # children before parents
         full = os.path.join(target, path)
         if path.startswith(OWN_FOLDER + "/") or not is_inside(full, root):
             continue
         record = index.get(path)
         assert record is not None
-        if not record.ours:  # but the user's, who had it before
+        if not record.ours:  # it is the user's own file from before
             continue
         try:
             found = os.lstat(full)
@@ -304,9 +304,9 @@ def _written(index: Index, root: str) -> Iterator[Leftover]:
 
 
 class Inside:
-    """Paths that no link leads out of a target.
+    """The paths that stay inside a target, not leading out through a link.
 
-    Links are looked up once for the paths of a folder that follow each other: that costs more than to delete a file.
+    Links are resolved once for consecutive paths of a folder, as resolving costs more than deleting a file.
     """
 
     def __init__(self, target: str) -> None:

@@ -1,4 +1,4 @@
-"""quota: set or remove a limit, and say how much room there is, who decides it, and where there is more."""
+"""quota: set or remove a limit; show the free room, its source, and other disks with more room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLEARED = "cleanup FOLDER --all clears a cache that nobody uses; it is filled a
 
 
 def plan(run: Run) -> Plan:
-    """What would be set; sets nothing."""
+    """Plan the new limit; sets nothing."""
     op = run.operation
     assert isinstance(op, Quota)
     planned = Plan("quota", op.path)
@@ -39,7 +39,7 @@ def plan(run: Run) -> Plan:
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Set what was asked for, and look."""
+    """Set or remove the limit if asked, and report the room."""
     del planned
     op = run.operation
     assert isinstance(op, Quota)
@@ -76,16 +76,16 @@ def perform(run: Run, planned: Plan) -> Report:
     return report
 
 
-# From which share on a room is called high, and full; and with how much free it is neither, whatever its size: what
-# running jobs need is reserved, and so not among it.
+# The used shares from which a room counts as high, and as full. With `_AMPLE` bytes free it is neither, whatever its
+# size: the needs of running jobs are reserved, so they are not part of the free bytes.
 _HIGH, _FULL = 0.80, 0.95
 _AMPLE = 20 * 10**9
-# Recorded files of a folder that are looked for, to tell whether any is there still.
+# Number of recorded files of a folder that are checked, to see whether any still exists.
 _LOOKED_AT = 1000
 
 
 def _gauge(room: dict[str, Any], path: str, state_dir: str) -> dict[str, Any]:
-    """The tightest room as a gauge, with what to do where little is left of it."""
+    """The tightest room as a gauge, with a remedy if little is left."""
     taken = 1 - room["free"] / room["limit"] if room["limit"] else 1.0
     ample = room["free"] >= _AMPLE
     level = "" if ample or taken < _HIGH else "full" if taken >= _FULL else "high"
@@ -114,7 +114,7 @@ def _gauge(room: dict[str, Any], path: str, state_dir: str) -> dict[str, Any]:
 
 
 def _cleaned(folder: str, state_dir: str) -> str:
-    """What cleanup would do there, as far as the records tell; '' if nothing."""
+    """What cleanup would do there according to the records; '' if nothing."""
     folder = os.path.realpath(folder)
     line = shlex.join(["cleanup", folder])
     staged = False
@@ -136,7 +136,7 @@ def _limit(text: str) -> int | None:
 
 
 def _room(room: Room, here: Disk) -> dict[str, Any]:
-    """A room as plain data; of a disk, all that is not free counts as used, whoever uses it."""
+    """A room as plain data; on a disk, everything that is not free counts as used."""
     domain = room.domain
     disk = domain.device is not None
     return {
@@ -168,7 +168,7 @@ def _text(room: Room, here: Disk) -> str:
 
 
 def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
-    """All limits around the path, unless there is just the disk; and all disks."""
+    """Tables of all limits around the path, unless there is only the disk, and of all disks."""
     rooms = [
         [
             room["root"], room["source"], format_size(room["limit"]), format_size(room["used"]),
