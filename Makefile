@@ -16,6 +16,7 @@
 ##  make machine-loss      lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 ##  make words             count the words in nbdata/ that have a plainer one; ARGS=vouch shows where
 ##  make docs              the site of the documentation in build/docs/site; runs the notebooks (minutes)
+##  make pictures          the pictures of README and docs, made anew by a test in a browser (a minute)
 ##  make bench             nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 ##  make bench-stream      cache_stream beside a home-made pipeline (about half an hour)
 ##  make bench-loaders     nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
@@ -40,7 +41,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help words docs prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: help words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +71,9 @@ $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 
 help:
 	@sed -n 's/^##//p' $(firstword $(MAKEFILE_LIST))
+
+pictures: $(VENV)/.nbdata
+	NBDATA_SCREENSHOTS=docs/images $(BIN)/pytest -q --basetemp=/tmp/nbdata-pictures tests/browser/test_pictures.py
 
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE)) $(if $(SMALL),--small)

@@ -58,6 +58,17 @@ class Panel:
             arg=[job_id, now],
         )
 
+    def theme(self, name: str) -> None:
+        """Change Lab's theme to ``Light`` or ``Dark``, and wait until it shows."""
+        self.page.evaluate(
+            "theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {name}"
+        )
+        self.page.wait_for_function(
+            "light => document.body.dataset.jpThemeLight === light",
+            arg="true" if name == "Light" else "false",
+        )
+        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
+
     def width(self, pixels: int) -> None:
         """Make the sidebar that wide, by its handle; the panel alone, if Lab has it no narrower."""
         if pixels < 250:

@@ -84,15 +84,10 @@ def contrasts(panel: Panel) -> dict[str, float]:
 @pytest.mark.parametrize("theme", ["Dark", "Light"])
 @pytest.mark.usefixtures("busy")
 def test_both_themes_can_be_read(panel: Panel, theme: str, shoot: Shoot) -> None:
-    panel.page.evaluate(
-        "theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {theme}"
-    )
-    panel.page.wait_for_function(
-        "light => document.body.dataset.jpThemeLight === light", arg="true" if theme == "Light" else "false"
-    )
+    panel.theme(theme)
     panel.width(320)
     panel.root.locator("details.nbd-Fold").last.locator("summary").click()
-    shoot(panel.page, f"lab-panel-{theme.lower()}")
+    shoot(panel.page, f"theme-{theme.lower()}")
     poor = {name: round(ratio, 2) for name, ratio in contrasts(panel).items() if ratio < 3}
     assert poor == {}
 
