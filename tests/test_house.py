@@ -1,4 +1,4 @@
-"""The code stays readable for newcomers: few entries in each folder, and no file that is too long."""
+"""The code base stays easy to overview: few entries per folder, and no file that is too long."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
 
 
 def _there(node: ast.ImportFrom, one: ast.alias) -> bool:
-    """True if a name can be imported from a module, as an attribute or a submodule."""
+    """True if `one` can be imported from the module, as an attribute or a submodule."""
     assert node.module is not None
     try:
         if hasattr(importlib.import_module(node.module), one.name):

@@ -1,4 +1,4 @@
-"""Options with values of a wrong type: each verb refuses them with a clear message."""
+"""Each verb refuses option values of a wrong type, with a clear message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONS = [(verb, name) for verb, cls in VERBS.items() for name in options_of(cl
 
 
 def said(verb: str, **options: Any) -> dict[str, Any]:
-    """Return all required options of the verb, with some options replaced or added."""
+    """Return the verb's required options with valid values, updated with `options`."""
     names = [name for name, (_, declared) in options_of(VERBS[verb]).items() if declared.positional]
     return {**dict(zip(names, PLACES[verb], strict=False)), **options}
 
@@ -52,7 +52,7 @@ def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, opti
             continue
         except Exception as error:
             pytest.fail(f"{verb}({option}={value!r}) raised {error!r}")
-        # Accepted options can be sent, shown and repeated.
+        # An accepted option can be sent to the agent, shown and put into a command line.
         json.dumps(operation.to_dict())
         assert len(operation.identity()) == 32
         assert repr(operation)

@@ -1,4 +1,4 @@
-"""The check of README and links finds the problems it is made for; and `make help` names every target."""
+"""`tests.check_pages` finds long lines and dead links, and `make help` names every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names may come from anyone: control characters never reach a terminal."""
+"""Control characters in names never reach a terminal; names may come from anyone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder in which running processes meet."""
+"""The runtime folder, in which the processes of nbdata find each other."""
 
 from __future__ import annotations
 
