@@ -1,4 +1,4 @@
-"""Single commands with a single fault each: which bytes are moved again, and which are not."""
+"""One fault in one command: which bytes are transferred again, and which are not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def proxy(s3: EmbeddedServer, inline: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def always(fault: Fault, **what: str) -> Plan:
-    """Return a plan that injects the fault into each matching request."""
+    """Return a plan that injects the fault into each request that matches `what`."""
 
     def plan(request: Exchange, before: int) -> Fault | None:
         return fault if all(getattr(request, name) == value for name, value in what.items()) else None
@@ -40,14 +40,14 @@ def always(fault: Fault, **what: str) -> Plan:
 
 
 def once(fault: Fault, **what: str) -> Plan:
-    """Return a plan that injects the fault only into the first attempt of each matching request."""
+    """Return a plan that injects the fault only into the first attempt of each request that matches `what`."""
     each = always(fault, **what)
     return lambda request, before: None if before else each(request, before)
 
 
 @pytest.fixture
 def push(s3: EmbeddedServer, bucket: str, tmp_path: Path) -> Iterator[Callable[..., nbdata.Report]]:
-    """Push one file, `x`."""
+    """Return a function that pushes one file, `x`."""
 
     def say(data: bytes, **options: Any) -> nbdata.Report:
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def push(s3: EmbeddedServer, bucket: str, tmp_path: Path) -> Iterator[Callable[.
 
 @pytest.fixture
 def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[], dict[str, bytes]]]:
-    """Return the bucket's content."""
+    """Return a function that returns the bucket's content."""
     client = client_of(s3)
     yield lambda: objects_of(client, bucket)
     client.close()
@@ -124,7 +124,7 @@ def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     report = nbdata.pull(f"s3://{bucket}/", tmp_path / "out", quiet=True)
     assert len(tally.faults) == 2
     assert (tmp_path / "out" / "x").read_bytes() == BIG
-    assert all(note.startswith("tried again") for note in report.notes)  # none was not verified
+    assert all(note.startswith("tried again") for note in report.notes)  # every object was verified
 
 
 def test_silence_is_given_up_after_the_time_that_is_said(
