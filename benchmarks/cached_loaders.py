@@ -40,7 +40,7 @@ NAMES = {
 
 
 def main() -> None:
-    """Print the table; or, with a way, read one epoch and print what it took."""
+    """Print the table; or, if a way is named, read one epoch in that way and print its cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def epoch(way: str, source: str, cache: str | None, folder: str | None) -> dict[str, object]:
-    """One epoch by a DataLoader with two workers; samples of shards in the order of the stream."""
+    """Read one epoch with a DataLoader of two workers; samples of shards come in the order of the stream."""
     from torch.utils.data import DataLoader
 
     import nbdata
@@ -88,7 +88,7 @@ def epoch(way: str, source: str, cache: str | None, folder: str | None) -> dict[
 
 
 def compare(folder: Path, server: EmbeddedServer, rounds: int) -> None:
-    """Print the table."""
+    """Run all ways and print the table."""
     import nbdata
 
     server.create_bucket("bench")
@@ -118,7 +118,7 @@ def compare(folder: Path, server: EmbeddedServer, rounds: int) -> None:
                     found[way].append(_sampler())
                 continue
             cache = folder / f"cache-{way.replace('second', 'first')}"
-            if way in ("first", "tenth"):  # as the first time
+            if way in ("first", "tenth"):  # each run starts with an empty cache
                 stop_all(now=True)
                 shutil.rmtree(cache, ignore_errors=True)
             options = [] if "local" in way or way == "straight" else [
