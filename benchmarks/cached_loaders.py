@@ -1,7 +1,8 @@
-"""``nbdata.samples(…, cache=…)`` beside straight reads, files of the disk, and the home-made sampler over s5cmd.
+"""Compares ``nbdata.samples(…, cache=…)`` with direct reads, files on the disk, and a home-made s5cmd sampler.
 
-Run with ``make bench-cached-loaders``. Whole DataLoaders in processes of their own, in turn; medians of the
-rounds. What each gave is compared by checksum. The agent's processor seconds stand beside the client's.
+Run with ``make bench-cached-loaders``. Whole DataLoaders run in turn, each in its own process; the figures are medians
+over the rounds. The data that each way delivers is compared by checksum. The agent's CPU seconds are reported beside
+the client's.
 """
 
 from __future__ import annotations

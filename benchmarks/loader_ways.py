@@ -131,7 +131,7 @@ def _litdata(url: str, names: list[str]) -> Dataset[Any]:
 
 
 class _Sampler:
-    """The home-made sampler: fetches what it deals next to memory, 500 objects by one call of s5cmd."""
+    """The home-made sampler: it fetches the objects of the next samples with one call of s5cmd, then yields them."""
 
     def __init__(self, url: str, names: list[str], order: list[int], folder: str) -> None:
         self.url, self.names, self.order, self.folder = url, names, order, folder
