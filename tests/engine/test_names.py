@@ -1,4 +1,4 @@
-"""Keys of every kind, to the disk and back; on moto, which keeps keys as they are."""
+"""Keys of every kind are pulled to the disk and pushed back; on moto, which keeps keys unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ODD = [
 
 @pytest.fixture
 def odd(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket whose keys are of every kind; each object holds its key's digest."""
+    """A bucket with keys of every kind; each object contains the digest of its key."""
     for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     moto.create_bucket("odd-names")

@@ -1,4 +1,4 @@
-"""A line that is said again while its job is there: how it joins, and at what rate it goes on."""
+"""The same command, run again while its job exists: it joins the job, and may change its rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Said = Callable[[str | None], tuple[EngineJob, str]]
 
 @pytest.fixture
 def said(put: Callable[[dict[str, bytes]], str], gate: Gate, tmp_path: Path) -> Iterator[Said]:
-    """Says one line, with any rate or none; its job stands in its middle until the test is over."""
+    """Returns a function that runs one command with an optional rate; its job stops halfway until the test ends."""
     jobs = Jobs()
     url = put({"d/a": bytes(400_000), "d/b": bytes(400_000)}) + "d/"
     gate.close(after=100_000)

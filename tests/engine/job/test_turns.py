@@ -1,4 +1,4 @@
-"""Whose turn it is, where the system gives no more threads."""
+"""`Turns` when the system refuses to start more threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pack into one archive: what other programs read, the same bytes each time, and what the same command goes on with."""
+"""pack into one archive: other programs can read it, its bytes are reproducible, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FLIP = Fault("flip", BODY, 0.5)
 
 @pytest.fixture
 def delete(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[..., None]]:
-    """Deletes objects."""
+    """Returns a function that deletes objects."""
     client = client_of(s3)
 
     def delete_all(*keys: str) -> None:
@@ -375,7 +375,7 @@ def test_too_little_room_on_the_disk_is_told_before(
 ) -> None:
     url = put(files(50, large=2 * MIB))
     monkeypatch.setenv("NBDATA_QUOTA", f"1MB:{tmp_path}")
-    for form in FORMS:  # of what is compressed it shows while it is made
+    for form in FORMS:  # with compression this is noticed only while packing
         with pytest.raises(NotEnoughSpace):
             nbdata.pack(f"{url}in/", tmp_path / f"x.{form}", format=form, quiet=True)
         assert list(tmp_path.iterdir()) == []
@@ -443,7 +443,7 @@ def test_a_volume_that_waits_for_the_proof_of_a_large_member_holds_no_memory(
 
     monkeypatch.setattr(GrowingShard, "end", look)
     write_tree(tmp_path, {"large": bytes(3 * PART)})
-    # Volumes that are just filled by parts, as sizes that people say mostly are.
+    # The volume size is a multiple of the part size, as most sizes that users choose.
     nbdata.pack(tmp_path, f"{put({})}out/x.tar", format="tar", volume_size=PART, quiet=True)
     assert held == [0, 0, 0]
 
@@ -478,7 +478,7 @@ def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
 ) -> None:
     url, client = put(files(40)), client_of(s3)
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB")
-    with monkeypatch.context() as patched:  # as if it was killed
+    with monkeypatch.context() as patched:  # simulates a kill
 
         def killed(self: TarArchiving, at: int, number: int) -> tuple[int, int]:
             for key in ("out/x.tar.001", "out/x.tar.gz", "out/y.tar.001"):
@@ -515,7 +515,7 @@ def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_s
         assert there("") == before
         assert replace(line, overwrite="always").run(quiet=True).ok
         assert line.run(quiet=True).counts["unchanged"] == len(content)
-        put({"in/d0/more.bin": target.encode()})  # its own give way to what the source has now
+        put({"in/d0/more.bin": target.encode()})  # the changed source replaces its volumes
         content["in/d0/more.bin"] = target.encode()
         assert line.run(quiet=True).ok
         before = there("")

@@ -1,4 +1,4 @@
-"""Room that is claimed in steps: never more than is reserved, whoever made it."""
+"""`GrowingSpace` claims room in steps, and never more than is reserved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KB = 1000
 
 
 class _Disk:
-    """A limited folder of which `size` bytes may be used, and where `room` makes more."""
+    """A limited folder of which `size` bytes may be used; `room` adds more."""
 
     def __init__(self, tmp_path: Path, size: int) -> None:
         self.folder, self.size = tmp_path / "limited", size

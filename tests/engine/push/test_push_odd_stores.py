@@ -1,4 +1,4 @@
-"""push to stores that encrypt by KMS, that hang, and of files that change meanwhile."""
+"""push to stores that encrypt with KMS or hang, and of files that change during the push."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_sources_that_are_kept_are_counted_not_listed(
 def test_a_cancel_does_not_wait_for_a_store_that_answers_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))  # which will remember the uploads
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))  # the uploads are recorded here
     sending, over = threading.Event(), threading.Event()
 
     def handle(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""ls: what it shows of folders, objects, globs and odd names, in a store and on the disk."""
+"""ls shows folders, objects, globs and odd names, in a store and on the disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def names(place: str, **options: object) -> list[str]:
 
 @pytest.fixture
 def odd(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket on a server that keeps keys as they are, also those that end in a slash; but for line breaks."""
+    """A bucket on moto, which keeps keys unchanged, even those that end with a slash.
+
+    Only line breaks are not possible.
+    """
     for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     bucket = f"odd-{secrets.token_hex(4)}"

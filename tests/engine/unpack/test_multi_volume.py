@@ -1,4 +1,4 @@
-"""Volumes that GNU tar makes itself, with `--multi-volume`: joined without the headers that each of them repeats."""
+"""Volumes written by GNU tar's `--multi-volume` are joined without the header that each volume repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""untar_volumes that was interrupted goes on where it was."""
+"""An interrupted untar_volumes resumes at its last checkpoint."""
 
 from __future__ import annotations
 
@@ -177,17 +177,17 @@ def test_other_volumes_under_the_same_names_are_read_from_the_start(
 
 
 def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> None:
-    """Bytes that nothing has verified yet are written, but never taken for good."""
+    """Unverified bytes are written, but never count as final."""
     data = packed(entries())[0]
     wrong = bytearray(data)
     wrong[data.index(entries()[30][2]) + 5] ^= 1
-    # Stored, not compressed: only the CRC at the end of the member can tell.
+    # Stored without compression, so only the CRC at the end of the member reveals the damage.
     good, bad = (
         in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong)
     )
     crcs = [at for at in range(1, len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"]
     broken = bytearray(bad)
-    for at in [*crcs, len(good)]:  # the checksums of what was packed
+    for at in [*crcs, len(good)]:  # the checksums of the original data
         broken[at - 8 : at] = good[at - 8 : at]
     volumes, out = cut(bytes(broken), tmp_path / "v", "a.tar.gz"), tmp_path / "out"
     with pytest.raises(nbdata.BadArchive):

@@ -1,4 +1,4 @@
-"""untar_volumes of a single compressed file, as gunzip and zstd -d have it, to a disk and to a store."""
+"""untar_volumes of a single compressed file, as gunzip and zstd -d extract it, to a disk and to a store."""
 
 from __future__ import annotations
 

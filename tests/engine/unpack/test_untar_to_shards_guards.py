@@ -1,4 +1,4 @@
-"""untar_volumes into tar shards: what is refused and given up, so that no archive and no memory is lost."""
+"""untar_volumes into tar shards: what it refuses or gives up, to protect archives and memory."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_nor_an_archive_that_is_unpacked_beside_it(put: Put, bucket: str, s3: Em
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> tuple[list[GrowingOutput], list[int]]:
-    """All shards that begin to be written, and how many are open each time."""
+    """All shards that were begun, and the number of open shards each time."""
     begin, outputs, counts = GrowingOutputs.begin, list[GrowingOutput](), list[int]()
 
     def spy(self: GrowingOutputs, name: str) -> GrowingOutput:
@@ -111,7 +111,7 @@ def test_shards_that_fail_hold_nothing(
     assert len(failed.value.report.failures) == 6
     outputs, counts = begun
     assert len(outputs) == 6
-    assert max(counts) <= 3  # one grows, one is finished, and one waits for that
+    assert max(counts) <= 3  # one is growing, one is being finished, and one waits for that
     for output in outputs:
         assert isinstance(output, GrowingShard)
         assert not output._buffer
@@ -149,11 +149,11 @@ def test_a_large_sample_is_refused_where_it_would_have_to_be_in_memory(
     assert all(path.endswith("x-000000.tar") for path in memory.find("/large"))
     assert untar(tmp_path / "a.tar", "memory://large/out/x-%06d.tar", exclude=["b.png"], **options).ok
     memory.rm("/large", recursive=True)
-    assert untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", **options).ok  # the disk takes all
+    assert untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", **options).ok  # the disk accepts all sizes
 
 
 def test_no_other_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else's folder in that of the target can keep shards from being made."""
+    """Folders of other people beside the shards cannot keep shards from being written."""
     for name in ("theirs", "x-theirs"):
         (tmp_path / "out" / name).mkdir(parents=True)
     (tmp_path / "a.tar").write_bytes(archive(5))

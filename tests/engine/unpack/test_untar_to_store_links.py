@@ -1,4 +1,4 @@
-"""Links and names that come twice, in archives that go to a store: the right content, also when a line is resumed."""
+"""Links and repeated names in archives that are unpacked into a store get the right content, also after a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""untar_volumes of what is no archive, or no whole one, and of archives that mean harm: what is refused."""
+"""untar_volumes refuses files that are no archive, incomplete archives, and malicious archives."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_blocks_of_a_failed_extraction_wait_for_no_collector(content: Path, tmp_
         gc.enable()
 
 
-# -- what is no archive ---------------------------------------------------------------------------
+# -- files that are no archive --------------------------------------------------------------------
 
 _PAGE = b"<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head><body>no</body></html>"
 NO_ARCHIVES = {
@@ -251,7 +251,7 @@ def test_a_file_that_is_no_archive_is_told_by_what_it_looks_like(
             (source, {"list": True}),
             ([source], {}),
         ]
-        if "compressed" not in case:  # else only reading on tells
+        if "compressed" not in case:  # the others reveal it only when read further
             runs.append((source, {"dry_run": True}))
         for what, options in runs:
             with pytest.raises(nbdata.BadArchive, match=says) as caught:

@@ -1,4 +1,4 @@
-"""untar_volumes of sets that a failed transfer left: empty, short or zero volumes, and lists in a wrong order."""
+"""untar_volumes of sets that a failed transfer damaged: empty, short or zeroed volumes, or a wrong order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.fixture
 def volumes(tmp_path: Path) -> Path:
-    """An archive whose members end where its volumes do, so that it is an archive too without the third of them."""
+    """An archive whose members end at volume boundaries, so it is a valid archive even without its third volume."""
     content = tmp_path / "packed"
     content.mkdir()
     for number in range(4):
@@ -90,7 +90,8 @@ def test_a_list_in_a_wrong_order_is_told_as_perhaps_that(name: str, tmp_path: Pa
         untar([first, third, second, *rest], tmp_path / "out")
     said = str(caught.value)
     assert "is damaged, too short or out of order" in said
-    # Where it was noticed, which only tar itself may not know; and never a second one, which is good.
+    # The message names the volume where the fault was noticed, unless plain tar cannot know it. It never names a
+    # second, good volume.
     assert said.count(f"{name}.a") == ("in volume" in said)
 
 
