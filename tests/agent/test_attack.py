@@ -1,4 +1,4 @@
-"""The agent under attack: whatever clients do, it lives, it answers the others, and it keeps its bounds."""
+"""The agent under attack: whatever clients do, it stays alive, answers other clients, and keeps its limits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )
-# No text where a path may stand: these are really carried out.
+# No plain texts in place of paths, because these operations really run.
 operations = values | st.fixed_dictionaries(
     {"verb": st.sampled_from(["probe", "pull", "push", "copy", "quota", "cache_stream", "none"]) | values},
     optional=dict.fromkeys(("source", "target", "path", "items", "tag", "include", "limit", "by"), values),
@@ -156,7 +156,7 @@ def test_a_client_that_asks_and_never_reads_holds_up_nobody(agent: Rig) -> None:
     with agent.raw() as sock:
         sock.settimeout(0.5)
         flood = (struct.pack(">I", len(message)) + message) * 100_000
-        with pytest.raises(TimeoutError):  # its answers fill the line, and then nobody reads its questions
+        with pytest.raises(TimeoutError):  # the agent stops reading, because its answers fill the socket
             sock.sendall(flood)
         assert job.wait(timeout=PATIENCE).state == "DONE"
         assert agent.pid
@@ -247,11 +247,11 @@ def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: Path) -> None:
-    never = 10**6  # items, so that none of them makes room by ending
+    never = 10**6  # so many items that no job ends
     held = [HOST.submit(Probe(items=never, delay=100, tag=f"paused {n}"), background=True) for n in range(8)]
     waits = HOST.submit(Probe(items=1, tag="waits"), background=True)
     assert waits.snapshot().state == "QUEUED"
-    nbdata.quota(tmp_path, quiet=True)  # answered, though all turns are taken
+    nbdata.quota(tmp_path, quiet=True)  # is answered, although all turns are taken
     paused = HOST.submit(Probe(items=1, tag="paused while it waits"), background=True)
     paused.pause()
     held[0].pause()
@@ -280,12 +280,12 @@ def test_many_plans_at_once_are_all_whole(agent: Rig, tmp_path: Path) -> None:
         assert list(pool.map(planned, plans)) == [20] * 30
 
 
-# -- bounds of time, with smaller ones ------------------------------------------------------------
+# -- time limits, with small values ---------------------------------------------------------------
 
 
 @pytest.fixture
 def here(agent: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[serving.Server]:
-    """The agent's server in this process, with small bounds."""
+    """The agent's server in this process, with small limits."""
     monkeypatch.setattr(sessions, "_MESSAGE", 0.3)
     monkeypatch.setattr(serving, "_SILENT_KEEPS", 0.3)
     monkeypatch.setattr(serving, "_CLIENTS", 2)
@@ -362,12 +362,15 @@ def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.
     assert all(path.stat().st_mtime > 10**9 for path in used)
 
 
-# -- an agent that stands still -------------------------------------------------------------------
+# -- a stopped agent ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def answer_within(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """How long clients wait for a word; not less than a busy machine takes, while one is to come."""
+    """Returns a function that sets how long clients wait for an answer.
+
+    If one is expected, allow for a busy machine.
+    """
 
     def wait(seconds: float) -> None:
         for module, name in (
@@ -420,7 +423,7 @@ def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
     assert not job.snapshot().finished
     before = job.snapshot().files
     wait_until(lambda: job.snapshot().files > before)
-    with pytest.raises(Cancelled):  # what it was told meanwhile it does now
+    with pytest.raises(Cancelled):  # it now carries out the earlier request
         interrupted.wait(PATIENCE)
     for one in (job, leased):
         one.cancel()

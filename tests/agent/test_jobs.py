@@ -1,4 +1,4 @@
-"""Jobs over the socket: watch, pause, cancel, attach, items, rows, errors."""
+"""Jobs over the socket: watching, pausing, cancelling, attaching, items, rows and errors."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_items_are_handed_out_once_and_a_lost_consumer_gives_its_items_back() ->
     job = HOST.submit(Probe(items=6, lease=True, tag="items"), background=True)
     consumer = job.items(credit=2)
     got = [next(consumer).number]
-    wait_until(lambda: job.snapshot().files >= 3)  # one in hand, one sent ahead, one that waits
-    consumer.close()  # its connection ends, and with it its lease
+    wait_until(lambda: job.snapshot().files >= 3)  # one in use, one sent ahead, one waiting
+    consumer.close()  # closes the connection and its lease
     got += [item.number for item in job.items()]
     assert sorted(got) == list(range(6))
     assert job.wait().counts == {"handed out": 6}
@@ -139,12 +139,10 @@ def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
 
 
 def test_an_interrupt_read_after_its_kernel_has_gone_changes_nothing() -> None:
-    """A kernel that is restarted at once sends it, and is dead before the agent comes to it."""
+    """A kernel that restarts at once sends the interrupt, and is gone before the agent reads it."""
     job = HOST.submit(Probe(items=40, delay=50, tag="gone"), background=False)
     job._let_go()
-    time.sleep(
-        0.3
-    )  # time for the agent to see the end; else it sees the interrupt first, and that goes well too
+    time.sleep(0.3)  # for the agent to notice the end; if it reads the interrupt first, the test passes too
     job._ask("interrupt", session=job._session, at_once=False)
     assert job.wait(PATIENCE).state == "DONE"
 

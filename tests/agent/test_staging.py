@@ -1,4 +1,4 @@
-"""What is said on a connection by which a process uses a cache: no message is too long, whatever the keys are."""
+"""On a connection through which a process uses a cache, no message is too long, however long the keys are."""
 
 from __future__ import annotations
 

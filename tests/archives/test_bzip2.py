@@ -1,4 +1,4 @@
-"""bzip2 streams, decoded block by block and begun at any block."""
+"""bzip2 streams, decoded block by block, also from the middle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REST = b"what follows"
 
 
 class Point(NamedTuple):
-    """Where a block begins, or the end: in what is compressed, in what came out, and what a decoder must know."""
+    """The start of a block, or the end: its bit offset, the number of decoded bytes, and the decoder's state."""
 
     offset: int
     expanded: int
@@ -25,7 +25,7 @@ class Point(NamedTuple):
 def decoded(
     data: bytes, state: str = "", chunk: int = 100_000, most: int = 1 << 20
 ) -> tuple[bytes, list[Point]]:
-    """What comes out of a stream with REST behind it, and the points that were passed."""
+    """Decode a stream that is followed by REST; return the data and the points that were passed."""
     out, points, at, expanded = [], [], 0, 0
     while True:
         decoder = Bzip2Block(state)
@@ -112,7 +112,7 @@ def test_bits_that_look_like_the_beginning_of_a_block_by_chance_are_none(
 
     def finds_too_much(data: bytearray, begin: int) -> int:
         found = find(data, begin)
-        wrong = -(-begin // 100_000) * 100_000  # a bit here and there
+        wrong = -(-begin // 100_000) * 100_000  # some false hits
         return wrong if 0 <= wrong + 48 < 8 * len(data) and (found < 0 or wrong < found) else found
 
     monkeypatch.setattr(bzip2, "_find_end", finds_too_much)

@@ -1,4 +1,4 @@
-"""Which volumes of a set are likely damaged, by their sizes alone, and how an error says so."""
+"""nbdata guesses which volumes of a set are damaged from their sizes alone, and names them in the error."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def sized(*sizes: int | None) -> list[Sized]:
         ((700, 300, 700), ["v1"]),
         ((300, 700, 700, 100), ["v0"]),
         ((700, 300, 700, 200, 700, 700), ["v1", "v3"]),
-        ((700, 700, 700, 100), []),  # the last one may be of any size
+        ((700, 700, 700, 100), []),  # the last one may have any size
         ((700, 700), []),
         ((300, 700), []),
-        ((500, 300, 700, 100), []),  # cut otherwise
+        ((500, 300, 700, 100), []),  # cut into other sizes
         ((700, 300, 400, 700, 100), []),
         ((700, 700, None, 300, 700), []),
         ((None, None, None, None), []),
@@ -78,7 +78,7 @@ MB = 1 << 20
     [
         (DAMAGED, (9, 9, 9), "That volume, or one before or just behind it, is damaged, too short or out of order"),
         (DAMAGED, (9, 9, 5, 9, 9), r"Most likely v2 \(5,242,880 bytes\) is too short: others have 9,437,184"),
-        (DAMAGED, (9, 9, 9, 9, 9, 5, 9), "That volume, or one before"),  # that was not read yet
+        (DAMAGED, (9, 9, 9, 9, 9, 5, 9), "That volume, or one before"),  # that one was not read yet
         (TRUNCATED, (9, 9, 9), "The last volumes may be missing, or one is too short or out of order"),
         (TRUNCATED, (9, 5, 9), r"Most likely v1 \(5"),
         (FOLLOWED, (9, 9, 9), r"That volume, .*run it again\. Check that all volumes belong to it"),

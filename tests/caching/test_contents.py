@@ -1,4 +1,4 @@
-"""A cache that many share: whatever consumers and fetches do, its room, its leases and its bytes stay right."""
+"""A cache with many consumers: whatever consumers and fetches do, its room, leases and contents stay right."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_who_waits_for_a_lease_that_another_thread_releases_is_told():
 
 
 class Caches(RuleBasedStateMachine):
-    """What is on the disk is modelled by `self.disk`: names, and whether they are whole."""
+    """Models the disk as `self.disk`: maps each name to True if it is complete."""
 
     @initialize(capacity=st.integers(4, 20), found=NAMES)
     def begin(self, capacity, found):
@@ -69,7 +69,7 @@ class Caches(RuleBasedStateMachine):
         return any(name in names and self.has(lease) for lease, (_, names) in self.leases.items())
 
     def has(self, lease):
-        """Whether a lease is filled."""
+        """True if a lease is filled."""
         return self.cache.wait(lease, 0) is not None
 
     @rule(consumer=CONSUMERS, names=NAMES)
@@ -169,7 +169,7 @@ def test_whatever_consumers_and_fetches_do_it_stays_right():
 
 
 def cache_with(*names: str, capacity: int) -> tuple[CacheContents, list[str]]:
-    """A cache with these objects, the oldest first, and what is removed from it."""
+    """Return a cache with these objects, oldest first, and the list of objects that it removes."""
     removed: list[str] = []
     cache = CacheContents(capacity, removed.append)
     for name in names:

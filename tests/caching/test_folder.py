@@ -1,4 +1,4 @@
-"""The folder of a cache: what it takes on the disk, and that the dead leave nothing."""
+"""A cache's folder: its disk use, and that dead processes leave nothing."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
         [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "made\n"
-        with CacheFolder(str(tmp_path), 4096) as own:  # it lives: it stays
+        with CacheFolder(str(tmp_path), 4096) as own:  # its owner is alive, so it stays
             assert len(dict(cache_folders(f"{tmp_path}/.nbdata"))) == 2
         process.send_signal(signal.SIGKILL)
     ((path, alive),) = cache_folders(f"{tmp_path}/.nbdata")

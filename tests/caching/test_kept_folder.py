@@ -1,4 +1,4 @@
-"""The folder of a cache that is kept: found again as it was, and after a lost machine as far as the disk has it."""
+"""A kept cache's folder is found again unchanged; after a machine failure, as far as it had reached the disk."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_after_the_machine_was_lost_only_what_had_reached_the_disk_is_trusted(tm
         kept.sync()
         put(kept, NAMES[3])
         kept.remove(NAMES[0])
-        put(kept, NAMES[0], b"new!")  # under a name that had reached the disk with other bytes
+        put(kept, NAMES[0], b"new!")  # reuses a name that was synced with other bytes
         os.utime(kept.file_of(NAMES[0]), ns=(1, 1))
-        kept._unsynced.clear()  # as if it had ended here
+        kept._unsynced.clear()  # simulates an end at this point
     with folder(tmp_path, boot="next run") as kept:
         assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
     with folder(tmp_path, boot="next run") as kept:

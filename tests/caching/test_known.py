@@ -1,4 +1,4 @@
-"""Which caches there are: found again by what their jobs noted, whatever became of their folders."""
+"""Existing caches are found from the notes of their jobs, whatever happened to their folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: exit statuses, streams, JSON, signals."""
+"""The command line: exit statuses, output streams, JSON and signals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def terminal_output(*words: object, columns: int) -> str:
-    """What nbdata writes to a terminal of that width."""
+    """Return what nbdata writes to a terminal of this width."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -81,7 +81,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(
 
 
 def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """The command where somebody has deleted the working folder."""
+    """Run the command in a working folder that was deleted."""
     folder.mkdir()
     command = ["sh", "-c", 'cd "$1" && rmdir "$1" && shift && exec "$@"', "sh", folder, NBDATA, *words]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
@@ -91,7 +91,7 @@ def test_a_working_folder_that_was_deleted_is_no_matter_to_whole_paths(
     tree: Path, tmp_path: Path, put: Put
 ) -> None:
     url = put({"d/a.txt": b"a"}) + "d/"
-    nbdata("agent", "stop", "--now")  # so that one is started from there
+    nbdata("agent", "stop", "--now")  # so that an agent starts from there
     run = in_a_deleted_folder(tmp_path / "gone", "pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
@@ -178,13 +178,13 @@ def test_every_verb_explains_itself() -> None:
         assert f"usage: nbdata {verb}" in run.stdout
 
 
-# 16 MB; 4 MB of them, with four at a time, are six objects at least.
+# 16 MB of objects. At a limit of 4 MB with four transfers at a time, at least six are complete.
 OBJECTS = {f"d/{n:02d}": os.urandom(400_000) for n in range(40)}
 FOUR = ("--concurrency", "4")
 
 
 def interrupted(gate: Gate, url: str, out: Path, signum: int) -> subprocess.CompletedProcess[str]:
-    """A pull that got a signal in its middle, where the store said no more, and ended all the same."""
+    """Run a pull whose transfer stops halfway, send it a signal there, and check that it ends without the rest."""
     gate.close(after=4_000_000)
     process = subprocess.Popen(
         [NBDATA, "pull", url, str(out), *FOUR], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -276,7 +276,7 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
         command = [sys.executable, "-c", _WATCHING, *words]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )  # not where a source tree lies, which would be another build
+        )  # elsewhere a source tree would count as another build
         assert process.stdout is not None
         assert process.stdout.readline() == "watching\n", process.communicate()
         process.send_signal(signal.SIGINT)
@@ -493,7 +493,7 @@ def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
     assert nbdata("pull", f"{source}/", out, "-n").returncode == 0
 
 
-# Put before all else that Python imports: the import of one module says that it began, and then takes for ever.
+# Runs before Python's other imports: the import of one module reports its start and never ends.
 _HELD_IMPORT = """
 import os, sys, time
 

@@ -1,4 +1,4 @@
-"""A client's connection to an agent that one thread closes while another waits on it."""
+"""One thread closes a client's connection to an agent while another thread waits on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_who_is_about_to_wait_is_told_and_the_file_is_closed_only_then(
     plain, polled = select.poll, []
 
     class Poll:
-        """Hangs up just before, or just after, a file's number is taken for the system's call."""
+        """Closes the connection just before, or just after, its descriptor is passed to the system call."""
 
         def __init__(self) -> None:
             self._poll = plain()

@@ -1,4 +1,4 @@
-"""transfers: the table of jobs, and what it says of jobs that cannot be paused, resumed or cancelled."""
+"""transfers: the table of jobs, and its message for jobs that cannot be paused, resumed or cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in one global order: each sample once, whatever the ranks, and what comes next is known."""
+"""Batches in one global order: each sample comes once with any number of ranks, and readahead knows the next ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples through a cache on the disk: right, within the limit, fetched once for all, whoever is killed."""
+"""Samples through a cache on the disk: correct, within the limit, fetched once for all, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ended() -> Iterator[None]:
-    """The agent that kept the cache, and its server's address with it, is of no use to other tests."""
+    """End the agent that keeps the cache, because it also keeps the server's address."""
     yield
     stop_all(now=True)
 
@@ -101,7 +101,7 @@ def test_workers_share_it_and_never_exceed_the_limit(
             assert all(s["jpg"] == FILES[s["__key__"] + ".jpg"] for s in got)
         wait_until(lambda: _noted(tmp_path / "notes") > 3)
     samples.close()
-    assert watcher.most <= limit + 2 * 4096  # the folder that was there, and its .nbdata
+    assert watcher.most <= limit + 2 * 4096  # the folder that existed before, and its .nbdata
 
 
 def test_a_loader_of_ones_own_stages_ahead_in_its_samplers_order_to_a_disk_in_memory(
@@ -169,7 +169,7 @@ def test_an_object_that_changed_is_no_sample_of_these(
 def test_a_worker_that_is_killed_holds_nothing(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
 ) -> None:
-    # It holds all that the cache can hold: nobody else gets anything before it is gone.
+    # The worker holds everything that the cache can hold, so other processes get nothing before it dies.
     code = (
         "import sys, time, nbdata\n"
         "from nbdata.client.reading import staged\n"
@@ -182,7 +182,7 @@ def test_a_worker_that_is_killed_holds_nothing(
     )
     size = str((12 + 9) * 4600)
     command = [sys.executable, "-c", code, images, size, str(cache)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # where no other nbdata lies
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # no source tree of nbdata there
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
     process.send_signal(signal.SIGKILL)
@@ -461,7 +461,7 @@ def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
     assert samples.fetch([0, 1]) == in_order(images)[:2]
     stop_all(now=True)
     kept = nbdata.cleanup(cache, quiet=True)
-    kept.counts.pop("dead locks", 0)  # of the agent that was ended just now, or of earlier ones
+    kept.counts.pop("dead locks", 0)  # of the agent that just ended, or of earlier ones
     assert kept.counts == {"kept": 1}
     assert [row.detail["reason"] for row in kept.rows] == ["a cache that is found again; --all removes it"]
     gone = nbdata.cleanup(cache, all=True, quiet=True)

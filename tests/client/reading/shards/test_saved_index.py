@@ -1,4 +1,4 @@
-"""The index of shards that is kept beside them: taken by who has none, and only if it is of these very shards."""
+"""The index that is saved beside shards: used by readers without an index, and only if it matches these shards."""
 
 from __future__ import annotations
 
