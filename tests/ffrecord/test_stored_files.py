@@ -1,4 +1,4 @@
-"""FileReader over a real store: what it does on the disk, by ranges."""
+"""FileReader on a real store works as on the disk, with ranged reads."""
 
 from __future__ import annotations
 

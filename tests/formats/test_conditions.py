@@ -1,4 +1,4 @@
-"""Conditions of pack --select: what they mean, and that nothing else than BadOption comes of any text."""
+"""Conditions of pack --select: what they select, and that invalid texts raise only BadOption."""
 
 from __future__ import annotations
 

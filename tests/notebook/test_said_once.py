@@ -1,4 +1,4 @@
-"""What went wrong is said once in a cell; and who began a job is called by the notebook's name."""
+"""A cell shows each error once, and names the notebook that started a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def conflicting(tree: Path, target: Path, *names: str) -> None:
 
 
 def said(kernel: Kernel, line: str) -> tuple[list[str], str]:
-    """The displays of a cell and its error."""
+    """Return a cell's displays and its error."""
     cell = kernel.run(line)
     return cell.displays, re.sub(r"\x1b\[[0-9;]*m", "", cell.error or "")
 

@@ -1,4 +1,4 @@
-"""sftp:// against a real SSH server: what is moved, whom it believes, and what it says when nothing goes."""
+"""sftp:// against a real SSH server: transfers, trusted hosts, and messages of failures."""
 
 from __future__ import annotations
 
@@ -102,11 +102,14 @@ def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
     assert files.ls("/") is not None
     assert len(transports() - before) == 1
     del files
-    wait_until(lambda: transports() <= before)  # its thread ends by itself, once the socket is closed
+    wait_until(lambda: transports() <= before)  # the thread ends by itself once the socket is closed
 
 
 def test_its_connections_end_also_where_the_collector_comes_by_in_their_own_thread() -> None:
-    """That may hold what closing a client waits for, as while a message is dealt with; so may a child of a fork."""
+    """The collector may run in the connection's own thread, for example while that thread handles a message.
+
+    Then this thread may hold a lock that closing a client waits for. The same holds in a forked child.
+    """
     near, far = socket.socketpair()
     client, transport = paramiko.SSHClient(), paramiko.Transport(near)
     client._transport, transport.active = transport, True
@@ -227,7 +230,7 @@ def test_a_connection_that_broke_is_made_anew(server: SshServer) -> None:
     assert [info.key for info in store.list("")] == ["x"]
     server.drop()
 
-    def read() -> bytes:  # the engine tries again as this does
+    def read() -> bytes:  # retries as the engine does
         with contextlib.suppress(nbdata.StoreUnavailable):
             return store.read_bytes("x")
         return b""

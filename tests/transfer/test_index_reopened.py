@@ -1,4 +1,4 @@
-"""An index that is opened a second time keeps what was recorded before."""
+"""An index that is opened again keeps its earlier records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that two machines share: one job works there at a time, and what is of a dead machine is taken away."""
+"""A folder that two machines share: one job works there at a time, and files of a dead machine are removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELSEWHERE = "0123456789ab"
 
 
 def mark_of_elsewhere(target: Path, *, age: float = 0.0) -> Path:
-    """What a job on another machine has in the target: its mark and a temporary."""
+    """Make the files of another machine's job in the target: its mark and a temporary file."""
     own = target / ".nbdata"
     own.mkdir(parents=True, exist_ok=True)
     (own / f"{ELSEWHERE}1").write_bytes(b"half a file")
@@ -140,7 +140,7 @@ def test_cleanup_leaves_alone_what_another_machine_works_on(tmp_path: Path) -> N
 
 
 def test_a_mark_that_says_nothing_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
-    """A kill came between its making and its writing."""
+    """This is left if a kill came between the mark's creation and its writing."""
     mark = mark_of_elsewhere(tmp_path, age=marks._DEAD + 5)
     then = mark.stat().st_mtime
     mark.write_text("")

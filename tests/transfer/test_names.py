@@ -1,4 +1,4 @@
-"""What a disk cannot hold, and the names that such keys get."""
+"""Names that a disk cannot hold, and the file names that such keys get."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_all_keys_of_a_listing_can_be_on_one_disk(keys: list[str]) -> None:
         assert decoded(name) == key
         given_names[name] = key
     assert len(given_names) == len(listing)
-    for name in given_names:  # no file is another one's folder
+    for name in given_names:  # no file is also another file's folder
         above = name
         while "/" in above:
             above = above.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""``--max-rate``: no more bytes a second than allowed, by however many threads; a stop does not wait for it."""
+"""``--max-rate`` limits the bytes per second of all threads together; a stop does not wait for the limit."""
 
 from __future__ import annotations
 

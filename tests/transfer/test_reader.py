@@ -1,4 +1,4 @@
-"""One reader for all: what breaks off goes on, another version is refused, and no job has to run."""
+"""The common object reader: it resumes broken reads, refuses another version, and works without a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Own:
-    """A control of one's own: nothing runs, and who asks may stop it."""
+    """A control without a job, which the caller can stop."""
 
     rate, block = None, MIB
 

@@ -1,4 +1,4 @@
-"""Trying again: what is worth it, how often, and no more than a job may in all."""
+"""Retries: which errors are retried, how often, and the limit per job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nbdata.transfer.retry import TRIES, TRIES_UNREACHED, retrying
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No delays."""
+    """Retry without delays."""
     monkeypatch.setattr(retry, "_FIRST", 0.0)
 
 
 class Failing:
-    """Fails so many times, then works."""
+    """Fails several times, then works."""
 
     def __init__(self, times: int, **details: object) -> None:
         self._left, self._details, self.calls = times, {"retry": True, **details}, 0
@@ -83,7 +83,7 @@ def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object
 def test_a_key_that_is_not_below_the_place_is_refused(
     put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
-    """SeaweedFS takes two slashes for one; names below the place would be cut off anywhere."""
+    """SeaweedFS treats two slashes as one, so names below such a place would be cut at the wrong position."""
     url = put({"set/take-0": b"0", "set/take-1": b"1"})
     with pytest.raises(nbdata.BadOption, match="the store lists 'set/take-0' when it is asked for '/set/'"):
         nbdata.pull(f"{url}/set/", tmp_path / "out", quiet=True)

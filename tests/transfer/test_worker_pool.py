@@ -1,4 +1,4 @@
-"""How many threads work: bounded as told, else found by trying."""
+"""The number of threads in a worker pool: limited by the user, or else found by measuring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, wait_until
 
 
 class Work:
-    """Units that take their time, and how many of them were at work at once."""
+    """Units of work that take some time, and the number of units that ran at once."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -62,7 +62,7 @@ def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) 
     )
 
     def alone() -> None:
-        with turn:  # a store that does one thing after the other, however many ask
+        with turn:  # a store that handles one request after the other
             time.sleep(0.01)
 
     run_units(Planning(), (alone for _ in range(200)))
@@ -135,7 +135,7 @@ def test_the_first_error_ends_all_and_is_raised() -> None:
 
 
 def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
-    """Also when everybody else has found that there is nothing left to do."""
+    """This holds even when all other threads have found no more work."""
     order, work = list[str](), Work(lambda: 0.05)
     workers = WorkerPool(Planning(), workers=4)
 
@@ -185,7 +185,7 @@ def test_large_objects_have_more_requests_too_where_that_is_faster() -> None:
 def test_what_fills_the_buffers_of_new_requests_is_no_speed(
     large: bool, speeds: list[float], wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of large objects; small ones fit into them anyway."""
+    """This matters for large objects; small ones fit into the buffers."""
     workers, hired = WorkerPool(Planning(), workers=8), list[int]()
 
     def hire(count: int) -> None:

@@ -1,4 +1,4 @@
-"""What storage options mean alike in all stores over HTTP, and that one of them that nobody knows is refused."""
+"""Storage options that all HTTP stores share, and the refusal of unknown ones."""
 
 from __future__ import annotations
 
