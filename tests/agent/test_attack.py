@@ -62,7 +62,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         b"\0\0",
     ],
 )
-def test_what_is_no_message_ends_that_connection_and_nothing_else(agent: Rig, said: bytes) -> None:
+def test_an_invalid_message_ends_only_its_own_connection(agent: Rig, said: bytes) -> None:
     with agent.raw() as sock:
         sock.sendall(said)
         sock.shutdown(socket.SHUT_WR)
@@ -246,7 +246,7 @@ def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert Probe(items=1, tag="afterwards").start().wait(PATIENCE).state == "DONE"
 
 
-def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: Path) -> None:
+def test_paused_jobs_and_queries_take_no_turn(agent: Rig, tmp_path: Path) -> None:
     never = 10**6  # so many items that no job ends
     held = [HOST.submit(Probe(items=never, delay=100, tag=f"paused {n}"), background=True) for n in range(8)]
     waits = HOST.submit(Probe(items=1, tag="waits"), background=True)
@@ -312,7 +312,7 @@ def test_a_client_that_hangs_in_the_middle_of_a_message_is_let_go(here: serving.
         assert sock.recv(1) == b""
 
 
-def test_a_server_with_all_the_clients_it_can_have_still_hears_that_it_is_to_end(
+def test_a_server_with_the_maximum_of_clients_still_obeys_a_stop(
     here: serving.Server,
 ) -> None:
     held = [Connection(here.endpoint) for _ in range(2)]
@@ -326,7 +326,7 @@ def test_a_server_with_all_the_clients_it_can_have_still_hears_that_it_is_to_end
         one.close()
 
 
-def test_a_client_that_never_says_a_word_does_not_keep_an_idle_agent(here: serving.Server) -> None:
+def test_a_silent_client_does_not_keep_an_idle_agent_running(here: serving.Server) -> None:
     here._idle_after = 0.1
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(here.endpoint.socket)
@@ -351,7 +351,7 @@ def test_a_client_for_whom_there_is_no_thread_is_told_so_and_the_next_one_is_ser
         assert one.ask({"do": "hello"}, timeout=PATIENCE)["pid"] == os.getpid()
 
 
-def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.Server) -> None:
+def test_files_in_use_get_fresh_times_so_that_no_cleaner_removes_them(here: serving.Server) -> None:
     this_process()
     folder = Path(here.endpoint.folder)
     used = [Path(here.endpoint.socket), folder / "ledger.lock", *folder.glob("holder-*")]
@@ -382,7 +382,7 @@ def answer_within(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return wait
 
 
-def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
+def test_no_client_hangs_while_the_agent_is_stopped_and_its_jobs_continue_with_it(
     agent: Rig, answer_within: Callable[[float], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "source").mkdir()

@@ -50,7 +50,7 @@ def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     assert under_way.state == "RUNNING"
 
 
-def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() -> None:
+def test_a_foreground_job_has_a_turn_although_background_jobs_use_all() -> None:
     jobs = [
         HOST.submit(Probe(items=10_000, delay=50, tag=f"all day {n}"), background=True) for n in range(10)
     ]
@@ -63,7 +63,7 @@ def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() ->
             job.cancel()
 
 
-def test_a_queued_background_job_runs_at_once_when_its_line_is_said_in_the_foreground() -> None:
+def test_a_queued_background_job_runs_at_once_when_its_command_is_run_in_the_foreground() -> None:
     def line(number: int, **some: int) -> Probe:
         return Probe(**{"items": 10_000, "delay": 50} | some, tag=f"all week {number}")
 

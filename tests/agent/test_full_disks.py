@@ -69,7 +69,7 @@ def test_an_agent_starts_although_nothing_can_be_written_to_its_log(agent: Rig, 
     assert Path(endpoint().log).read_bytes() == b""
 
 
-def test_space_is_given_back_although_the_books_cannot_be_written(
+def test_reserved_space_is_released_although_the_ledger_cannot_be_written(
     agent: Rig, runtime: Path, tmp_path: Path
 ) -> None:
     limited = {str(tmp_path): (10_000_000, "%quota --limit")}
@@ -131,7 +131,7 @@ def test_a_record_that_could_not_be_replaced_is_not_believed(state: Path, tmp_pa
     assert Index(str(state / "nbdata"), "s3://b/", str(tmp_path), identity).get("old") is None
 
 
-def test_a_job_that_runs_when_the_disk_of_its_rows_fills_ends_in_words(agent: Rig, runtime: Path) -> None:
+def test_a_job_fails_with_a_clear_error_when_the_disk_of_its_rows_fills(agent: Rig, runtime: Path) -> None:
     fill(runtime, leave=100_000)  # enough for the job and some of its rows
     job = HOST.submit(Probe(items=200_000, tag="many rows"), background=True)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):

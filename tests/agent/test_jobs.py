@@ -23,7 +23,7 @@ from tests.waiting import AT_ONCE, PATIENCE, wait_until
 HOST = AgentHost()
 
 
-def test_the_same_line_attaches_and_another_does_not() -> None:
+def test_the_same_command_attaches_to_the_job_and_another_does_not() -> None:
     one = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     two = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     three = HOST.submit(Probe(items=10_000, delay=20, tag="other"), background=True)
@@ -190,7 +190,7 @@ def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None
         job.cancel()
 
 
-def test_who_watches_is_told_that_nothing_comes_any_more(
+def test_a_watching_client_is_told_when_no_more_updates_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent, goes_on = 40_000_000, threading.Event()

@@ -55,7 +55,7 @@ def test_twenty_processes_that_come_at_once_and_find_no_agent_start_one(agent: R
     assert began == 1
 
 
-def test_files_that_a_dead_process_left_stop_nobody_although_its_pid_lives_again(
+def test_files_of_a_dead_process_block_nothing_although_its_pid_was_reused(
     agent: Rig, folder: Path, tree: Path, tmp_path: Path
 ) -> None:
     """All files name the pid of a living process. Only a held lock counts."""

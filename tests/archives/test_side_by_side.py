@@ -261,7 +261,7 @@ def test_a_size_that_is_wrong_changes_nothing(lie: int) -> None:
     assert read(two, "gz")[0] == PARTS[0] * 3
 
 
-def test_what_announces_too_much_is_not_for_the_pool() -> None:
+def test_a_piece_that_declares_too_much_content_does_not_use_the_pool() -> None:
     frame = zstandard.ZstdCompressor().compress(bytes(LARGEST + 1))
     assert split_zstd(bytearray(frame), "") is Unsplit.STREAM
     announced = b"\x28\xb5\x2f\xfd" + b"\xe0" + struct.pack("<Q", 1 << 50) + b"\1\0\0" + bytes(20)
@@ -274,7 +274,7 @@ def test_what_announces_too_much_is_not_for_the_pool() -> None:
     assert split_gzip(bytearray(gzip_member(b"x", size=LARGEST + 1)), "") is Unsplit.STREAM
 
 
-def test_what_holds_more_than_it_announces_is_not_held() -> None:
+def test_a_piece_with_more_content_than_it_declares_is_not_kept() -> None:
     member = bytearray(gzip_member(bytes(8 << 20)))
     member[-4:] = struct.pack("<I", 100)
     unit = split_gzip(member, "")
@@ -360,7 +360,7 @@ def test_closing_while_the_source_waits_leaves_no_thread(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_whole_is_handed_up_while_the_source_waits(kind: str) -> None:
+def test_complete_pieces_are_returned_while_the_source_waits(kind: str) -> None:
     format_, pack = WRITERS[kind]
     source = Slow(pack(PARTS[0]) * 8)
     with open_decompressed(source, format=format_, threads=2)[0] as stream:
@@ -376,7 +376,7 @@ def test_a_stream_that_is_dropped_leaves_no_thread() -> None:
     wait_until(lambda: not decoder_threads())
 
 
-def test_without_threads_of_the_system_it_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_works_in_one_thread_if_the_system_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 

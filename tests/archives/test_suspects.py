@@ -49,7 +49,7 @@ def test_a_volume_that_is_smaller_than_most_others_is_odd(
     assert [volume.name for volume in odd_sized(sized(*sizes))] == names
 
 
-def test_one_behind_the_place_that_was_read_is_not_to_blame() -> None:
+def test_a_volume_after_the_position_that_was_read_is_not_suspected() -> None:
     volumes = sized(700, 700, 700, 300, 700, 700)
     assert [volume.name for volume in odd_sized(volumes, before=2_200)] == ["v3"]
     assert odd_sized(volumes, before=2_100) == []
@@ -66,7 +66,7 @@ def test_an_empty_volume_of_several_is_refused(sizes: tuple[int | None, ...], na
 
 
 @pytest.mark.parametrize("sizes", [(0,), (None, None), (7, None), (7, 7), ()])
-def test_one_alone_or_of_unknown_size_is_not(sizes: tuple[int | None, ...]) -> None:
+def test_a_single_empty_volume_or_one_of_unknown_size_is_not_refused(sizes: tuple[int | None, ...]) -> None:
     refuse_empty(sized(*sizes), "a.tar")
 
 
@@ -102,7 +102,7 @@ def test_where_no_volume_is_known_none_is_named() -> None:
     assert "One of the volumes is damaged" in str(error)
 
 
-def test_of_one_volume_nothing_is_said_of_others() -> None:
+def test_an_error_in_a_single_volume_mentions_no_others() -> None:
     error = bad_data(DAMAGED, "it is bad", JoinedStream(sized(9)), 5, name="a.tar")
     name_suspects(error, sized(9))
     assert "It is damaged, or not whole" in str(error)

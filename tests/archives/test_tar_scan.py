@@ -20,7 +20,7 @@ def archive() -> bytearray:
     return bytearray(out.getvalue())
 
 
-def test_sound_headers_are_taken() -> None:
+def test_the_fast_parser_accepts_valid_headers() -> None:
     found, end = plain_files(memoryview(archive()))
     assert found == [("a.jpg", 512, 5), ("b.jpg", 1536, 5)]
     assert end == 2048

@@ -51,7 +51,7 @@ def terminal_output(*words: object, columns: int) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
+def test_success_has_status_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
     run = nbdata("pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
@@ -136,7 +136,7 @@ def test_json_is_one_report_on_stdout(tree: Path, tmp_path: Path) -> None:
     assert json.loads(run.stdout)["counts"] == {"fetched": 5}
 
 
-def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path) -> None:
+def test_a_failure_has_status_1_and_json_still_has_the_report(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.txt").mkdir(parents=True)
     run = nbdata("pull", tree, tmp_path / "out", "--json")
     assert run.returncode == 1
@@ -144,7 +144,7 @@ def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path
     assert "a folder stands where the file is to be" in run.stderr
 
 
-def test_wrong_use_is_2_with_the_remedy(tmp_path: Path) -> None:
+def test_wrong_use_has_status_2_and_advice(tmp_path: Path) -> None:
     run = nbdata("pull", "s3://b/x", tmp_path, "--dry-rum")
     assert run.returncode == 2
     assert "Did you mean --dry-run?" in run.stderr
@@ -268,7 +268,7 @@ sys.exit(cli.main())
 """
 
 
-def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_watching_process_only_detaches(put: Put, gate: Gate, tmp_path: Path) -> None:
     url, out = put(OBJECTS) + "d/", tmp_path / "out"
     gate.close(after=1_000_000)
     job = AgentHost().job(json.loads(nbdata("pull", url, out, "-b", "--json").stdout)["id"])
@@ -288,7 +288,9 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
     assert job.wait(PATIENCE).counts == {"fetched": 40}
 
 
-def test_a_limit_stays_when_the_line_is_said_again_without_it(put: Put, s3: object, tmp_path: Path) -> None:
+def test_a_rate_limit_stays_when_the_command_is_repeated_without_it(
+    put: Put, s3: object, tmp_path: Path
+) -> None:
     url = put(OBJECTS) + "d/"
     job = Pull(url, tmp_path / "out", max_rate=1_000_000).start()
     assert Pull(url, tmp_path / "out").start().id == job.id
@@ -298,7 +300,7 @@ def test_a_limit_stays_when_the_line_is_said_again_without_it(put: Put, s3: obje
     job.cancel()
 
 
-def test_what_a_job_waits_for_is_said(put: Put, gate: Gate, tmp_path: Path) -> None:
+def test_the_command_line_shows_why_a_job_waits(put: Put, gate: Gate, tmp_path: Path) -> None:
     url = put(OBJECTS) + "d/"
     gate.close(after=1_000_000)
     first = json.loads(nbdata("pull", url, tmp_path / "out", "-b", "--json").stdout)["id"]
@@ -418,7 +420,7 @@ def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path)
     assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
 
 
-def test_lists_are_kept_for_who_may_wait_for_days_and_not_for_ever(
+def test_file_lists_are_kept_for_days_for_waiting_jobs_but_not_forever(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kept(text: bytes, days_ago: float) -> Path:

@@ -47,7 +47,7 @@ def test_a_line_is_cut_into_whole_words_and_the_one_that_is_typed(
     assert split_line(line) == (words, current)
 
 
-def test_options_choices_and_what_was_said_already() -> None:
+def test_options_and_choices_are_completed_without_those_already_given() -> None:
     assert offered("pull", "--over") == ["--overwrite"]
     assert "--dry-run" in offered("pull", "s3://b/x y --d")
     assert offered("pull", "--overwrite ") == ["changed", "always", "never"]
@@ -226,7 +226,9 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
 
 
 @pytest.mark.parametrize("host", ["agent", "inline"])
-def test_ids_of_jobs(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_ids_of_jobs_are_completed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
     monkeypatch.setenv("NBDATA_HOST", host)
     nbdata.pull(tree, tmp_path / "out", quiet=True)
     job = max(nbdata.transfers(), key=lambda job: job.created).id

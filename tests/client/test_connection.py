@@ -27,7 +27,7 @@ def silent(tmp_path: Path) -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize("moment", ["register", "poll"])
-def test_who_is_about_to_wait_is_told_and_the_file_is_closed_only_then(
+def test_a_thread_about_to_wait_is_told_before_the_socket_is_closed(
     silent: Endpoint, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     asked = Connection(silent)

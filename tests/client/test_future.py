@@ -53,7 +53,7 @@ def test_a_loop_until_it_is_done_ends_with_its_report(host: object, tree: Path, 
 
 
 @BOTH
-def test_who_does_not_wait_for_the_end_is_told_so_and_the_job_goes_on(host: object) -> None:
+def test_a_wait_that_times_out_raises_and_the_job_continues(host: object) -> None:
     job = start(host(), Probe(items=10_000, delay=50, tag=f"future {host}"))
     for ask in (job.result, job.exception):
         with pytest.raises(TimeoutError, match=job.id):

@@ -88,7 +88,7 @@ def test_a_job_that_went_well_is_shown_with_its_end_when_its_agent_has_ended(
     assert not endpoints(), "to look starts no agent"
 
 
-def test_a_job_that_failed_says_why_and_fails_who_waits_for_it(rig: Rig, tree: Path, tmp_path: Path) -> None:
+def test_a_failed_job_says_why_and_a_wait_for_it_raises(rig: Rig, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.txt").mkdir(parents=True)
     job = nbdata.pull(tree, tmp_path / "out", background=True)
     with pytest.raises(nbdata.TransferFailed) as told:
@@ -126,7 +126,7 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
         clear_up_after_the_killed()
 
 
-def test_a_killed_agent_is_told_from_the_one_after_it(rig: Rig) -> None:
+def test_jobs_of_a_killed_agent_are_not_confused_with_those_of_the_next_one(rig: Rig) -> None:
     first = running_probe()
     kill(rig)
     second = running_probe()

@@ -77,7 +77,7 @@ def shards_in(s3: EmbeddedServer, bucket: str, prefix: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("change", [dict, "true", "true {}"])
-def test_what_is_left_as_it_is_makes_the_bytes_of_pack(
+def test_unchanged_samples_give_the_same_bytes_as_pack(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, change: Any
 ) -> None:
     url = put(content(30))
@@ -281,7 +281,9 @@ def test_what_goes_wrong_names_the_sample_and_leaves_nothing(
     assert "out/x.json" not in there(s3, bucket)
 
 
-def test_shards_that_are_there_need_a_word(put: Put, s3: EmbeddedServer, bucket: str, inline: None) -> None:
+def test_existing_shards_are_replaced_only_on_request(
+    put: Put, s3: EmbeddedServer, bucket: str, inline: None
+) -> None:
     url = put(content(20))
     line = nbdata.Pack(f"{url}in/", f"{url}out/x-%d.tar", map=dict, shard_size=20_000)
     line.run(quiet=True)

@@ -95,7 +95,7 @@ def test_what_is_written_comes_back(target: str, s3: EmbeddedServer, bucket: str
     assert all(len(one["md5sum"]) == 32 for one in said["shardlist"])
 
 
-def test_a_large_shard_goes_in_parts_and_its_bytes_are_those_of_a_small_machine(
+def test_a_large_shard_is_sent_in_parts_and_has_the_bytes_of_one_on_the_disk(
     s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
     samples = samples_of(25, MIB)

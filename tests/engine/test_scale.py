@@ -68,7 +68,7 @@ class Counting(Bucket):
 
 
 @pytest.mark.usefixtures("inline", "state")
-def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
+def test_unchanged_objects_cost_one_request_per_page_and_none_per_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 2_500
@@ -86,7 +86,7 @@ def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
                 bucket.asked.clear()
 
 
-def test_of_what_stands_at_a_target_only_places_are_held(tmp_path: Path) -> None:
+def test_little_memory_is_held_per_existing_object_of_the_target(tmp_path: Path) -> None:
     count = 30_000
     objects = (ObjectInfo(f"prefix/folder/object-{n:07d}", n, f'"{n:032x}"', 1.7e9 + n) for n in range(count))
     tracemalloc.start()

@@ -296,7 +296,7 @@ def test_a_doubtful_member_does_not_count(unpacked: tuple[Path, Path], state: st
 
 
 @pytest.mark.usefixtures("inline")
-def test_other_volumes_begin_again(tmp_path: Path) -> None:
+def test_other_volumes_are_extracted_from_the_start(tmp_path: Path) -> None:
     files, out = _files(tmp_path), tmp_path / "out"
     volumes = pack(files, tmp_path / "v", "a.tar", 100_000)
     untar(volumes, out)
@@ -310,7 +310,7 @@ def test_other_volumes_begin_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("inline")
-def test_of_a_name_that_comes_twice_only_the_last_one_stands_and_counts(tmp_path: Path) -> None:
+def test_of_two_members_with_one_name_only_the_last_counts(tmp_path: Path) -> None:
     source = archive(tmp_path / "v", ("x", "file", b"old"), ("y", "file", b"y"), ("x", "file", b"new"))
     out = tmp_path / "out"
     untar(source, out)
@@ -395,7 +395,7 @@ def test_the_option_and_one_that_writes_all_again_exclude_each_other() -> None:
             made("/v", "/out", skip_written=True, overwrite="always")
 
 
-def test_it_is_the_same_line_with_and_without_it() -> None:
+def test_the_command_has_the_same_identity_with_and_without_the_option() -> None:
     lines = [nbdata.UntarVolumes("/v", "/out", skip_written=told) for told in (False, True)]
     assert lines[0].identity() == lines[1].identity()
 
@@ -431,7 +431,7 @@ def test_a_pull_goes_in_rounds_too(
 
 
 @pytest.mark.usefixtures("inline", "state")
-def test_of_a_pull_what_is_only_announced_or_was_not_written_by_it_does_not_count(
+def test_files_only_announced_or_not_written_by_a_pull_do_not_count(
     put: Callable[[dict[str, bytes]], str], tmp_path: Path, state: str
 ) -> None:
     url, out = put({"a": b"a" * 100, "b": b"b" * 100, "c": b"c" * 100}), tmp_path / "out"

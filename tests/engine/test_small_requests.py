@@ -44,7 +44,7 @@ class Refusing:
         return status(500) if first else ok(b"x", f'ETag: "{hashlib.md5(b"x").hexdigest()}"')
 
 
-def test_no_more_are_under_way_than_asked_for_also_when_many_are_asked_for_again(
+def test_retries_count_towards_the_limit_of_simultaneous_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -74,7 +74,7 @@ def cell(scene: Scene) -> Iterator[Kernel]:
         yield running
 
 
-def test_there_are_enough_and_each_is_told_once() -> None:
+def test_the_table_has_enough_rows_and_each_occurs_once() -> None:
     assert len(ROWS) >= 100
     assert len({row.what for row in ROWS}) == len(ROWS)
 

@@ -74,7 +74,7 @@ def test_a_small_disk_is_gone_whatever_happens_on_it(kind: str, tmp_path: Path) 
     assert "NBDATA_QUOTA" not in os.environ
 
 
-def test_who_is_not_root_has_small_disks_in_a_name_space_of_its_own(tmp_path: Path) -> None:
+def test_a_user_other_than_root_mounts_small_disks_in_a_name_space(tmp_path: Path) -> None:
     """If the system allows no user name space, the reason is given."""
     assert shutil.which("unshare")
     code = (

@@ -89,7 +89,7 @@ def test_only_the_part_that_arrived_wrong_is_sent_again(proxy: FaultProxy, push:
     assert there() == {"x": BIG}
 
 
-def test_what_cannot_be_proved_stays_there(proxy: FaultProxy, push: Any, there: Any) -> None:
+def test_an_object_that_cannot_be_verified_is_not_deleted(proxy: FaultProxy, push: Any, there: Any) -> None:
     with FaultProxy(proxy.url, opaque="x") as opaque, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", opaque.url)
         with pytest.raises(TransferFailed, match="no MD5"):
@@ -127,7 +127,7 @@ def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     assert all(note.startswith("tried again") for note in report.notes)  # every object was verified
 
 
-def test_silence_is_given_up_after_the_time_that_is_said(
+def test_a_silent_connection_is_given_up_after_the_stall_timeout(
     proxy: FaultProxy,
     put: Callable[[dict[str, bytes]], str],
     tmp_path: Path,

@@ -126,7 +126,7 @@ def test_a_stream_outlives_a_burst_of_refusals(
     assert not (tmp_path / ".nbdata").exists()
 
 
-def test_what_no_listing_decides_is_streamed_one_by_one(
+def test_objects_without_a_checksum_in_the_listing_are_streamed_one_by_one(
     proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
     """The listing has no checksum for some objects, such as those encrypted with a KMS key."""

@@ -35,7 +35,7 @@ def either(*plans: Plan) -> Plan:
 
 
 @both
-def test_what_arrives_wrong_each_time_never_stands_there(
+def test_a_file_that_always_arrives_wrong_never_becomes_an_object(
     data: bytes, proxy: FaultProxy, push: Any, there: Any
 ) -> None:
     push(data[::-1])
@@ -49,7 +49,7 @@ def test_what_arrives_wrong_each_time_never_stands_there(
     assert there() == {"x": data}
 
 
-def test_a_copy_that_arrives_wrong_each_time_never_stands_there(
+def test_a_copy_that_always_arrives_wrong_never_becomes_an_object(
     proxy: FaultProxy, s3: EmbeddedServer, put: Callable[[dict[str, bytes]], str], there: Any
 ) -> None:
     url, old = put({"from": MIDDLING, "to": SMALL}), {"from": MIDDLING, "to": SMALL}
@@ -115,7 +115,7 @@ def test_other_words_of_refusal_are_understood(
     assert (report.counts, report.retries, asked) == ({"sent": 1}, 2, [data] * 3)
 
 
-def test_a_file_that_changes_without_its_times_telling_is_not_sent(
+def test_a_file_that_changes_without_a_change_of_its_times_is_not_sent(
     proxy: FaultProxy, bucket: str, push: Any, there: Any, tmp_path: Path
 ) -> None:
     """An example is a file that is written through a mapping: its pages were dirty before nbdata examined it."""
@@ -155,7 +155,7 @@ def taken(moto: EmbeddedServer, taking_all: FaultProxy) -> Iterator[Callable[[],
 
 
 @both
-def test_what_arrives_wrong_each_time_does_not_stay_where_all_is_taken(
+def test_a_wrong_object_is_deleted_from_a_store_that_ignores_checksums(
     data: bytes, taking_all: FaultProxy, taken: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_bytes(data)

@@ -60,14 +60,14 @@ def probe(tag: str, items: int = 1000) -> Any:
 # -- access ---------------------------------------------------------------------------------------
 
 
-def test_the_routes_are_these() -> None:
+def test_the_list_of_routes_is_complete() -> None:
     known: Any = None
     assert [path for path, _, _ in routes("/", known, known, known)] == [f"/{path}" for path in ROUTES]
 
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) -> None:
+def test_every_route_refuses_requests_without_a_token(lab: Lab, path: str, method: str) -> None:
     said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel|again)", "cancel")
     upgrade = {
         "Upgrade": "websocket",
@@ -81,7 +81,7 @@ def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) 
     assert '"disks"' not in answer.body
 
 
-def test_who_comes_with_a_cookie_alone_changes_nothing(lab: Lab) -> None:
+def test_a_request_with_only_a_cookie_changes_nothing(lab: Lab) -> None:
     job = probe("no xsrf")
     wait_until(lambda: job.id in lab.jobs())
     cookie = login(lab)

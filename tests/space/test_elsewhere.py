@@ -37,7 +37,9 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Disk]:
     return found
 
 
-def test_disks_come_before_memory_and_the_own_one_never(disks: list[Disk], tmp_path: Path) -> None:
+def test_other_disks_are_recommended_before_memory_and_the_own_disk_never(
+    disks: list[Disk], tmp_path: Path
+) -> None:
     target = f"{tmp_path}/deep/out"
     assert [d.path for d in disks_instead(target, GB, 0)] == ["/", "/small"]
     assert [d.path for d in disks_instead(target, 3 * GB, 0)] == ["/"]

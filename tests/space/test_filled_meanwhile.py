@@ -183,7 +183,7 @@ def bulky(folder: Path) -> Path:
     return folder / "bulky.tar.gz"
 
 
-def test_a_limit_that_is_said_with_the_line_again_holds_for_what_waits(
+def test_a_limit_given_when_the_command_is_repeated_applies_to_the_waiting_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = tmp_path / "room"
@@ -284,7 +284,7 @@ def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     assert not (disk / "out").exists()
 
 
-def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
+def test_a_pull_started_with_ignore_space_waits_until_there_is_more_room(
     put: Put, s3: EmbeddedServer, disk: Path
 ) -> None:
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(50)}
@@ -308,9 +308,7 @@ def all_numbers(disk: Path) -> Path:
 
 
 @pytest.mark.needs("mounts")
-def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
-    put: Put, gate: Gate, tmp_path: Path
-) -> None:
+def test_a_job_also_waits_for_free_inodes(put: Put, gate: Gate, tmp_path: Path) -> None:
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=64") as disk:
         job, filler, content = begun(put, gate, disk / "out", all_numbers)
         wait_until(lambda: job.snapshot().state == "PAUSED")

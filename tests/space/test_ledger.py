@@ -216,7 +216,7 @@ def test_a_reservation_can_grow_until_it_is_refused(books: Books) -> None:
         assert books.free() == before - 5 * MB
 
 
-def test_what_has_landed_is_not_counted_twice_when_more_is_claimed(books: Books) -> None:
+def test_written_bytes_are_not_counted_twice_when_more_is_claimed(books: Books) -> None:
     with books.reserve(4 * MB) as held:
         with open(f"{books.root}/x", "wb") as file:
             file.write(os.urandom(4 * MB))
@@ -226,7 +226,7 @@ def test_what_has_landed_is_not_counted_twice_when_more_is_claimed(books: Books)
         assert books.free() < 1 * MB
 
 
-def test_what_it_holds_itself_is_not_told_as_that_of_others(books: Books) -> None:
+def test_a_jobs_own_reservation_is_not_reported_as_that_of_others(books: Books) -> None:
     with books.reserve(3 * MB) as held:
         with pytest.raises(NotEnoughSpace) as caught:
             held.grow(900 * MB)
@@ -355,7 +355,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=steps)
-def test_the_books_always_add_up(
+def test_the_ledger_always_adds_up(
     steps: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """No room is granted twice: used plus reserved never exceeds the limit because of a grant."""

@@ -184,7 +184,7 @@ class ManyHands(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def test_the_books_agree_with_a_model_whatever_three_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_agrees_with_a_model_whatever_three_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     monkeypatch.setattr(module, "_NOTE_EVERY", 0.0)
@@ -311,7 +311,7 @@ def test_two_containers_with_one_host_name_and_the_same_pids_see_what_each_holds
         '{"entries": {}, "scans": 5}',
     ],
 )
-def test_books_that_say_what_no_books_say_are_begun_anew(tmp_path: Path, text: str) -> None:
+def test_an_invalid_ledger_is_started_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "ledger.json").write_text(text)
     ledger, limited = Ledger(str(tmp_path)), {str(tmp_path): (LIMIT, "x")}
     with ledger.reserve(str(tmp_path), MB, 1, limited) as held:

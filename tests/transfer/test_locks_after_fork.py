@@ -70,7 +70,7 @@ def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp
 
 
 @pytest.mark.parametrize("wanted", ["file", "target"])
-def test_nor_one_that_was_forked_while_the_lock_was_being_opened(tmp_path: Path, wanted: str) -> None:
+def test_a_child_forked_while_the_lock_was_being_opened_does_not_hold_it(tmp_path: Path, wanted: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", _FORKS, str(tmp_path), wanted], stdout=subprocess.PIPE, text=True
     )

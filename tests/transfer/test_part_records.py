@@ -65,7 +65,9 @@ def test_what_was_not_synced_is_forgotten_with_the_machine(
     ],
     ids=["another version", "another size", "nothing that tells versions apart", "another source"],
 )
-def test_of_anything_else_nothing_is_continued(tmp_path: Path, info: ObjectInfo, source: str) -> None:
+def test_a_record_of_another_version_or_source_is_not_continued(
+    tmp_path: Path, info: ObjectInfo, source: str
+) -> None:
     parts = opened(tmp_path)
     parts.mark(1)
     parts.close()
@@ -154,7 +156,7 @@ def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["temporary"]
 
 
-def test_bytes_are_never_written_into_the_file_of_who_may_still_write(tmp_path: Path) -> None:
+def test_a_part_file_that_another_job_may_still_write_is_never_reused(tmp_path: Path) -> None:
     """A job that was taken for dead may be alive and have the file open."""
     old = opened(tmp_path, ObjectInfo("k", INFO.size, etag='"v0"'))
     new = opened(tmp_path)

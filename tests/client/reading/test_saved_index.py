@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return move
 
 
-def test_who_has_none_takes_the_one_beside_the_data_and_lists_nothing(
+def test_a_reader_without_an_index_uses_the_one_beside_the_data_and_lists_nothing(
     put: Put, s3: EmbeddedServer, bucket: str, gate: Gate, elsewhere: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -59,7 +59,7 @@ def test_who_has_none_takes_the_one_beside_the_data_and_lists_nothing(
         assert moved[3]["__url__"] == f"s3://{bucket}/moved/03.cls"
 
 
-def test_what_stands_there_and_is_no_index_is_not_taken(
+def test_another_file_in_the_place_of_the_index_is_not_used(
     put: Put, elsewhere: Callable[[str], None], s3: EmbeddedServer, bucket: str
 ) -> None:
     url = put(FILES)

@@ -94,7 +94,7 @@ def test_a_truncated_and_a_grown_file_are_mismatches(tree: Path) -> None:
     }
 
 
-def test_the_five_answers_are_never_mixed_up(tree: Path) -> None:
+def test_the_five_results_are_never_mixed_up(tree: Path) -> None:
     (tree / "b/MD5SUMS").write_text(sums(tree / "b", "c.bin", "e.txt", "d/empty"))
     flip(tree / "b/c.bin")
     (tree / "b/e.txt").unlink()
@@ -120,7 +120,7 @@ def test_what_is_only_unverifiable_or_extra_is_no_failure(tree: Path) -> None:
     assert report.counts == {"ok": 2, "unverifiable": 3, "extra": 1}
 
 
-def test_files_that_checksum_files_contradict_each_other_on_are_unverifiable(tree: Path) -> None:
+def test_files_with_contradicting_checksums_are_unverifiable(tree: Path) -> None:
     sidecars(tree)
     (tree / "MD5SUMS").write_text(f"{'0' * 32}  a.txt\n")
     report = check(tree)
@@ -161,7 +161,7 @@ def test_with_stop_the_first_mismatch_ends_the_check(tree: Path) -> None:
         nbdata.md5check(tree, on_error="stop", concurrency=1, quiet=True)
 
 
-def test_a_folder_of_which_nobody_says_anything_is_not_called_good(tree: Path) -> None:
+def test_a_folder_without_any_checksums_is_not_called_good(tree: Path) -> None:
     with pytest.raises(
         nbdata.NotFound, match=r"any of the 5 files: looked for .*MD5SUMS.*--against.*--write"
     ):
@@ -290,7 +290,7 @@ def test_a_check_is_cancelled_in_the_middle(tmp_path: Path) -> None:
     assert job.report().counts.get("failed", 0) == 0
 
 
-def test_our_own_folder_is_nobodys_data(tree: Path) -> None:
+def test_nbdatas_own_folder_does_not_count_as_data(tree: Path) -> None:
     sidecars(tree)
     (tree / ".nbdata").mkdir()
     (tree / ".nbdata/partial").write_bytes(b"half")
@@ -352,7 +352,9 @@ def test_checksum_files_of_the_data_that_a_list_elsewhere_names_are_not_missing(
     assert report.counts == {"ok": 10}
 
 
-def test_a_folder_without_checksum_files_is_not_taken_for_one(tree: Path, tmp_path: Path) -> None:
+def test_a_folder_without_checksum_files_is_not_used_as_a_folder_of_checksums(
+    tree: Path, tmp_path: Path
+) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy/a.txt").write_bytes(b"alpha\n")
     with pytest.raises(nbdata.NotFound, match="looked for checksum files in"):

@@ -227,7 +227,7 @@ def test_parts_of_unequal_size_can_be_neither_right_nor_wrong(client: Any, bucke
         check(tree / "uneven.bin", against=f"s3://{bucket}/data/uneven.bin")
 
 
-def test_an_untold_part_size_is_guessed_and_a_wrong_guess_refutes_nothing(
+def test_an_unknown_part_size_is_guessed_and_a_wrong_guess_proves_no_mismatch(
     client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, odd = [os.urandom(5 * MIB), b"end"], [os.urandom(5 * MIB + 12345), b"the end"]
@@ -362,7 +362,7 @@ def _kms(aws: Any, tree: Path, prefix: str, **options: Any) -> Report:
     return check(tree, against=f"s3://checks/{prefix}/", include=("a.txt", "secret"))
 
 
-def test_an_etag_of_an_encrypted_object_refutes_nothing(aws: Any, tree: Path) -> None:
+def test_the_etag_of_an_encrypted_object_proves_no_mismatch(aws: Any, tree: Path) -> None:
     report = _kms(aws, tree, "kms")
     assert found(report) == {"a.txt": "ok", "secret": "unverifiable"}
     (row,) = [row for row in report.rows if row.path == "secret"]
@@ -408,9 +408,7 @@ def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot
     assert [row.detail["verified"] for row in out.rows] == [True]
 
 
-def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_nothing(
-    aws: Any, tree: Path
-) -> None:
+def test_a_checksum_of_unknown_type_proves_no_mismatch(aws: Any, tree: Path) -> None:
     # Without a requested checksum, moto returns a composite checksum without its type and number of parts.
     parts = [os.urandom(5 * MIB), b"end"]
     (tree / "parts").write_bytes(b"".join(parts))
@@ -426,7 +424,7 @@ def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_noth
         check(tree / "parts", against="s3://checks/untold/")
 
 
-def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
+def test_a_requested_algorithm_is_chosen_among_the_stored_checksums(aws: Any, tree: Path) -> None:
     for path in tree.rglob("*"):
         if path.is_file():
             key = f"sha/{path.relative_to(tree)}"

@@ -171,7 +171,7 @@ def test_a_single_file_may_go_into_a_manifest_that_keeps_the_lines_of_others(tre
 
 
 @pytest.mark.parametrize("wrong", ["flipped", "missing", "unreadable"])
-def test_with_consent_an_existing_manifest_gives_way(tree: Path, wrong: str) -> None:
+def test_with_overwrite_an_existing_manifest_is_replaced(tree: Path, wrong: str) -> None:
     check(tree, write=True)
     if wrong == "flipped":
         flip(tree / "a.txt")
@@ -192,7 +192,7 @@ def test_with_consent_an_existing_manifest_gives_way(tree: Path, wrong: str) -> 
     verify(tree, "MD5SUMS")
 
 
-def test_with_consent_lines_of_files_that_filters_leave_out_are_kept(tree: Path) -> None:
+def test_with_overwrite_lines_of_files_that_filters_leave_out_are_kept(tree: Path) -> None:
     check(tree, write=True)
     flip(tree / "a.txt")
     flip(tree / "b/c.bin")

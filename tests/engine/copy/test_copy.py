@@ -104,7 +104,7 @@ def test_a_big_object_with_one_md5_keeps_to_it(kind: str, other: str, side: Side
     assert copy(source, target).counts == {"unchanged": 1}
 
 
-def test_bytes_that_are_not_what_the_source_vouches_for_never_become_an_object(
+def test_bytes_that_differ_from_the_sources_checksum_never_become_an_object(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the hash is faked instead of the bytes: real bytes come from a real store."""
@@ -139,7 +139,7 @@ def test_one_object_goes_to_the_key_or_into_the_folder(side: Sides) -> None:
     assert sorted(source.keys()) == ["d/a.txt", "folder/a.txt", "name"]
 
 
-def test_a_store_of_this_process_takes_part(side: Sides) -> None:
+def test_an_in_memory_store_can_be_copied(side: Sides) -> None:
     source, name = side("moto"), secrets.token_hex(4)
     data = {"a.txt": b"alpha", "d/big": os.urandom(40 * MIB), "empty": b""}
     source.put(data)
@@ -157,7 +157,7 @@ def test_a_store_of_this_process_takes_part(side: Sides) -> None:
     }
 
 
-def test_a_file_system_that_is_handed_in_serves_the_end_of_its_protocol(side: Sides) -> None:
+def test_a_passed_in_file_system_is_used_for_urls_of_its_protocol(side: Sides) -> None:
     import fsspec
 
     target, name = side("moto"), secrets.token_hex(4)

@@ -112,7 +112,7 @@ def test_a_mirror_is_refused_that_would_delete_its_source(source: str, side: Sid
     assert sorted(one.keys()) == ["d/x/a", "d/x/b", "d/y"]
 
 
-def test_a_mirror_takes_no_folder_marker_for_an_object(side: Sides) -> None:
+def test_a_mirror_ignores_folder_markers(side: Sides) -> None:
     source, target = side("moto"), side("moto")
     source.put({"a": b"1"})
     target.put({"m/": b"", "m/sub/": b""})

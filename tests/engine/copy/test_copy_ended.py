@@ -66,7 +66,7 @@ def test_a_cancel_does_not_wait_for_the_source_and_leaves_no_upload(
 
 
 @pytest.mark.usefixtures("own_state")
-def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
+def test_an_upload_that_is_cancelled_while_it_begins_is_aborted(side: Sides) -> None:
     """Only the store's response names the upload, and it arrives after the cancel."""
     source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()
     source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)

@@ -73,5 +73,5 @@ def test_a_file_that_ends_within_a_block_has_the_rows_before_it(tmp_path):
     assert 40_000 < len(found) < 50_000
 
 
-def test_rows_of_a_job_that_is_gone_are_none(tmp_path):
+def test_rows_of_a_job_that_is_gone_are_empty(tmp_path):
     assert read_page(str(tmp_path / "gone.rows"), 0) == ([], None)

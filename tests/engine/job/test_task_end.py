@@ -35,7 +35,7 @@ def test_a_job_that_fails_while_it_is_being_cancelled_ends_as_cancelled(work) ->
     assert task.report is not None
 
 
-def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
+def test_a_listing_that_is_closed_at_the_end_may_still_use_its_job() -> None:
     """An example is a listing whose threads wait for a store: it ends only after them."""
     asked = []
 

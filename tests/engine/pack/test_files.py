@@ -123,7 +123,7 @@ def unversioned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], N
 
 
 @pytest.mark.parametrize("made", ["files", "ffrecord", "shards"])
-def test_a_store_that_tells_no_versions_has_nothing_unchanged(
+def test_nothing_counts_as_unchanged_in_a_store_without_versions(
     made: str, unversioned: Callable[[bytes], None], tmp_path: Path
 ) -> None:
     line = nbdata.Pack("memory://unversioned/in/", f"{tmp_path}/out/", format=made)
@@ -137,7 +137,7 @@ def test_a_store_that_tells_no_versions_has_nothing_unchanged(
 
 
 @pytest.mark.parametrize("name", ["x.ffr", "x.tar"])
-def test_what_is_known_of_a_store_that_tells_no_versions_is_looked_at_again(
+def test_known_indexes_and_headers_of_a_store_without_versions_are_read_again(
     name: str, unversioned: Callable[[bytes], None], tmp_path: Path
 ) -> None:
     import fsspec

@@ -101,7 +101,7 @@ def test_objects_become_shards_that_the_library_reads(
         packed.close()
 
 
-def test_the_same_line_packs_what_has_changed_and_nothing_else(put: Put, there: Any, inline: None) -> None:
+def test_the_same_command_packs_only_changed_samples(put: Put, there: Any, inline: None) -> None:
     files = content(40)
     url = put(files)
     line = nbdata.Pack(f"{url}in/", f"{url}out/x-%03d.tar", shard_count=5)
@@ -178,7 +178,7 @@ def test_objects_that_lie_across_the_edges_of_parts_are_whole(
         assert found == files
 
 
-def test_what_the_network_spoils_on_either_side_is_mended_or_told(
+def test_network_faults_on_either_side_are_repaired_or_reported(
     proxy: FaultProxy, put: Put, there: Any
 ) -> None:
     url = put(content(80, most=40_000))

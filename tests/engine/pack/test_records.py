@@ -241,7 +241,7 @@ def test_the_part_that_has_the_header_is_written_last(
     assert not wrong_header(there("out/")["x.ffr"])
 
 
-def test_what_the_network_spoils_is_mended_or_told(proxy: FaultProxy, put: Put, there: Any) -> None:
+def test_network_faults_are_repaired_or_reported(proxy: FaultProxy, put: Put, there: Any) -> None:
     url = put(content(80, most=40_000))
     options: dict[str, Any] = {"format": "ffrecord", "shard_size": MIB, "concurrency": 8, "quiet": True}
     nbdata.pack(f"{url}in/", f"{url}good/", **options)
@@ -270,7 +270,7 @@ def test_what_the_network_spoils_is_mended_or_told(proxy: FaultProxy, put: Put, 
     assert there("never/") == {}
 
 
-def test_damaged_files_are_not_packed_on(put: Put, there: Any, tmp_path: Path) -> None:
+def test_damaged_files_are_not_packed_again(put: Put, there: Any, tmp_path: Path) -> None:
     url = put(content(20))
     nbdata.pack(f"{url}in/", f"{tmp_path}/x.ffr", quiet=True)
     whole = (tmp_path / "x.ffr").read_bytes()

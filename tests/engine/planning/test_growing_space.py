@@ -39,7 +39,7 @@ class _Disk:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_claimed_is_reserved_though_room_had_to_be_made(seed: int, tmp_path: Path) -> None:
+def test_claimed_room_is_reserved_although_it_had_to_be_made_first(seed: int, tmp_path: Path) -> None:
     order, disk = random.Random(seed), _Disk(tmp_path, 1000 * KB)
     with disk.reserve() as reservation:
         run = SimpleNamespace(

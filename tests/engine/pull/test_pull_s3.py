@@ -112,7 +112,7 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
     assert not (tmp_path / ".nbdata").exists()
 
 
-def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_off(
+def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     put: Put, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = {f"{n}": os.urandom(10 << 20) for n in range(8)}
@@ -137,7 +137,7 @@ def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_o
     assert report.notes == []
 
 
-def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
+def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
     data = os.urandom(96 << 20)

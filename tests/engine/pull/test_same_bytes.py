@@ -61,7 +61,9 @@ def test_a_file_that_another_tool_fetched_is_not_fetched_again(
     assert list(nbdata.pull(url, tmp_path, dry_run=True).actions) == ["unchanged"]
 
 
-def test_a_file_of_the_same_size_with_one_other_byte_is(url: str, content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_the_same_size_with_one_other_byte_is_fetched_again(
+    url: str, content: bytes, tmp_path: Path
+) -> None:
     with open(tmp_path / "big", "r+b") as file:
         file.seek(SIZE // 2)
         file.write(bytes([content[SIZE // 2] ^ 1]))
@@ -77,7 +79,7 @@ def test_an_object_that_another_tool_sent_is_not_sent_again(
     assert slow.asked - before < WORDS
 
 
-def test_an_object_of_the_same_size_with_one_other_byte_is(
+def test_an_object_of_the_same_size_with_one_other_byte_is_sent_again(
     s3: EmbeddedServer, bucket: str, url: str, content: bytes, tmp_path: Path
 ) -> None:
     changed = content[:-1] + bytes([content[-1] ^ 1])
@@ -86,7 +88,7 @@ def test_an_object_of_the_same_size_with_one_other_byte_is(
     assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == changed
 
 
-def test_who_may_write_and_not_read_sends_it(
+def test_a_user_who_may_write_and_not_read_sends_the_file(
     s3: EmbeddedServer, bucket: str, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = urlsplit(s3.url)
@@ -109,7 +111,7 @@ def test_who_may_write_and_not_read_sends_it(
     assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == content
 
 
-def test_what_was_only_compared_stays_the_users(
+def test_files_that_were_only_compared_still_belong_to_the_user(
     s3: EmbeddedServer, bucket: str, url: str, tmp_path: Path
 ) -> None:
     """cleanup deletes files that nbdata wrote, and keeps those that it found."""

@@ -414,7 +414,7 @@ def test_cleanup_leaves_a_living_cache_alone(put: Put, workplace: Path) -> None:
     assert sum(1 for _ in items) == 11
 
 
-def test_a_fork_has_no_say_in_its_parents_stream(put: Put) -> None:
+def test_a_forked_child_does_not_affect_its_parents_stream(put: Put) -> None:
     url = put(FOLDERS)
     code = """
         import os, sys, nbdata

@@ -77,7 +77,7 @@ def test_a_job_that_is_remembered_holds_nothing_of_a_stream_that_failed(
     assert held() <= before
 
 
-def test_what_no_verb_foresaw_ends_the_loop_too(
+def test_an_unexpected_error_ends_the_loop_too(
     tmp_path: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_HOST", "inline")
@@ -119,7 +119,7 @@ def test_many_objects_that_fail_among_others_leave_the_others(
     assert keys == {f"f{n:02}" for n in range(40)} - {name[:3] for name in gone}
 
 
-def test_a_pause_holds_neither_what_is_used_nor_what_is_given_back(put: Put, host: str) -> None:
+def test_a_pause_blocks_neither_items_in_use_nor_their_return(put: Put, host: str) -> None:
     stream = nbdata.cache_stream(put(FILES), max_size="500k", quiet=True)
     items = iter(stream)
     next(items)

@@ -102,7 +102,7 @@ def test_volumes_in_a_store_are_not_fetched_again(
 
 
 @pytest.mark.parametrize("how", ["removed", "changed", "changed in secret", "replaced by a link"])
-def test_what_was_changed_since_makes_it_read_everything_again(
+def test_a_changed_or_missing_file_makes_it_read_everything_again(
     how: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -146,7 +146,7 @@ def test_what_cleanup_has_removed_is_unpacked_again(
     assert look(out) == expected
 
 
-def test_another_line_does_not_take_a_checkpoint_for_its_own(
+def test_a_command_does_not_use_a_checkpoint_of_another_command(
     tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -176,7 +176,7 @@ def test_other_volumes_under_the_same_names_are_read_from_the_start(
     assert look(out).keys() == expected.keys()
 
 
-def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> None:
+def test_unverified_bytes_are_no_place_to_resume(tmp_path: Path) -> None:
     """Unverified bytes are written, but never count as final."""
     data = packed(entries())[0]
     wrong = bytearray(data)

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_volumes_go_while_it_goes_and_the_same_line_completes(
+def test_volumes_are_deleted_during_the_extraction_and_the_same_command_completes(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(COMPRESS[name](packed(entries())[0]), tmp_path / "v", f"a.{name}"), tmp_path / "out"
@@ -59,7 +59,7 @@ def test_volumes_go_while_it_goes_and_the_same_line_completes(
     assert untar(first, out, delete_volumes=True).counts == {"unchanged": COUNT + 2}
 
 
-def test_the_line_completes_too_when_it_is_to_delete_no_more(
+def test_the_command_also_completes_without_deleting_volumes(
     tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -70,7 +70,7 @@ def test_the_line_completes_too_when_it_is_to_delete_no_more(
     assert sorted(volumes.iterdir()) == left
 
 
-def test_no_volume_goes_before_the_record_that_lets_it_is_on_the_disk(
+def test_no_volume_is_deleted_before_its_checkpoint_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -114,7 +114,7 @@ def _vouches(text: bytes, end: int, out: Path) -> bool:
     return any(r[0].startswith(".nbdata/complete/") for r in records) or max(behind, default=0) >= end
 
 
-def test_a_later_member_of_the_same_name_may_come_behind_the_place(tmp_path: Path) -> None:
+def test_a_later_member_of_the_same_name_may_follow_the_checkpoint(tmp_path: Path) -> None:
     made = entries()
     made.insert(50, (made[5][0], "file", b"the later one"))
     volumes, out = cut(packed(made)[0], tmp_path / "v"), tmp_path / "out"
@@ -126,7 +126,7 @@ def test_a_later_member_of_the_same_name_may_come_behind_the_place(tmp_path: Pat
     assert list(volumes.iterdir()) == []
 
 
-def test_a_hard_link_behind_the_place_leaves_what_it_is_linked_to_sound(tmp_path: Path) -> None:
+def test_a_hard_link_after_the_checkpoint_does_not_change_its_target(tmp_path: Path) -> None:
     made = entries()[:-1]
     made.insert(48, ("hard", "hardlink", "d0/f03"))
     made.append(("hard again", "hardlink", "d0/f03"))
@@ -200,7 +200,7 @@ def test_a_volume_that_somebody_else_removed_is_missing(tmp_path: Path) -> None:
         untar(volumes, out, delete_volumes=True)
 
 
-def test_without_records_that_last_volumes_are_deleted_at_the_end(
+def test_if_records_do_not_survive_a_reboot_volumes_are_deleted_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", os.environ["NBDATA_RUNTIME_DIR"] + "/state")

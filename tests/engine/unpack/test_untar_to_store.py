@@ -155,7 +155,7 @@ def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice
     assert report.counts["unchanged"] + report.counts["extracted"] + report.counts["links"] == 207
 
 
-def test_without_a_checkpoint_what_is_there_is_compared_while_it_streams_past(
+def test_without_a_checkpoint_existing_objects_are_compared_during_the_stream(
     put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
     made = entries()
@@ -179,7 +179,7 @@ def test_without_any_record_the_listed_md5_decides(
     assert stored(s3, bucket, "out/") == expected_of(made)
 
 
-def test_what_somebody_changed_at_the_target_is_put_right(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+def test_objects_changed_at_the_target_are_restored(put: Put, bucket: str, s3: EmbeddedServer) -> None:
     made = entries(10)
     url = put(in_volumes(packed(made)[0], "a.tar"))
     untar(f"{url}v/", f"{url}out/")

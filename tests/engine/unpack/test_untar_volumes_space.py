@@ -136,7 +136,7 @@ def test_a_limit_is_kept_while_it_grows_and_the_same_line_continues(
     assert untar(bulky, out).counts == {"unchanged": count, "extracted": 60 - count}
 
 
-def test_what_it_has_written_itself_is_not_counted_twice(
+def test_bytes_written_by_the_extraction_are_not_counted_twice(
     bulky: Path, tmp_path: Path, small_disk: Path
 ) -> None:
     subprocess.run(["mount", "-o", "remount,size=25m", small_disk], check=True)
@@ -144,7 +144,7 @@ def test_what_it_has_written_itself_is_not_counted_twice(
     assert whole(small_disk / "out", tmp_path / "bulky") == 60
 
 
-def test_what_is_there_already_is_not_reserved_again(
+def test_existing_files_are_not_reserved_again(
     content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = pack(content, tmp_path / "v", "a.tar"), tmp_path / "out"

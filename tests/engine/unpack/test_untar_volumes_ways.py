@@ -55,7 +55,7 @@ def test_members_that_fit_are_not_refused_for_those_that_are_left_out(
 
 
 @pytest.mark.usefixtures("inline")
-def test_no_more_is_asked_for_than_may_be_written(
+def test_the_space_check_asks_only_for_bytes_that_may_be_written(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = pack(files, tmp_path / "v", "a.tar"), tmp_path / "out"

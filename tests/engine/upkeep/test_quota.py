@@ -84,7 +84,7 @@ def test_a_limit_from_outside_is_named(data: Path, monkeypatch: pytest.MonkeyPat
     assert f"(limit by NBDATA_QUOTA on {data})" in report.line
 
 
-def test_limits_that_would_not_outlive_a_reboot_are_said_to(
+def test_a_report_says_that_a_limit_would_not_survive_a_reboot(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", os.path.join(runtime_folder(), "state"))

@@ -190,7 +190,7 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MOST + 1),
     ],
 )
-def test_what_is_not_the_usual_answer_is_left_to_others(answer: bytes) -> None:
+def test_unusual_responses_are_left_to_another_reader(answer: bytes) -> None:
     with serving(answering(answer)) as port:
         asking = Asking(port)
         asking.ask(3)
@@ -235,7 +235,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     assert len(asking.missed) == 2
 
 
-def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
+def test_responses_that_arrived_while_the_thread_was_busy_do_not_count_as_silence() -> None:
     with serving(telling()) as port:
         asking = Asking(port, width=3, stall=4)
         asking.use = lambda number: time.sleep(5) if number < 1 else None
@@ -243,7 +243,7 @@ def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
         assert right(asking, 6)
 
 
-def test_where_nobody_listens_each_is_told_so() -> None:
+def test_if_no_server_listens_each_request_fails() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         asking = Asking(taken.getsockname()[1])
@@ -281,7 +281,7 @@ def test_continue_and_early_hints_are_no_answers() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyError, PermissionError])
-def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(kind: type[Exception]) -> None:
+def test_an_error_of_the_caller_ends_it_and_leaves_no_connection_in_use(kind: type[Exception]) -> None:
     """An OSError of the disk, for example, is not an error of the connection."""
 
     def use(number: int) -> None:

@@ -46,7 +46,7 @@ def test_a_server_whose_certificate_is_given_is_trusted(tls: ssl.SSLContext, cer
         assert [get(pool), get(pool)] == [data, b"again"]
 
 
-def test_a_server_whom_nobody_vouches_for_is_not_tried_again_and_the_remedy_is_named(
+def test_an_untrusted_server_is_not_retried_and_the_error_gives_advice(
     tls: ssl.SSLContext,
 ) -> None:
     with serving(answering(ok(b"x")), tls=tls) as port, pytest.raises(StoreUnavailable) as caught:
@@ -200,7 +200,7 @@ def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
         assert caught.value.details["retry"]
 
 
-def test_nobody_waits_for_connections_on_which_nothing_comes(tls: ssl.SSLContext, certificate: Path) -> None:
+def test_silent_connections_block_no_others(tls: ssl.SSLContext, certificate: Path) -> None:
     silence, asked = threading.Event(), list[int]()
 
     def silent(connection: socket.socket) -> None:

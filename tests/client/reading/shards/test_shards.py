@@ -332,7 +332,7 @@ def test_wrong_bytes_end_a_stream_and_are_fetched_again_by_number(
     assert tally.faults
 
 
-def test_by_number_they_are_the_same_from_any_process(opened: Open, shards: str) -> None:
+def test_samples_by_number_are_the_same_from_any_process(opened: Open, shards: str) -> None:
     samples = opened(shards)
     assert samples.fetch([33, 0, 12, 0]) == [WANTED[n] for n in (33, 0, 12, 0)]
     assert samples[-1] == WANTED[-1]
@@ -344,7 +344,7 @@ def test_by_number_they_are_the_same_from_any_process(opened: Open, shards: str)
     assert keys(samples.select(lambda one: one.endswith("/00"))) == [key(n, 0) for n in (0, 1, 2, 4, 5)]
 
 
-def test_pickled_ones_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Open) -> None:
+def test_pickled_samples_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Open) -> None:
     options = {"key": s3.access_key, "secret": s3.secret_key, "endpoint_url": s3.url}
     samples = opened(shards, storage_options=options)
     assert next(iter(samples.stream())) == WANTED[0]
@@ -352,7 +352,7 @@ def test_pickled_ones_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Op
         pickle.dumps(samples)
 
 
-def test_one_that_was_indexed_is_not_read_again(proxy: FaultProxy, shards: str, opened: Open) -> None:
+def test_a_shard_that_was_indexed_is_not_read_again(proxy: FaultProxy, shards: str, opened: Open) -> None:
     assert len(opened(shards)) == len(WANTED)
     tally = proxy.begin()
     other = opened(shards)
