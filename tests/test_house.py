@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "nbdata"
 
 
 @pytest.mark.parametrize(("room", "most"), [("engine", 18), ("stores", 16)])
-def test_a_room_shows_few_entries(room: str, most: int) -> None:
+def test_a_folder_has_few_entries(room: str, most: int) -> None:
     entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
     assert len(entries) <= most, sorted(entries)
 
@@ -29,7 +29,7 @@ def test_every_file_named_in_the_ways_through_the_code_is_there() -> None:
     assert [word for word in sorted(named) if word.endswith(".py") and not (ROOT / word).is_file()] == []
 
 
-def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
+def test_names_that_campaigns_and_benchmarks_import_from_nbdata_exist() -> None:
     missing = []
     for folder in ("benchmarks", "tests/faults", "tests/mutants"):
         for path in sorted((ROOT.parent / folder).rglob("*.py")):

@@ -44,7 +44,7 @@ def test_every_option_is_explained_and_every_verb_has_examples() -> None:
                 assert flag_of(name) in text
 
 
-def test_nothing_says_to_install_nbdata_by_a_name_that_only_a_registry_could_know() -> None:
+def test_no_text_says_to_install_nbdata_from_a_registry() -> None:
     """In a checkout the command is ``pip install '.[gs]'``.
 
     An installed nbdata can only lack packages of other projects.

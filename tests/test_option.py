@@ -44,7 +44,7 @@ def said(verb: str, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("verb", "option"), OPTIONS)
-def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, option: str) -> None:
+def test_no_value_of_any_option_raises_anything_but_bad_option(verb: str, option: str) -> None:
     for value in VALUES:
         try:
             operation: Operation = VERBS[verb](**said(verb, **{option: value}))
@@ -61,13 +61,13 @@ def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, opti
 
 
 @pytest.mark.parametrize(("verb", "option"), OPTIONS)
-def test_an_object_is_no_value_of_any_option(verb: str, option: str) -> None:
+def test_a_plain_object_is_refused_by_every_option(verb: str, option: str) -> None:
     with pytest.raises(nbdata.BadOption, match=rf"{option.replace('_', '.')}.*got object"):
         getattr(nbdata, verb)(**said(verb, **{option: object()}))
 
 
 @pytest.mark.parametrize("option", ["dry_run", "background", "quiet"])
-def test_what_is_no_flag_is_none(option: str) -> None:
+def test_values_that_are_not_bool_are_refused_by_flags(option: str) -> None:
     with pytest.raises(nbdata.BadOption, match=re.escape("'no' is neither True nor False")):
         nbdata.pull("s3://bucket/d/", "/w/d", **{option: "no"})
 
@@ -98,7 +98,7 @@ def test_what_is_no_flag_is_none(option: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_slip_in_python_is_told(call: Any, told: str) -> None:
+def test_invalid_values_in_python_calls_are_refused(call: Any, told: str) -> None:
     with pytest.raises(nbdata.BadOption, match=re.escape(told)):
         call()
 

@@ -208,7 +208,7 @@ def test_a_generator_that_met_an_error_goes_on_when_that_is_shown() -> None:
     assert list(going) == [2]
 
 
-def test_a_secret_that_is_known_is_cut_out_already(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_counts_as_known_only_once_it_is_removed_from_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """If another thread or a forked child finds a secret among the known ones, its redaction must already work."""
     seen = []
 

@@ -296,7 +296,7 @@ def test_members_left_out_are_not_checked() -> None:
     assert contents(tar_of(("../a", "file", b""), ("b", "file", b"1")), members=["b"]) == {"b": b"1"}
 
 
-def test_the_target_has_its_say_about_final_names() -> None:
+def test_the_target_check_gets_final_names() -> None:
     seen: list[str] = []
     members_of(tar_of(("r/a", "file", b"")), strip_components=1, target_check=seen.append)
     assert seen == ["a"]
@@ -331,7 +331,7 @@ def test_a_reader_whose_member_is_cut_short_raises_where_it_stands() -> None:
         break
 
 
-def test_a_header_that_is_none_is_damage_and_not_the_end() -> None:
+def test_an_invalid_header_is_damage_and_not_the_end() -> None:
     blob = bytearray(tar_of(("a", "file", b"x" * 512), ("b", "file", b"")))
     blob[1024 + 3] ^= 1
     with pytest.raises(BadArchive, match="damaged header"):
@@ -600,14 +600,14 @@ def test_a_sparse_file_holds_all_that_is_stored_of_it() -> None:
 
 
 @pytest.mark.parametrize("field", [b"000000001_2", b"      +0012", b"     -00012", b"     0o0012"])
-def test_only_octal_digits_are_a_number(field: bytes) -> None:
+def test_only_octal_digits_are_accepted_as_a_number(field: bytes) -> None:
     blob = bytearray(tar_of(("a", "file", b"x" * 10)))
     blob[124:136] = field + b"\0"
     with pytest.raises(BadArchive):
         members_of(checked(blob))
 
 
-def test_a_header_that_speaks_of_another_may_have_nonsense_for_its_mode_and_time() -> None:
+def test_an_extension_header_may_have_an_invalid_mode_and_time() -> None:
     blob = bytearray(long_name("n" * 120) + tar_of(("short", "file", b"x")))
     blob[100:108] = blob[136:144] = b"nonsense"
     for offset in (0, 512 * 3):  # for the fast parser and the other one

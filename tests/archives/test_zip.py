@@ -155,7 +155,7 @@ NEEDS = {"zip": "zip", "7z": "7zz", "bsdtar": "bsdtar", "jar": "java"}
         for name in PROGRAMS
     ],
 )
-def test_archives_of_many_programs(program: str, tree: Path, tmp_path: Path) -> None:
+def test_archives_of_many_programs_are_read(program: str, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.zip"
     PROGRAMS[program](tree, out)
     found = members(out.read_bytes())
@@ -210,7 +210,7 @@ def test_members_that_lie_together_are_asked_for_at_once() -> None:
     assert len(ranges.asked) <= 3
 
 
-def test_what_nobody_reads_is_not_fetched() -> None:
+def test_members_that_are_not_read_are_not_fetched() -> None:
     files = {f"f{n}": bytes([n]) * 3_000_000 for n in range(5)}
     ranges = Ranges(zipped(files, zipfile.ZIP_STORED))
     assert [one.name for one in read_zip(ranges)] == list(files)
@@ -234,7 +234,7 @@ def test_something_before_and_a_comment_behind_do_not_matter() -> None:
     assert contents(b"#!/bin/unzip\n" + out.getvalue()) == {"a": b"1"}
 
 
-def test_names_of_windows_are_paths() -> None:
+def test_backslashes_in_names_from_windows_separate_folders() -> None:
     data = bytearray(zipped({"d/a.txt": b"1"}))
     data = data.replace(b"d/a.txt", b"d\\a.txt")
     at = data.find(b"PK\1\2")
@@ -318,7 +318,7 @@ def test_spoilt_archives_give_an_error_or_what_was_packed(data: st.DataObject) -
 
 
 @pytest.mark.needs("zip", "unzip")
-def test_unzip_agrees(tree: Path, tmp_path: Path) -> None:
+def test_unzip_extracts_the_same(tree: Path, tmp_path: Path) -> None:
     out, target = tmp_path / "out.zip", tmp_path / "by-unzip"
     PROGRAMS["zip"](tree, out)
     subprocess.run(["unzip", "-q", str(out), "-d", str(target)], check=True)

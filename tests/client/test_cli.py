@@ -334,7 +334,7 @@ def test_background_returns_at_once_and_transfers_waits_for_it(put: Put, gate: G
     assert len(list((tmp_path / "out").iterdir())) == 10
 
 
-def test_a_job_that_no_agent_can_carry_is_waited_for_and_its_end_is_told(tmp_path: Path) -> None:
+def test_a_background_job_without_an_agent_runs_here_and_its_failure_is_shown(tmp_path: Path) -> None:
     run = nbdata("pull", "memory://none/", tmp_path / "out", "-b")
     assert run.returncode == 1
     assert "memory://none" in run.stderr
@@ -389,7 +389,7 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     assert json.loads(given.stdout)["files"] == 1, given.stderr
 
 
-def test_a_list_that_came_by_a_pipe_is_named_as_that(tree: Path, tmp_path: Path) -> None:
+def test_a_list_from_a_pipe_is_described_as_such(tree: Path, tmp_path: Path) -> None:
     line = [NBDATA, "pull", tree, tmp_path / "out", "--files-from"]
     sent = subprocess.run(
         [*line, "-"], input="a.txt\nnone\n", capture_output=True, text=True, timeout=PATIENCE
@@ -458,7 +458,7 @@ def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
     assert "done; files: 5" in told[1]
 
 
-def test_a_stream_whose_command_fails_is_told_as_left(tree: Path, tmp_path: Path) -> None:
+def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_path: Path) -> None:
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
     assert any(

@@ -196,13 +196,13 @@ def test_a_file_that_becomes_shorter_is_told(tmp_path, mapped):
 
 
 @pytest.mark.parametrize("index", [-1, 2, 1 << 70])
-def test_there_is_no_sample_outside(tmp_path, index):
+def test_indices_outside_the_range_are_refused(tmp_path, index):
     reader = FileReader(write(tmp_path / "x.ffr", [b"one", b"two"]))
     with pytest.raises(BadOption, match="there is no sample"):
         reader.read([0, index])
 
 
-def test_more_samples_than_the_original_takes_at_once(tmp_path):
+def test_more_samples_than_the_original_allows_are_read_at_once(tmp_path):
     samples = [str(number).encode() for number in range(10_000)]
     reader = FileReader(write(tmp_path / "x.ffr", samples))
     assert contents(reader) == samples
@@ -367,7 +367,7 @@ def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path):
     assert left(tmp_path) == []
 
 
-def test_what_may_be_written(tmp_path):
+def test_bytes_like_objects_can_be_written(tmp_path):
     given = [
         bytearray(b"ab"),
         memoryview(b"cd"),

@@ -108,7 +108,7 @@ def test_a_batch_is_one_read(numbers: Numbers) -> None:
     assert numbers.asked == 5
 
 
-def test_what_makes_no_sense(numbers: Numbers) -> None:
+def test_options_that_make_no_sense_are_refused(numbers: Numbers) -> None:
     loader = DataLoader(numbers, 10)
     for step in (-1, 5):
         with pytest.raises(BadOption, match="no such batch"):

@@ -39,7 +39,7 @@ def with_names(path, data):
     return path
 
 
-def test_it_is_what_the_original_makes(packed):
+def test_the_file_equals_that_of_the_original_library(packed):
     reader = FileReader(packed)
     *files, names = (bytes(sample) for sample in reader.read(range(reader.n)))
     assert files == [b"1", b"4", b"22", b"", b"333"]

@@ -81,7 +81,7 @@ def test_samples_are_read_by_number(samples: Samples, place: str) -> None:
         samples.fetch([100])
 
 
-def test_it_says_what_there_is(samples: Samples, place: str) -> None:
+def test_the_overview_and_report_are_right(samples: Samples, place: str) -> None:
     assert "100 samples in 4 FFRecord files" in repr(samples)
     assert samples.to_dict()["fields"] == {"bin": {"objects": 100, "bytes": sum(map(len, ALL))}}
     assert "bin" in samples.text()
@@ -95,7 +95,7 @@ def test_it_says_what_there_is(samples: Samples, place: str) -> None:
         samples.save_index()  # type: ignore[attr-defined]
 
 
-def test_other_sequences_of_them(samples: Samples) -> None:
+def test_slices_and_windows_are_right(samples: Samples) -> None:
     assert bins(list(samples[10:30:7])) == ALL[10:30:7]
     windows = samples.windows(3)
     assert len(windows) == 38 + 57  # each within one file
@@ -302,7 +302,7 @@ def test_samples_are_made_of_their_bytes(place: str) -> None:
         nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)
 
 
-def test_what_makes_no_sense(tmp_path: Path) -> None:
+def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     (tmp_path / "empty.ffr").mkdir()
     with pytest.raises(BadOption, match="have no names"):
@@ -319,7 +319,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         nbdata.samples(f"{tmp_path}/")
 
 
-def test_nothing_stays_open(tmp_path: Path) -> None:
+def test_no_file_stays_open(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

@@ -101,9 +101,7 @@ def hostile(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", hostile(Path()))
-def test_what_is_more_than_plain_data_is_refused_and_not_run(
-    tmp_path: Path, name: str, protocol: int
-) -> None:
+def test_pickles_beyond_plain_data_are_refused_and_not_run(tmp_path: Path, name: str, protocol: int) -> None:
     try:
         data = pickle.dumps(hostile(tmp_path)[name], protocol)
     except (TypeError, pickle.PicklingError):  # modules cannot be pickled

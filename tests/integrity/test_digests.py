@@ -117,7 +117,7 @@ def test_the_digest_of_a_part_never_passes_for_that_of_the_whole():
             digest.hexdigest(size)
 
 
-def test_an_offer_does_not_wait_for_somebody_who_hashes():
+def test_an_offer_does_not_wait_for_a_thread_that_hashes():
     digest = OrderedDigest("md5")
     hashing, go_on = threading.Event(), threading.Event()
 

@@ -93,7 +93,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     return types.SimpleNamespace(client=Client, pipelines=found)
 
 
-def test_files_are_had_by_the_last_component_of_their_path(records: Path) -> None:
+def test_files_are_found_by_the_last_component_of_their_path(records: Path) -> None:
     backend = FFRecordBackend(str(records))
     assert backend.get("./data/anything/3.png").startswith(b"\x89PNG")
     several = backend.get(["a/0.png", "1.png", "0.png"])
@@ -103,7 +103,7 @@ def test_files_are_had_by_the_last_component_of_their_path(records: Path) -> Non
         backend.get("9.png")
 
 
-def test_text_is_had_from_the_records_or_as_annotations_from_the_disk(records: Path, tmp_path: Path) -> None:
+def test_text_is_read_from_the_records_or_as_annotations_from_the_disk(records: Path, tmp_path: Path) -> None:
     backend = FFRecordBackend(str(records))
     assert backend.get_text("x/note.txt") == "größer"
     (tmp_path / "annotations.txt").write_text("on the disk")

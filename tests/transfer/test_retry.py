@@ -34,7 +34,7 @@ class Failing:
         return "done"
 
 
-def test_what_is_worth_it_is_tried_again_and_counted() -> None:
+def test_temporary_errors_are_retried_and_counted() -> None:
     control, attempt = Planning(), Failing(TRIES - 1)
     assert retrying(control, attempt) == "done"
     assert control.pulse().retries == TRIES - 1
@@ -50,7 +50,7 @@ def test_tries_have_a_bound(details: dict[str, object], calls: int) -> None:
     assert attempt.calls == calls
 
 
-def test_what_another_try_cannot_change_is_not_tried_again() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     def attempt() -> None:
         raise NotFound("no such object")
 
@@ -73,7 +73,7 @@ def test_a_job_has_a_bound_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("details", [{"status": 503}, {"status": 429}, {"silent": True}])
-def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object]) -> None:
+def test_an_overloaded_store_is_recognized(details: dict[str, object]) -> None:
     control = Planning()
     retrying(control, Failing(2, **details))
     retrying(control, Failing(2, status=500))

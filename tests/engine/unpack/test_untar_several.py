@@ -64,14 +64,12 @@ def test_each_archive_of_a_folder_goes_into_a_folder_of_its_own(two: Path, tmp_p
 
 
 @pytest.mark.parametrize("name", ["val", "val.tar.zst"])
-def test_the_only_one_that_is_picked_goes_into_the_target_itself(
-    two: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_single_selected_archive_goes_into_the_target_itself(two: Path, tmp_path: Path, name: str) -> None:
     untar(two, tmp_path / "out", set=[name])
     assert tree(tmp_path / "out") == tree(tmp_path / "val")
 
 
-def test_some_that_are_picked_go_into_folders(two: Path, tmp_path: Path) -> None:
+def test_several_selected_archives_go_into_folders(two: Path, tmp_path: Path) -> None:
     untar(two, tmp_path / "out", set=["val", "test.tar"])
     assert tree(tmp_path / "out") == expected(tmp_path, "val") | {"test/one": b"1"}
 
@@ -86,7 +84,7 @@ def test_each_archive_of_a_prefix_goes_below_a_prefix_of_its_own(
     assert untar(f"s3://{bucket}/v/", f"s3://{bucket}/out/").counts == {"unchanged": 61}
 
 
-def test_volumes_of_several_archives_are_deleted_and_the_line_still_knows_that_they_were_several(
+def test_the_command_remembers_that_there_were_several_archives_after_deleting_volumes(
     two: Path, tmp_path: Path
 ) -> None:
     damaged = sorted(two.glob("val.*"))[-1]

@@ -145,7 +145,7 @@ def test_a_job_that_begins_after_the_plan_keeps_its_files(
         lock.release()
 
 
-def test_an_own_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_nbdata_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/x").write_bytes(b"x")
     (tmp_path / "data").mkdir()
@@ -289,7 +289,7 @@ def test_all_does_not_follow_a_link_that_took_a_folders_place(pulled: Path, tmp_
     assert report.counts == {"deleted": 2, "kept": 3}
 
 
-def test_all_leaves_a_folder_that_is_another_one_now(
+def test_all_keeps_a_folder_that_was_replaced_by_another(
     pulled: Path, state: str, tree: Path, tmp_path: Path
 ) -> None:
     shutil.move(pulled, tmp_path / "moved")

@@ -275,7 +275,7 @@ def test_no_credentials_say_what_would_do(tmp_path: Path) -> None:
         (400, "InvalidHeaderValue", NbdataError),
     ],
 )
-def test_what_an_answer_means(number: int, code: str, kind: type[NbdataError]) -> None:
+def test_each_response_gives_its_error(number: int, code: str, kind: type[NbdataError]) -> None:
     with serving(each(lambda head: status(number, f"x-ms-error-code: {code}"))) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
         with pytest.raises(kind) as caught:

@@ -267,7 +267,7 @@ def test_no_credentials_say_what_would_do(tmp_path: Path) -> None:
         at(env=env, endpoint_url="http://127.0.0.1:9").store.head("x")
 
 
-def test_who_asks_pays_if_told_so() -> None:
+def test_the_requester_pays_if_requested() -> None:
     seen: list[str] = []
     with serving(each(lambda head: ok(resource(b"123")), seen)) as port:
         options = {"endpoint_url": f"http://127.0.0.1:{port}", "token": "anon", "project": "mine"}
@@ -291,7 +291,7 @@ def test_who_asks_pays_if_told_so() -> None:
         (400, b'{"error": "odd"}', NbdataError),
     ],
 )
-def test_what_an_answer_means(number: int, body: bytes, kind: type[NbdataError]) -> None:
+def test_each_response_gives_its_error(number: int, body: bytes, kind: type[NbdataError]) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (number, len(body), body)
     with serving(each(lambda head: answer)) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store

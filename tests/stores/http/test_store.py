@@ -420,7 +420,7 @@ def test_an_etag_that_looks_like_an_md5_is_not_taken_for_one_but_told_digests_ar
     ("number", "kind"),
     [(401, AccessDenied), (403, AccessDenied), (404, NotFound), (410, NotFound), (418, NbdataError)],
 )
-def test_what_a_status_means(number: int, kind: type[NbdataError]) -> None:
+def test_each_status_gives_its_error(number: int, kind: type[NbdataError]) -> None:
     with serving(each(lambda head: status(number))) as port:
         store = at(f"http://127.0.0.1:{port}/x").store
         for ask in (store.head, store.read_bytes):
@@ -476,7 +476,7 @@ def test_a_stop_ends_a_read_at_once() -> None:
 # -- options, and writing -------------------------------------------------------------------------
 
 
-def test_who_asks_comes_from_the_url_or_from_options() -> None:
+def test_credentials_come_from_the_url_or_from_options() -> None:
     seen: list[str] = []
     with serving(each(lambda head: ok(b""), seen)) as port:
         url = f"127.0.0.1:{port}/x"

@@ -280,7 +280,7 @@ def test_an_endpoint_may_be_a_host_alone(home: Home) -> None:
         ),
     ],
 )  # fmt: skip
-def test_where_a_bucket_is(
+def test_the_bucket_is_addressed_by_host_or_path(
     home: Home, bucket: str, options: dict[str, Any], where: tuple[str, str, int, str]
 ) -> None:
     assert home.s3(options=options, AWS_REGION="eu-west-1", **ENV).host_for(bucket) == where
