@@ -85,9 +85,9 @@ def test_a_folder_goes_there_and_back_and_is_verified(
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", emulator)
     monkeypatch.setenv("NBDATA_HOST", host)
     pushed, pulled = there_and_back(tree, f"az://bucket/{host}/", tmp_path / "out")
-    # Unlike Azure, the emulator returns no digest for a block.
+    # The emulator answers no digest of a block, as Azure does.
     assert pushed.notes == ["1 could not be verified: the store answered no checksum"]
-    # Azure keeps no checksum of blobs that were sent in blocks.
+    # Azure keeps no checksum of what was sent in blocks.
     assert pulled.notes == ["1 could not be verified: the store vouches for no checksum"]
 
 
