@@ -1,4 +1,4 @@
-"""The frame of ``make bench``: a server, the data, and rows of whole processes that run in turn."""
+"""The framework of ``make bench``: a server, test data, and rows in which tools run in turn as whole processes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from nbdata.demo.server import EmbeddedServer
 __all__ = ["BIN", "COMMANDS", "Bench", "Side", "agent_pid", "same", "slug", "timed"]
 
 
-# A tool that takes this many times as long as nbdata is run once only, for the sake of time.
+# A tool that takes more than this many times as long as nbdata runs only once, to save time.
 SLOW = 1.5
 
 SMALL, FEW, BIG, HUGE = "20,000 × 10 KB", "2,000 × 10 KB", "8 × 128 MiB", "1 × 2 GiB"
 MANY = "100 × 40 MB"
-# Objects that a server only lists: of which files are there, and of which there are none.
+# Objects of listings by `ListServer`: a sync of objects whose files all exist, and a plan of objects without files.
 LISTED, PLANNED = 100_000, 1_000_000
-# Bytes of random data that are made at a time.
+# Bytes of random data that are created at a time.
 _PIECE = 64 << 20
-# Fewer rounds where one takes long.
+# Rows that take long get fewer rounds.
 FEWER = {SMALL: 2, HUGE: 2, MANY: 2, f"{LISTED:,}": 2, f"{PLANNED:,}": 1}
-# Files and bytes of each.
+# Number of files, and bytes per file.
 DATA = {
     SMALL: (20_000, 10_000),
     FEW: (2_000, 10_000),
@@ -49,25 +49,25 @@ AWAY = "; 20 ms away, 50 MB/s a connection"
 
 
 def slug(name: str) -> str:
-    """A name as a part of a key."""
+    """Return a data set's name in a form that fits into a key."""
     return name.replace(",", "").replace(" ", "").replace("×", "x")
 
 
 @dataclass
 class Side:
-    """One tool's way to do a row's work; `after` looks at what came out, and clears it away."""
+    """A tool and its command for a row. `after` checks and removes the output; `before` prepares the run."""
 
     tool: str
     command: Callable[[int], list[str]]
     after: Callable[[int], None] = lambda _: None
     before: Callable[[int], None] = lambda _: None
     env: dict[str, str] = field(default_factory=dict)
-    agent: bool = True  # whether the agent's share is counted, if it is a side of nbdata
+    agent: bool = True  # whether the agent's CPU time and memory count, for nbdata
 
 
 @dataclass
 class Bench:
-    """A folder to work in, a server, and what was measured."""
+    """A working folder, a server, and the measured results."""
 
     work: Path
     server: EmbeddedServer
@@ -83,11 +83,14 @@ class Bench:
     # -- one row --------------------------------------------------------------------------------
 
     def wants(self, row: str) -> bool:
-        """Whether a row was asked for."""
+        """True if the user selected this row."""
         return self.only in row
 
     def row(self, name: str, sides: list[Side], size: int, servers: Sequence[int] = ()) -> None:
-        """Measure in turn and print a line for each tool; the first one is nbdata. `servers` are further ones."""
+        """Run the tools in turn and print a line for each of them; the first one is nbdata.
+
+        `servers` are processes whose CPU time counts as the server's, in addition to the usual ones.
+        """
         if not self.wants(name):
             return
         between = [each.process.pid for each in (self.line, self.lists) if each is not None]
@@ -102,7 +105,7 @@ class Bench:
                 if len(runs[side.tool]) >= 1 and self._slow(runs, side, sides[0]):
                     continue
                 side.before(number)
-                os.sync()  # what others have left to be written is none of this one's
+                os.sync()  # else this run would share the disk with earlier writes
                 run = timed(
                     side.command(number),
                     servers=servers,
@@ -146,12 +149,15 @@ class Bench:
     # -- data ---------------------------------------------------------------------------------
 
     def data(self, name: str) -> tuple[int, int]:
-        """How many files, and of how many bytes each."""
+        """Return the number of files of a data set, and the bytes per file."""
         count, size = DATA[name]
         return (max(2, int(count * self.scale)), size) if count > 100 else (count, int(size * self.scale))
 
     def source(self, name: str, *, store: bool = True) -> Path:
-        """A folder of files of random bytes, which is in the store too, unless that is not wanted."""
+        """Return a folder of files with random bytes.
+
+        Unless `store` is false, the files are uploaded to the store too.
+        """
         if name not in self.sources:
             count, size = self.data(name)
             folder = self.work / f"source-{slug(name)}"
@@ -167,7 +173,7 @@ class Bench:
         return self.sources[name]
 
     def drop(self, name: str) -> None:
-        """Forget a source: the disk is small."""
+        """Delete a data set's folder, because the disk is small."""
         if name in self.sources:
             shutil.rmtree(self.sources.pop(name))
         if name in self.in_store:
@@ -176,7 +182,7 @@ class Bench:
 
     @contextmanager
     def over(self, delay: float, rate: float) -> Iterator[Line]:
-        """Everything goes over such a line."""
+        """Route all traffic through a line with this delay and bandwidth."""
         with Line(self.server.url, delay, rate) as line:
             self.line = line
             os.environ.update(AWS_ENDPOINT_URL=line.url, S3_ENDPOINT_URL=line.url)
@@ -185,14 +191,14 @@ class Bench:
         os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def stored(self, place: str) -> tuple[int, int]:
-        """Bytes and objects that the store has below a place, as s5cmd counts them."""
+        """Return the bytes and the number of objects below a place in the store, as s5cmd counts them."""
         done = subprocess.run([BIN / "s5cmd", "--json", "du", f"{place}/*"], capture_output=True, check=True)
         told = json.loads(done.stdout)
         return told["size"], told["count"]
 
     @contextmanager
     def listed(self, objects: int) -> Iterator[ListServer]:
-        """Everything goes to a server that only lists."""
+        """Route all requests to a server that only lists."""
         with ListServer(objects) as lists:
             self.lists = lists
             os.environ.update(AWS_ENDPOINT_URL=lists.url, S3_ENDPOINT_URL=lists.url)
@@ -201,7 +207,7 @@ class Bench:
         os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def ceiling(self, name: str) -> None:
-        """How fast the server is read by clients that throw everything away, if a row needs to know."""
+        """If a row needs it, measure how fast clients that discard all data can read from the server."""
         if name not in self.in_store:
             return
         read, seconds, cpu = read_by_sockets("bench", f"{slug(name)}/", self.server.pid)

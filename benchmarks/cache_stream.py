@@ -1,9 +1,11 @@
-"""``cache_stream`` beside the pipeline that people write themselves (benchmarks/consumers.py), on one server.
+"""Compares ``cache_stream`` with the pipeline that people write themselves (benchmarks/consumers.py), on one server.
 
-Run with ``make bench-stream``; ``ARGS="--size 1GB"`` for less. Whole processes in turn, medians. What the consumer
-gets is compared with what was put, outside the timed runs. Client and server share the machine's cores, so how
-fast the server is read by clients that do nothing else is measured too, and how much of the cores others took.
-Loopback is faster than any network; so the folders are also streamed over a line as a cloud's network has it.
+Run with ``make bench-stream``; ``ARGS="--size 1GB"`` uses less data. Consumers run in turn as whole processes; the
+figures are medians. The bytes that a consumer gets are compared with the uploaded ones, outside the timed runs.
+
+Client and server share the machine's cores. So the benchmark also measures how fast clients that do nothing else can
+read from the server, and how much CPU time other processes took. Loopback is faster than any network, so the folders
+are also streamed over a line with the latency and bandwidth of a cloud's network.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ CONSUMERS = Path(__file__).with_name("consumers.py")
 
 @dataclass
 class Run:
-    """What one run took: seconds, of the clock and of processors; bytes of disk; cores that others used."""
+    """The cost of one run: wall and CPU seconds, bytes of disk, and the cores that other processes used."""
 
     items: int
     wall: float
@@ -52,13 +54,13 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Items a second."""
+        """Items per second."""
         return self.items / self.wall
 
 
 @dataclass
 class Work:
-    """What is streamed, and what the consumer does with it."""
+    """The items to stream, and the consumer's work for each item."""
 
     name: str
     url: str
@@ -70,7 +72,7 @@ class Work:
 
 
 def disk_use(folder: str) -> int:
-    """Bytes of disk below a folder, now; what vanishes meanwhile is not there."""
+    """Return the bytes of disk that a folder uses now; files that vanish meanwhile do not count."""
     total = 0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -82,7 +84,7 @@ def disk_use(folder: str) -> int:
 
 
 class Watcher(threading.Thread):
-    """Looks at a folder again and again, from outside, and keeps the most that it saw."""
+    """Repeatedly measures a folder's disk use from a separate thread, and keeps the maximum."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -90,7 +92,7 @@ class Watcher(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Look until it is over; less often where looking takes long."""
+        """Measure until `over` is set. The pauses grow with the time that one measurement takes."""
         pause = 0.0
         while not self.over.wait(pause):
             began = time.thread_time()
@@ -99,7 +101,7 @@ class Watcher(threading.Thread):
 
 
 class Bench:
-    """A server with data in it, and a folder to work in."""
+    """A server with the data, and a working folder."""
 
     def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
         self.folder, self.server, self.only = folder, server, options.only
@@ -108,10 +110,10 @@ class Bench:
         server.create_bucket("bench")
 
     def put(self, name: str, count: int, files: list[str], size: int) -> str:
-        """Make `count` items, each of these files, and put them into the bucket; the digest of all."""
+        """Create `count` items with these files each, upload them to the bucket, and return the digest of all."""
         seen = []
         step = max(1, (256 << 20) // (size * len(files)))
-        for begin in range(0, count, step):  # not all at once: the disk holds the server's copy too
+        for begin in range(0, count, step):  # in batches, because the disk also holds the server's copy
             source = self.folder / "source"
             for number in range(begin, min(begin + step, count)):
                 for file in files:
@@ -126,7 +128,10 @@ class Bench:
         return hashlib.sha256("\n".join(sorted(seen)).encode()).hexdigest()
 
     def consume(self, side: str, work: Work, *options: str) -> Run:
-        """One run of a consumer; again, a few times, while others keep the machine busy."""
+        """Run a consumer once; repeat it up to three times if other processes keep the machine busy.
+
+        Return the calmest run.
+        """
         tries = [self._consume(side, work, *options)]
         while tries[-1].others > self.calm and len(tries) < 4:
             tries.append(self._consume(side, work, *options))
@@ -172,13 +177,13 @@ class Bench:
         )
 
     def _serving(self) -> float:
-        """Processor seconds of the server, and of the line to it."""
+        """CPU seconds of the server and of the line in front of it."""
         line = process_cpu(self.line.process.pid) if self.line is not None else 0.0
         return process_cpu(self.server.pid) + line
 
     @contextmanager
     def over(self, delay: float, rate: float) -> Iterator[None]:
-        """Everything goes over such a line."""
+        """Route all traffic through a line with this delay and bandwidth."""
         with Line(self.server.url, delay, rate) as self.line:
             os.environ.update(AWS_ENDPOINT_URL=self.line.url, S3_ENDPOINT_URL=self.line.url)
             yield
@@ -186,7 +191,7 @@ class Bench:
         os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def compare(self, work: Work) -> None:
-        """Print a line for each way of doing this work, measured in turn; nothing if it is not wanted."""
+        """Run each consumer in turn for this work and print a line for each; nothing if the work is not selected."""
         if self.only not in work.name:
             return
         ways = {
@@ -218,7 +223,7 @@ class Bench:
             )
 
     def ceiling(self, name: str, size: int) -> None:
-        """Print how fast plain sockets of some processes read all objects, and throw them away."""
+        """Measure and print how fast several processes read all objects over plain sockets and discard them."""
         took = []
         for _ in range(self.rounds):
             read, seconds, cpu = read_by_sockets("bench", f"{name}/", self.server.pid)
@@ -233,7 +238,7 @@ class Bench:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Run the benchmark and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", default="4GB", help="of the big data set; its cache is a quarter of it")
@@ -244,7 +249,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
     folders, file = max(4, parse_size(options.size) // (64 << 20)), 8 << 20
-    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    os.environ["GOMEMLIMIT"] = "2GiB"  # without it, SeaweedFS took up to 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
         folder = Path(name)
         for variable in ("RUNTIME", "STATE"):

@@ -1,7 +1,8 @@
-"""``nbdata.samples(…, cache=…)`` beside straight reads, files of the disk, and the home-made sampler over s5cmd.
+"""Compares ``nbdata.samples(…, cache=…)`` with direct reads, files on the disk, and a home-made s5cmd sampler.
 
-Run with ``make bench-cached-loaders``. Whole DataLoaders in processes of their own, in turn; medians of the
-rounds. What each gave is compared by checksum. The agent's processor seconds stand beside the client's.
+Run with ``make bench-cached-loaders``. Whole DataLoaders run in turn, each in its own process; the figures are medians
+over the rounds. The data that each way delivers is compared by checksum. The agent's CPU seconds are reported beside
+the client's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NAMES = {
 
 
 def main() -> None:
-    """Print the table; or, with a way, read one epoch and print what it took."""
+    """Print the table; or, if a way is named, read one epoch in that way and print its cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def epoch(way: str, source: str, cache: str | None, folder: str | None) -> dict[str, object]:
-    """One epoch by a DataLoader with two workers; samples of shards in the order of the stream."""
+    """Read one epoch with a DataLoader of two workers; samples of shards come in the order of the stream."""
     from torch.utils.data import DataLoader
 
     import nbdata
@@ -88,7 +89,7 @@ def epoch(way: str, source: str, cache: str | None, folder: str | None) -> dict[
 
 
 def compare(folder: Path, server: EmbeddedServer, rounds: int) -> None:
-    """Print the table."""
+    """Run all ways and print the table."""
     import nbdata
 
     server.create_bucket("bench")
@@ -118,7 +119,7 @@ def compare(folder: Path, server: EmbeddedServer, rounds: int) -> None:
                     found[way].append(_sampler())
                 continue
             cache = folder / f"cache-{way.replace('second', 'first')}"
-            if way in ("first", "tenth"):  # as the first time
+            if way in ("first", "tenth"):  # each run starts with an empty cache
                 stop_all(now=True)
                 shutil.rmtree(cache, ignore_errors=True)
             options = [] if "local" in way or way == "straight" else [

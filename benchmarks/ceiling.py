@@ -1,4 +1,7 @@
-"""How fast a server gives objects to clients that throw them away: plain sockets, one request after the other."""
+"""Measures how fast a server delivers objects to clients that discard them.
+
+The clients use plain sockets and send one request at a time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from measure import process_cpu
 
 
 def read_by_sockets(bucket: str, prefix: str, server: int, *, readers: int = 4) -> tuple[int, float, float]:
-    """Read all objects below a prefix to nowhere; bytes, seconds, and the server's processor seconds."""
+    """Read and discard all objects below a prefix; return bytes, seconds and the server's CPU seconds."""
     client = Session().create_client("s3")
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     urls = [
@@ -27,7 +30,7 @@ def read_by_sockets(bucket: str, prefix: str, server: int, *, readers: int = 4) 
 
 
 def read_all(urls: list[str]) -> int:
-    """Read objects one after the other on one connection; the bytes of their bodies."""
+    """Read objects one after the other over one connection; return the bytes of their bodies."""
     if not urls:
         return 0
     where = urlsplit(urls[0])

@@ -1,4 +1,4 @@
-"""Rows of ``make bench`` under other conditions: verified or not, over TLS, beside a busy kernel, without an agent."""
+"""Rows of ``make bench`` under special conditions: without checks, over TLS, beside a busy cell, without an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench import BIN, COMMANDS, FEW, Bench, Side, agent_pid, same, slug
 
 from nbdata.client.agents import stop_all
 
-# A kernel whose cell does something else in plain Python, as long as the transfer in the background takes.
+# A kernel whose cell does something else in plain Python while the transfer runs in the background.
 _BESIDE = """
 import threading
 import nbdata
@@ -33,13 +33,13 @@ while not ended.is_set():
     if sys.argv[1] == "idle":
         ended.wait()
 """
-# What is installed, as everywhere else, and not the sources of the folder that this may stand in.
+# Import the installed nbdata, as the other rows do, not a source tree in the current folder.
 _INSTALLED = "import sys; sys.path.remove(''); "
 _FIRST = _INSTALLED + "import nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
 
 
 def _pulled(bench: Bench, name: str, tool: str, command: Callable[[str, str], list[str]]) -> Side:
-    """A side that pulls a source, and whose folder is compared with it."""
+    """Return a side that pulls a source and compares the result with it."""
     source, place = bench.source(name), f"s3://bench/{slug(name)}"
     folder = f"{slug(tool)}-"
 
@@ -52,15 +52,17 @@ def _pulled(bench: Bench, name: str, tool: str, command: Callable[[str, str], li
 
 
 def _not_verified(bench: Bench, name: str) -> list[Side]:
-    """A pull without a check, and s5cmd, which makes none."""
+    """Return the sides of a pull without a check: nbdata, and s5cmd, which never checks."""
     ours = _pulled(bench, name, "nbdata", lambda *at: [*COMMANDS["nbdata"]["pull"](*at), "--verify", "none"])
     return [ours, _pulled(bench, name, "s5cmd", COMMANDS["s5cmd"]["pull"])]
 
 
 def verified_or_not(bench: Bench, name: str) -> None:
-    """Pulls without a check, beside s5cmd, which makes none; and with one, beside s5cmd and a check after it.
+    """Compare pulls without a check with s5cmd, which never checks.
 
-    As nbdata says *done* when the bytes are on the disk, s5cmd stands there a second time, followed by ``sync``.
+    And pulls with a check with s5cmd plus ``md5sum -c``.
+
+    nbdata reports success when the bytes are on the disk. So s5cmd runs a second time, followed by ``sync``.
     """
     count, size = bench.data(name)
 
@@ -91,7 +93,7 @@ def verified_or_not(bench: Bench, name: str) -> None:
 
 
 def beside_a_cell(bench: Bench, name: str) -> None:
-    """A pull of a kernel that is idle, and of one that computes meanwhile."""
+    """Compare a pull from an idle kernel with a pull from a kernel whose cell computes meanwhile."""
     count, size = bench.data(name)
     if bench.wants(row := f"pull {name}, from a kernel"):
         sides = [
@@ -117,7 +119,7 @@ def beside_a_cell(bench: Bench, name: str) -> None:
 
 
 def first_pull(bench: Bench) -> None:
-    """The first pull of a kernel, of one small object: with an agent that runs, and with none."""
+    """Measure a kernel's first pull, of one small object: with a running agent, and without an agent."""
     if not bench.wants(row := "pull one object"):
         return
     one = bench.work / "one"
@@ -145,7 +147,7 @@ def first_pull(bench: Bench) -> None:
 
 
 def over_tls(bench: Bench, names: list[str]) -> None:
-    """Pulls through a gateway of the same server that speaks TLS."""
+    """Pull through a gateway of the same server that speaks TLS."""
     rows = {name: f"pull {name}, over TLS" for name in names}
     if not any(bench.wants(f"{row}, not verified") for row in rows.values()):
         return
@@ -165,7 +167,7 @@ def over_tls(bench: Bench, names: list[str]) -> None:
 
 @contextmanager
 def _gateway(bench: Bench) -> Iterator[int]:
-    """A gateway to the server with a certificate of its own, which everything goes to; its process."""
+    """Start a TLS gateway to the server, route all traffic through it, and yield its process id."""
     from nbdata.demo.programs import weed_program
 
     state = json.loads(next(bench.server.folder.rglob("server.json")).read_text())
@@ -219,7 +221,7 @@ def _wait_for(port: int) -> None:
 
 
 def _certificate(file: Path) -> Path:
-    """One of 127.0.0.1 that nobody has signed, with its key in the same file."""
+    """Create a self-signed certificate for 127.0.0.1, with its key in the same file."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

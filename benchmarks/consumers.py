@@ -1,8 +1,9 @@
-"""One consumer of a bounded cache, as a process of its own that prints what it saw as one line of JSON.
+"""One consumer of a bounded cache; prints its results as one line of JSON.
 
-Run by `benchmarks/cache_stream.py`. ``ours`` loops over `nbdata.cache_stream`. ``homemade`` is what people write
-themselves: a producer thread copies one item after the other with s3fs into a cache folder, counts a copy when it has
-landed, and sleeps while the cache is full; the consumer uses one item and deletes it.
+`benchmarks/cache_stream.py` runs it as a separate process. The consumer ``ours`` loops over `nbdata.cache_stream`. The
+consumer ``homemade`` is the pipeline that people write themselves. Its producer thread copies one item after the other
+with s3fs into a cache folder, adds a copy to the count when it is complete, and sleeps while the cache is full. Its
+consumer uses one item and deletes it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Seconds for which the home-made producer sleeps when its cache is full.
+# Seconds for which the home-made producer sleeps while its cache is full.
 FULL = 0.05
 
 
 def ours(options: argparse.Namespace) -> Iterator[list[Path]]:
-    """The files of item after item."""
+    """Yield the files of each item, through nbdata."""
     import nbdata
 
     for item in nbdata.cache_stream(
@@ -39,7 +40,7 @@ def ours(options: argparse.Namespace) -> Iterator[list[Path]]:
 
 
 class HomeMade:
-    """A producer thread, a queue, and a count of bytes."""
+    """The home-made pipeline: a producer thread, a queue, and a count of the bytes in the cache."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         import s3fs
@@ -52,7 +53,7 @@ class HomeMade:
         threading.Thread(target=self.produce, daemon=True).start()
 
     def produce(self) -> None:
-        """Copy item after item."""
+        """Copy the items one after the other."""
         for name, keys in self.names():
             while self.used >= self.options.limit:
                 time.sleep(FULL)
@@ -70,7 +71,7 @@ class HomeMade:
         self.ready.put(None)
 
     def names(self) -> Iterator[tuple[str, list[str] | None]]:
-        """The folders, or the samples with their keys."""
+        """Yield folders, or samples with their keys."""
         found = sorted(self.fs.ls(self.source, detail=False))
         if self.options.by == "folder":
             yield from ((key.rstrip("/").rpartition("/")[2], None) for key in found)
@@ -81,7 +82,7 @@ class HomeMade:
         yield from samples.items()
 
     def items(self) -> Iterator[list[Path]]:
-        """The files of item after item, which are deleted when the next is asked for."""
+        """Yield the files of each item, and delete them when the next item is requested."""
         while (got := self.ready.get()) is not None:
             files, size = got
             yield files
@@ -91,30 +92,30 @@ class HomeMade:
 
 
 def homemade(options: argparse.Namespace) -> Iterator[list[Path]]:
-    """The files of item after item."""
+    """Yield the files of each item, through the home-made pipeline."""
     yield from HomeMade(options).items()
 
 
 def sleep(seconds: float) -> None:
-    """Work that leaves the interpreter free, as a GPU does."""
+    """Simulate work that leaves the interpreter free, as a GPU does."""
     time.sleep(seconds)
 
 
 def compute(seconds: float) -> None:
-    """Work in plain Python: so many seconds of this thread's processor time."""
+    """Work in plain Python for this many seconds of the thread's CPU time."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         sum(range(1000))
 
 
 def cpu() -> float:
-    """Processor seconds of this process and its children so far."""
+    """CPU seconds of this process and its ended children."""
     both = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def main() -> None:
-    """Consume all and print what was seen."""
+    """Consume all items and print the results."""
     sides: dict[str, Callable[[argparse.Namespace], Iterator[list[Path]]]] = {
         "ours": ours,
         "homemade": homemade,
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--verify", default="auto")
     parser.add_argument("--digest", action="store_true", help="hash what is seen instead of working")
     options = parser.parse_args()
-    if options.side == "ours":  # what is imported is not timed
+    if options.side == "ours":  # import time is not measured
         import nbdata  # noqa: F401
     else:
         import s3fs  # noqa: F401
@@ -153,7 +154,7 @@ def main() -> None:
     digest = hashlib.sha256("\n".join(sorted(seen)).encode()).hexdigest()
     told = {"items": count, "wall": wall, "waited": waited, "cpu": cpu() - before, "digest": digest}
     print(json.dumps(told), flush=True)
-    os._exit(0)  # s3fs's own thread would be waited for
+    os._exit(0)  # a normal exit would wait for s3fs's own thread
 
 
 if __name__ == "__main__":

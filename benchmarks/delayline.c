@@ -1,11 +1,12 @@
-/* A line with latency and a bounded rate, as a proxy on loopback: cc -O2 -o delayline delayline.c
+/* A proxy on loopback that simulates a network line with latency and limited bandwidth.
  *
+ *     cc -O2 -o delayline delayline.c
  *     delayline HOST PORT DELAY_MS RATE
  *
- * listens on a free port of 127.0.0.1, prints it, and passes every connection on to HOST:PORT. Bytes arrive
- * DELAY_MS later in each direction, and no connection carries more than RATE bytes a second from the server
- * (0: as many as it can). Ends with its standard input. One thread, one epoll, no allocation while it runs but
- * for new connections; each direction holds at most SLOTS pieces of PIECE bytes.
+ * It listens on a free port of 127.0.0.1, prints the port, and forwards every connection to HOST:PORT. Bytes arrive
+ * DELAY_MS later in each direction. Each connection carries at most RATE bytes a second from the server (0: no limit).
+ * The proxy ends when its standard input closes. It uses one thread and one epoll, and allocates memory only for new
+ * connections. Each direction holds at most SLOTS pieces of PIECE bytes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,11 +33,11 @@ struct piece {
     char bytes[PIECE];
 };
 
-struct flow {               /* one direction */
+struct flow {               /* one direction of a connection */
     int from, to;
-    uint64_t rate, last;    /* bytes a second; when the last piece is due */
+    uint64_t rate, last;    /* bytes a second; when the last piece of data is due */
     unsigned head, count;
-    int ended, shut;        /* nothing more comes; and that was passed on */
+    int ended, shut;        /* the sender has closed; this was forwarded */
     struct piece pieces[SLOTS];
 };
 
@@ -60,7 +61,7 @@ static void quiet(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-/* Take in what has come. Returns 0 if the connection broke. */
+/* Read the bytes that have arrived. Returns 0 if the connection broke. */
 static int take(struct flow *flow) {
     while (!flow->ended && flow->count < SLOTS) {
         struct piece *piece = &flow->pieces[(flow->head + flow->count) % SLOTS];
@@ -85,7 +86,7 @@ static int take(struct flow *flow) {
     return 1;
 }
 
-/* Pass on what is due; *wake becomes the earliest time at which more is. Returns 0 if the connection broke. */
+/* Send the pieces that are due, and lower *wake to the time when the next one is. Returns 0 if the connection broke. */
 static int give(struct flow *flow, uint64_t *wake) {
     while (flow->count) {
         struct piece *piece = &flow->pieces[flow->head];
@@ -189,7 +190,7 @@ int main(int argc, char **argv) {
             }
         }
         wake = UINT64_MAX;
-        for (struct pair **at = &pairs; *at;) { /* a few hundred at most: all of them, each time */
+        for (struct pair **at = &pairs; *at;) { /* at most a few hundred, so check all each time */
             struct pair *pair = *at;
             int fine = take(&pair->up) && take(&pair->down) && give(&pair->up, &wake) && give(&pair->down, &wake) &&
                        take(&pair->up) && take(&pair->down);

@@ -1,6 +1,7 @@
-"""A line with latency between client and server: `delayline.c`, compiled when it is first needed.
+"""A network line with latency between client and server, simulated by `delayline.c`, which is compiled on first use.
 
-``python benchmarks/line.py`` prints how much it can carry here: rows beyond 70 % of that are bound by the proxy.
+``python benchmarks/line.py`` prints how much this line can carry here. Rows of `make bench` that reach more than 70 %
+of that measure the line rather than the tools.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ SOURCE = Path(__file__).with_name("delayline.c")
 
 
 class Line:
-    """A proxy in front of a server; a context manager.
+    """A proxy with latency in front of a server; a context manager.
 
     Parameters
     ----------
     url : str
-        Of the server, ``http://ADDRESS:PORT``.
+        URL of the server, ``http://ADDRESS:PORT``.
     delay : float
         Milliseconds in each direction.
     rate : float
-        Bytes a second of each connection from the server; 0 for no bound.
+        Bytes per second that each connection carries from the server; 0 for no limit.
     """
 
     def __init__(self, url: str, delay: float, rate: float) -> None:
@@ -53,7 +54,7 @@ class Line:
 
 
 def carried(connections: int, seconds: float) -> float:
-    """Bytes a second that the line carries when nothing else is done; sender and receiver share the cores."""
+    """Measure how many bytes per second the line carries by itself; sender and receiver share its cores."""
 
     def serve(client: socket.socket) -> None:
         data = bytes(1 << 20)

@@ -1,8 +1,8 @@
-"""A server that only lists: a bucket of any number of objects, which are nowhere, and are made up as they are listed.
+"""A server that only lists: it offers a bucket of any number of objects, which it makes up while it lists them.
 
-It answers ListObjectsV2 (and version 1) in pages of 1,000, HEAD, and GET of objects of 100 bytes, to anybody. So a plan
-over a million objects, or a sync where nothing changed, can be measured without uploading a million objects first, and
-every tool is given the same answers. ``python listing.py --objects 1000000`` prints its address.
+It answers ListObjectsV2 (and version 1) in pages of 1,000, HEAD, and GET of objects of 100 bytes, without
+authentication. So a plan of a million objects, or a sync without changes, can be measured without uploading a million
+objects first, and every tool gets the same responses. ``python listing.py --objects 1000000`` prints its address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 
 PREFIX = "many/"
 SIZE = 100
-# When all objects were last modified, which is before any file of a benchmark.
+# The modification time of all objects; it is earlier than that of any file of a benchmark.
 MODIFIED = 1_700_000_000
 _PAGE = 1000
 _LISTED = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(MODIFIED))
@@ -37,25 +37,28 @@ _DOCUMENT = (
 
 
 def content(number: int) -> bytes:
-    """What an object holds."""
+    """The content of an object."""
     return b"%0*d" % (SIZE, number)
 
 
 class Bucket:
-    """So many objects, all in one folder or in folders of so many; with `pairs`, samples of two."""
+    """A bucket of `objects` objects, in one folder or in folders of `per_folder` objects each.
+
+    With `pairs`, two objects form a sample.
+    """
 
     def __init__(self, objects: int, per_folder: int, delay: float, *, pairs: bool = False) -> None:
         self.objects, self.per_folder, self.delay, self.pairs = objects, per_folder, delay, pairs
 
     def name(self, number: int) -> str:
-        """The path of an object below the prefix; in the order of numbers."""
+        """Return the path of an object below the prefix; the order of paths is that of the numbers."""
         if self.pairs:
             return f"{number // 2:09d}.{('cls', 'jpg')[number % 2]}"
         name = f"object-{number:09d}"
         return f"{number // self.per_folder:06d}/{name}" if self.per_folder else name
 
     def page(self, query: dict[str, str]) -> bytes:
-        """One page of the listing."""
+        """Return one page of the listing."""
         prefix = query.get("prefix", "")
         after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
         first = int(after.rpartition("-")[2]) + 1 if after else 0
@@ -69,7 +72,7 @@ class Bucket:
         return (_DOCUMENT % (prefix, last - first, str(bool(more)).lower(), more, entries)).encode()
 
     def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
-        """Status, further headers and body for a request."""
+        """Return status, additional headers and body of the response to a request."""
         path, _, query = target.partition("?")
         key = unquote(path).lstrip("/").partition("/")[2]
         if method == "GET" and not key:
@@ -90,7 +93,7 @@ class Bucket:
         with connection, connection.makefile("rb") as lines:
             while line := lines.readline():
                 while lines.readline() not in (b"\r\n", b""):
-                    pass  # of the headers nothing matters
+                    pass  # headers do not matter
                 method, target, _ = line.decode().split(" ", 2)
                 status, headers, body = self.answer(method, target)
                 head = f"HTTP/1.1 {status} -\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
@@ -98,7 +101,7 @@ class Bucket:
 
 
 class ListServer:
-    """The server as a process of its own; a context manager."""
+    """The server in its own process; a context manager."""
 
     def __init__(self, objects: int, *, per_folder: int = 0, delay: float = 0.0, pairs: bool = False) -> None:
         command = [sys.executable, __file__, "--objects", str(objects), "--per-folder", str(per_folder)]
@@ -121,7 +124,7 @@ class ListServer:
 
 
 def write_files(folder: Path, objects: int) -> None:
-    """The objects as files, as old as they say, as who pulled them would have them."""
+    """Write the objects as files with their modification times, as a pull would."""
     folder.mkdir()
     bucket = Bucket(objects, 0, 0.0)
     for number in range(objects):
@@ -131,7 +134,7 @@ def write_files(folder: Path, objects: int) -> None:
 
 
 def main() -> None:
-    """Serve until somebody ends it."""
+    """Serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--per-folder", type=int, default=0, help="0: all in one")

@@ -1,9 +1,8 @@
-"""One way to feed a training from a store, as a process of its own; ``make bench-loaders`` runs it.
+"""One way to feed training from a store, in its own process; ``make bench-loaders`` runs it.
 
-``python benchmarks/loader_ways.py WAY --url s3://bucket/prefix/ …`` goes through the samples ``NUMBER.jpg`` +
-``NUMBER.cls`` once in a shuffled order, and prints what that took as JSON. Every way is a map-style data set in
-PyTorch's own DataLoader; each peer is used as its documentation shows, and told to take as many requests at a time as
-it does best with here.
+``python benchmarks/loader_ways.py WAY --url s3://bucket/prefix/ …`` reads the samples ``NUMBER.jpg`` + ``NUMBER.cls``
+once in shuffled order, and prints the cost as JSON. Each way is a map-style data set in PyTorch's own DataLoader. Peers
+are used as their documentation shows, with the number of parallel requests at which they perform best here.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 FIELDS = ("jpg", "cls")
 SEED = 5
-# Objects that the home-made sampler fetches by one call of s5cmd.
+# Number of objects that the home-made sampler fetches with one call of s5cmd.
 A_CALL = 500
 
 
 class _Fetched(Dataset[Any]):
-    """Samples of which a whole batch is fetched at once, where the way can do so."""
+    """A data set that fetches the samples of a whole batch at once, if the library can."""
 
     def __init__(self, url: str, names: list[str]) -> None:
         self.bucket, _, self.prefix = url.removeprefix("s3://").partition("/")
@@ -45,10 +44,10 @@ class _Fetched(Dataset[Any]):
         return len(self.names)
 
     def open(self) -> None:
-        """Make a client; each process has its own."""
+        """Create a client; each process has its own."""
 
     def fetch(self, keys: list[str]) -> list[bytes]:
-        """The objects of these keys."""
+        """Return the objects with these keys."""
         raise NotImplementedError
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[str, bytes, bytes]]:
@@ -61,7 +60,7 @@ class _Fetched(Dataset[Any]):
 
 
 class _Boto3(_Fetched):
-    """One object after the other."""
+    """Fetches one object after the other."""
 
     def open(self) -> None:
         import boto3
@@ -73,7 +72,7 @@ class _Boto3(_Fetched):
 
 
 class _Obstore(_Fetched):
-    """A batch by one ``asyncio.gather``."""
+    """Fetches a batch with one ``asyncio.gather``."""
 
     def open(self) -> None:
         from obstore.store import S3Store
@@ -99,7 +98,7 @@ class _Obstore(_Fetched):
 
 
 class _S3Torch(_Fetched):
-    """Amazon's connector, whose readers block: by 16 threads."""
+    """Fetches with 16 threads, because the readers of Amazon's connector block."""
 
     def open(self) -> None:
         from s3torchconnector._s3client import S3Client, S3ClientConfig
@@ -116,7 +115,7 @@ def _litdata(url: str, names: list[str]) -> Dataset[Any]:
     from litdata import StreamingRawDataset
     from litdata.streaming import downloader
 
-    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # there is no option for a server without TLS
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # no option allows a server without TLS
 
     class Grouped(StreamingRawDataset):  # type: ignore[misc]
         def setup(self, files: list[Any]) -> list[list[Any]]:
@@ -127,12 +126,12 @@ def _litdata(url: str, names: list[str]) -> Dataset[Any]:
             found = super().__getitems__(indices)
             return [(names[index], *map(bytes, one)) for index, one in zip(indices, found, strict=True)]
 
-    # Its look-ahead is for reading in sequence, and costs time in a shuffled order.
+    # Its look-ahead is made for sequential reads, and costs time in shuffled order.
     return Grouped(url, cache_dir=tempfile.mkdtemp(), max_prefetch=0)
 
 
 class _Sampler:
-    """The home-made sampler: fetches what it deals next to memory, 500 objects by one call of s5cmd."""
+    """The home-made sampler: it fetches the objects of the next samples with one call of s5cmd, then yields them."""
 
     def __init__(self, url: str, names: list[str], order: list[int], folder: str) -> None:
         self.url, self.names, self.order, self.folder = url, names, order, folder
@@ -151,7 +150,7 @@ class _Sampler:
 
 
 class _Staged(Dataset[Any]):
-    """What that sampler has fetched; each file is deleted when it is read."""
+    """The files that the sampler has fetched; each file is deleted when it is read."""
 
     def __init__(self, names: list[str], folder: str) -> None:
         self.names, self.folder = names, folder
@@ -180,7 +179,7 @@ def _nbdata(options: argparse.Namespace, **more: Any) -> Any:
 
 
 def count_requests(options: argparse.Namespace) -> None:
-    """Read all windows of 8 samples in the order of their keys, and print how many requests that took."""
+    """Read all windows of 8 samples in the order of their keys, and print the number of requests."""
     import nbdata
     from nbdata.reading import fetcher
 
@@ -198,7 +197,7 @@ def count_requests(options: argparse.Namespace) -> None:
 
 
 def loader_of(options: argparse.Namespace, names: list[str]) -> Any:
-    """The batches of a way."""
+    """Return an iterable of the batches of a way."""
     order = random.Random(SEED).sample(range(len(names)), len(names))
     if options.way == "s5cmd-sampler":
         folder = tempfile.mkdtemp(dir="/dev/shm")
@@ -227,14 +226,14 @@ def loader_of(options: argparse.Namespace, names: list[str]) -> Any:
 
 
 def compute(seconds: float) -> None:
-    """A step in plain Python, which holds the interpreter."""
+    """Simulate a training step in plain Python, which holds the interpreter."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         sum(range(1000))
 
 
 def main() -> None:
-    """Run one way."""
+    """Run one way and print its cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way")
     parser.add_argument("--url", required=True)
@@ -252,7 +251,7 @@ def main() -> None:
     if options.way.startswith("nbdata"):
         import nbdata
 
-        nbdata.samples(options.url).close()  # the index, which the others need not
+        nbdata.samples(options.url).close()  # builds the index, which the other tools do not need
     loader = loader_of(options, names)
     seen, steps = [], []
     before, began = os.times(), time.perf_counter()
@@ -267,7 +266,7 @@ def main() -> None:
         if options.take and len(seen) >= options.take:
             break
     wall = last - began
-    del loader  # the workers end, and their time counts
+    del loader  # ends the workers, so that their CPU time counts
     used = os.times()
     cpu = sum(used[:4]) - sum(before[:4])
     digest = hashlib.sha256()

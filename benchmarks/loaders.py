@@ -1,8 +1,8 @@
-"""``nbdata.samples`` beside other ways to feed a training from a store (benchmarks/loader_ways.py), on one server.
+"""Compares ``nbdata.samples`` with other ways to feed training from a store (benchmarks/loader_ways.py), on one server.
 
-Run with ``make bench-loaders``; ``ARGS="--only 'batch 4'"`` for some rows. Whole processes in turn, medians; what each
-way gave is compared by checksum. Client and server share the machine's cores, so the processor seconds of both stand
-beside the rate.
+Run with ``make bench-loaders``; ``ARGS="--only 'batch 4'"`` selects rows. Ways run in turn as whole processes; the
+figures are medians. The data that each way delivers is compared by checksum. Client and server share the machine's
+cores, so the CPU seconds of both are reported beside the rate.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ NAMES = {
     "boto3": "boto3, one by one",
     "s5cmd-sampler": "s5cmd sampler, 500 a call",
 }
-# These take so long that they are run once, on a part of the samples.
+# These ways take so long that they run once, on a part of the samples.
 SLOW, PART = ("boto3", "s5cmd-sampler"), 500
 
 
 @dataclass
 class Work:
-    """A row: which samples, how many in a batch and by how many workers, and what each step computes."""
+    """A row of the table: its samples, batch size, number of workers, and the computing time per step."""
 
     name: str
     data: str
@@ -61,7 +61,7 @@ class Work:
 
 @dataclass
 class Run:
-    """What one run took: samples, seconds, and what the server's processors and others spent."""
+    """The cost of one run: samples, seconds, and the CPU time of the client, the server and other processes."""
 
     samples: int
     wall: float
@@ -74,22 +74,22 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.samples / self.wall
 
     @property
     def client(self) -> float:
-        """Milliseconds of the client's processors for each sample."""
+        """Milliseconds of the client's CPU time per sample."""
         return 1e3 * self.cpu / self.samples
 
     @property
     def serving(self) -> float:
-        """The same of the server's."""
+        """Milliseconds of the server's CPU time per sample."""
         return 1e3 * self.server / self.samples
 
 
 class Bench:
-    """A server with samples in it."""
+    """A server with the samples."""
 
     def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
         self.folder, self.server, self.rounds, self.only = folder, server, options.rounds, options.only
@@ -99,7 +99,7 @@ class Bench:
         server.create_bucket("bench")
 
     def put(self, data: str, count: int, sizes: tuple[int, int]) -> None:
-        """Make samples of two files of these sizes; a place of its own for litdata, which writes an index there."""
+        """Create samples of two files with these sizes. litdata gets its own copy, because it writes an index there."""
         source, digest = self.folder / data, hashlib.sha256()
         source.mkdir()
         for number in range(count):
@@ -116,7 +116,7 @@ class Bench:
         self.counts[data], self.digests[data] = count, digest.hexdigest()
 
     def run(self, way: str, work: Work, *, take: int = 0) -> Run:
-        """One way, as a process of its own."""
+        """Run one way in its own process."""
         place = f"{work.data}-litdata" if way == "litdata" else work.data
         count = self.counts[work.data]
         command = [sys.executable, str(WAYS), way, "--url", f"s3://bench/{place}/", "--count", str(count)]
@@ -139,7 +139,7 @@ class Bench:
 
     @contextmanager
     def away(self, delay: float) -> Iterator[None]:
-        """The server is so many milliseconds away, each way."""
+        """Put a delay of this many milliseconds in each direction between client and server."""
         with Line(self.server.url, delay, 0) as self.line:
             os.environ.update(AWS_ENDPOINT_URL=self.line.url, S3_ENDPOINT_URL=self.line.url)
             yield
@@ -147,7 +147,7 @@ class Bench:
         os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def compare(self, work: Work) -> None:
-        """Print a line for each way, measured in turn."""
+        """Run each way in turn and print a line for each."""
         if self.only not in work.name:
             return
         runs: dict[str, list[Run]] = {way: [] for way in work.ways}
@@ -164,7 +164,7 @@ class Bench:
                 for name in ("client", "serving", "step", "deviation", "others")
             }
             ratio = rate[work.ways[0]] / rate[way]
-            if way not in SLOW:  # round by round
+            if way not in SLOW:  # the rounds of all ways alternate
                 pairs = zip(runs[work.ways[0]], runs[way], strict=True)
                 ratio = statistics.median(ours.rate / run.rate for ours, run in pairs)
             print(
@@ -175,7 +175,7 @@ class Bench:
             )
 
     def windows(self) -> None:
-        """Print how many requests windows in the order of keys cost."""
+        """Print how many requests it takes to read windows in the order of keys."""
         if self.only not in "windows(8)":
             return
         command = [sys.executable, str(WAYS), "windows", "--url", "s3://bench/small/", "--count", "0"]
@@ -188,7 +188,8 @@ class Bench:
         )
 
 
-# What a worker does with an index of many samples: opens it and looks at a thousand; what that took and added.
+# Program of a worker that opens an index of many samples and looks up a thousand. It prints the time, and the memory
+# that the worker needed for this.
 _WORKER = """
 import json, pickle, sys, time
 from pathlib import Path
@@ -209,7 +210,7 @@ print(json.dumps({"opened": opened, "added": own() - before, "keys": len(keys)})
 
 
 def index(count: int, folder: Path) -> None:
-    """Print what the index of so many samples of two objects costs."""
+    """Print the cost of an index of this many samples of two objects each."""
     program = (
         "import os, pickle, sys, time, nbdata, json\n"
         "from pathlib import Path\n"
@@ -244,7 +245,7 @@ def index(count: int, folder: Path) -> None:
 
 
 def works() -> list[Work]:
-    """All rows."""
+    """Return all rows."""
     every = (*OURS, *PEERS, *SLOW)
     few = ("nbdata", "nbdata-verified", *PEERS)
     rows = [
@@ -263,14 +264,14 @@ def works() -> list[Work]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--index", type=int, default=1_000_000, help="samples of the index")
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
-    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    os.environ["GOMEMLIMIT"] = "2GiB"  # without it, SeaweedFS took up to 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
         folder = Path(name)
         for variable in ("RUNTIME", "STATE"):

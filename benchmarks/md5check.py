@@ -1,7 +1,7 @@
-"""``md5check`` beside ``md5sum --check``: one big file, several, and many small ones, all in the page cache.
+"""Compares ``md5check`` with ``md5sum --check``: one big file, several, and many small ones, all in the page cache.
 
-``python benchmarks/md5check.py [ROUNDS]`` prints medians of the wall time and of the CPU time, children included.
-nbdata works in the process of the command (``NBDATA_HOST=inline``), so its start is counted too, as md5sum's is.
+``python benchmarks/md5check.py [ROUNDS]`` prints medians of wall time and CPU time, including children. nbdata runs
+inside the command's process (``NBDATA_HOST=inline``), so its start-up time counts, as md5sum's does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 MIB = 1 << 20
-# Name, number of files, bytes of each.
+# Name, number of files, bytes per file.
 SETS = (("1 × 2 GiB", 1, 2048 * MIB), ("8 × 256 MiB", 8, 256 * MIB), ("20,000 × 10 KB", 20_000, 10_240))
 
 
 def make(folder: Path, count: int, size: int) -> None:
-    """Random files in folders of at most 200, and the manifest that md5sum writes of them."""
+    """Write random files into folders of at most 200, with the manifest that md5sum creates for them."""
     block = os.urandom(min(size, MIB))
     for number in range(count):
         path = folder / f"{number // 200:03d}" / f"{number:05d}"
@@ -44,7 +44,7 @@ def make(folder: Path, count: int, size: int) -> None:
 
 
 def timed(command: list[str], folder: Path, env: dict[str, str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a command."""
+    """Run a command and return its wall and CPU seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, cwd=folder, env=env, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -53,7 +53,7 @@ def timed(command: list[str], folder: Path, env: dict[str, str]) -> tuple[float,
 
 
 def main() -> None:
-    """Measure all sets in turn."""
+    """Measure all data sets in turn."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     nbdata = str(Path(sys.executable).with_name("nbdata"))
     print("| files | nbdata: wall, CPU | md5sum: wall, CPU | ratio: wall, CPU |\n|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""What a whole process took: wall and processor seconds, peak memory; of nbdata with its agent, and of the server."""
+"""Measures whole processes: wall and CPU seconds and peak memory, of nbdata with its agent, and of the server."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Run:
-    """One run: seconds of wall, of the client's processors (with the agent) and of the server's; peak bytes of memory.
+    """The cost of one run: wall seconds, CPU seconds of the client (with the agent) and of the server, and peak memory.
 
-    Of `memory` so much as `agent` says was the agent's. `others` is how many cores were used by neither: what others do
-    on this machine.
+    `agent` is the agent's share of `memory`, in bytes. `others` is the number of cores that unrelated processes used.
     """
 
     wall: float
@@ -38,12 +37,12 @@ class Run:
     agent: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the run as JSON-serializable data."""
         return asdict(self)
 
 
 def process_cpu(pid: int) -> float:
-    """Processor seconds that a process has used so far; 0 if it is gone."""
+    """Return the CPU seconds that a process has used so far; 0 if it has ended."""
     with suppress(OSError):
         user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / TICKS
@@ -51,24 +50,27 @@ def process_cpu(pid: int) -> float:
 
 
 def machine_cpu() -> float:
-    """Processor seconds that the machine has spent on anything so far; what other machines stole counts."""
+    """Return the CPU seconds that the machine has used so far, for all processes.
+
+    This includes time that other virtual machines stole.
+    """
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS
 
 
 def agent_pid() -> int:
-    """The agent's process; it is started if it does not run."""
+    """Return the agent's process id; start the agent if necessary."""
     with connect() as connection:
         return int(connection.ask({"do": "hello"})["pid"])
 
 
 def agent_cpu() -> float:
-    """Processor seconds that the agent has used so far."""
+    """Return the CPU seconds that the agent has used so far."""
     return process_cpu(agent_pid())
 
 
 def _reset_peak(pid: int) -> None:
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): begin the peak of its memory anew
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): resets the peak of its memory
 
 
 def _peak(pid: int) -> int:
@@ -77,9 +79,9 @@ def _peak(pid: int) -> int:
 
 
 class _Memory(threading.Thread):
-    """Looks at a process and its children again and again, and keeps the most memory that it saw.
+    """Repeatedly measures the memory of a process and its children, and keeps the maximum.
 
-    The kernel's own figure for a child that has ended begins with the memory of who started it.
+    The kernel's own figure for an ended child would start with the memory of its parent.
     """
 
     def __init__(self, pid: int) -> None:
@@ -88,7 +90,7 @@ class _Memory(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Look until it is over."""
+        """Measure until `over` is set."""
         while not self.over.wait(0.02):
             with suppress(OSError, ValueError):
                 children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
@@ -107,14 +109,14 @@ def timed(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> Run:
-    """Run a command to its end, without its output.
+    """Run a command to its end, discard its output, and return the cost.
 
     Parameters
     ----------
     servers : sequence of int
-        Processes whose share is the server's.
+        Processes whose CPU time counts as the server's.
     agent : bool
-        Whether the agent's share is the client's.
+        Whether the agent's CPU time and memory count as the client's.
     """
     keeper = agent_pid() if agent else 0
     if keeper:
@@ -144,7 +146,7 @@ def timed(
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same files, byte for byte."""
+    """True if two folders hold the same files, byte for byte."""
     compared = filecmp.dircmp(one, other)
     if compared.left_only or compared.right_only or compared.funny_files:
         return False
@@ -153,7 +155,10 @@ def same(one: Path, other: Path) -> bool:
 
 
 def interval(ratios: Sequence[float], *, draws: int = 2000) -> tuple[float, float, float]:
-    """Median of ratios, and the 95 % interval of it by the bootstrap (B. Efron, Annals of Statistics 7(1), 1979)."""
+    """Return the median of ratios and its 95 % bootstrap interval.
+
+    The bootstrap is B. Efron's, Annals of Statistics 7(1), 1979.
+    """
     chance = random.Random(0)
     medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(draws))
     return statistics.median(ratios), medians[int(0.025 * draws)], medians[int(0.975 * draws)]

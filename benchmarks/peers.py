@@ -1,6 +1,6 @@
-"""How each tool does the same work: command lines, and the few lines that people write with a library.
+"""How each tool does the same work: command lines, and the short programs that people write with a library.
 
-As a program (``python peers.py s3fs pull URL FOLDER``) it is the library's side, a whole process of its own.
+Run as a program (``python peers.py s3fs pull URL FOLDER``), this file is the library's program, in its own process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-# Enough for the library to be bound by something else.
+# Enough threads that something else limits the library.
 _THREADS = 32
 
 Command = Callable[[str, str], list[str]]
@@ -25,7 +25,7 @@ def _rclone(url: str) -> str:
     return ":s3:" + url.removeprefix("s3://")
 
 
-# Tool and verb to the command for a source and a target; folders have no slash at their end.
+# The command for a source and a target, by tool and verb; folders have no slash at their end.
 COMMANDS: dict[str, dict[str, Command]] = {
     "nbdata": {
         "pull": lambda url, folder: [str(BIN / "nbdata"), "pull", f"{url}/", folder, "-q"],
@@ -54,7 +54,7 @@ _RCLONE = [str(BIN / "rclone"), "--config=/dev/null", f"--transfers={_THREADS}",
 
 
 def rclone_environment(endpoint: str) -> dict[str, str]:
-    """What tells rclone of the server; keys come from AWS's variables."""
+    """Return the environment variables that tell rclone about the server; it takes the keys from AWS's variables."""
     return {
         "RCLONE_S3_PROVIDER": "SeaweedFS",
         "RCLONE_S3_ENV_AUTH": "true",

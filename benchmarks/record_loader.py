@@ -1,7 +1,7 @@
-"""PyTorch's DataLoader with 4 workers over FFRecord and over loose files, on the disk; for ``make bench-records``.
+"""PyTorch's DataLoader with 4 workers over FFRecord and over loose files on the disk; for ``make bench-records``.
 
-Epochs in a random order, batches of 128 bytes objects, workers that stay. The first epoch, which starts the workers,
-does not count.
+Epochs are in random order, with batches of 128 bytes objects and persistent workers. The first epoch, which starts the
+workers, does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH, WORKERS = 128, 4
 
 
 class _Loose(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Files, each opened and read."""
+    """Loose files; each one is opened and read."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -37,10 +37,10 @@ class _Loose(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 class _Records(ffrecord.Dataset):
-    """Records, a batch at a time."""
+    """Records; a batch is read at once."""
 
     def process(self, indices: list[int], data: list[Any]) -> list[bytes]:
-        """As bytes, as the loose files are."""
+        """Return the records as bytes, as `_Loose` does."""
         return [one.tobytes() for one in data]
 
 
@@ -49,7 +49,7 @@ def _bytes_of(sample: dict[str, Any]) -> bytes:
 
 
 def loaders(folder: Path) -> dict[str, Iterable[list[bytes]]]:
-    """What is measured."""
+    """Return the loaders to compare, by name."""
     options: dict[str, Any] = {
         "batch_size": BATCH, "shuffle": True, "num_workers": WORKERS, "collate_fn": list, "persistent_workers": True,
     }  # fmt: skip
@@ -65,7 +65,7 @@ def loaders(folder: Path) -> dict[str, Iterable[list[bytes]]]:
 def epochs(
     folder: Path, count: int, rounds: int, before: Callable[[Path], None]
 ) -> dict[str, tuple[float, float]]:
-    """Samples a second of each loader, and how many times that of the first; medians over rounds."""
+    """Return the samples per second of each loader, and their ratio to the first loader's; medians over rounds."""
     torch.manual_seed(random.randrange(1 << 30))
     ways = loaders(folder)
     took: dict[str, list[float]] = {name: [] for name in ways}

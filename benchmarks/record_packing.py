@@ -1,6 +1,6 @@
-"""Packs small objects of a store into shards and into FFRecord files, beside each other; for ``make bench-records``.
+"""Compares packing small objects of a store into shards and into FFRecord files; for ``make bench-records``.
 
-Each target is new in each round, and the two take turns. One file of each is compared with the source first.
+The two alternate, with a new target in each round. First, one file of each is compared with the source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZE = 10_000
 
 
 def packed(server: EmbeddedServer, folder: Path, count: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """Seconds and MB/s of each way, medians over rounds; the server's environment is set."""
+    """Return seconds and MB/s of each way, as medians over rounds. The server's environment variables must be set."""
     server.create_bucket("packing")
     (folder / "small").mkdir()
     for number in range(count):
@@ -51,7 +51,7 @@ def packed(server: EmbeddedServer, folder: Path, count: int, rounds: int) -> dic
 
 
 def shown(count: int, found: dict[str, tuple[float, float]]) -> None:
-    """A row of the report."""
+    """Print a row of the report."""
     first = next(iter(found.values()))[0]
     print(f"\npack {count:,} x {SIZE // 1000} KB, S3 to S3 (load {os.getloadavg()[0]:.1f})")
     for name, (seconds, rate) in found.items():

@@ -1,8 +1,9 @@
-"""FFRecord: random batches beside the original library, loose files and memcpy; and from a store, at once and away.
+"""Compares FFRecord in nbdata with the original library, loose files and memcpy, for random batches.
 
-Run with ``make bench-records``. The original is measured if it can be imported (see tests/ffrecord/beside_original.py).
-Ways of a row take turns in one process, batch after batch of the same indices; medians over rounds. What each way gave
-is compared first. Client and server share the machine's cores.
+Run with ``make bench-records``. The data is on the disk, or in a store that is near or 20 ms away. The original library
+is measured if it can be imported (see tests/ffrecord/beside_original.py). The ways of a row alternate in one process
+and read batches of the same indices; the figures are medians over rounds. First, the data that each way delivers is
+compared. Client and server share the machine's cores.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Way = Callable[[list[int]], Any]
 
 
 def made(folder: Path, count: int) -> list[bytes]:
-    """Samples, as FFRecord files and as loose ones."""
+    """Create samples, write them as FFRecord files and as loose files, and return them."""
     samples = [random.randbytes(SIZE) for _ in range(count)]
     (folder / "train.ffr").mkdir()
     (folder / "loose").mkdir()
@@ -46,7 +47,7 @@ def made(folder: Path, count: int) -> list[bytes]:
 
 
 def rates(ways: dict[str, Way], count: int, rounds: int, batches: int) -> dict[str, tuple[float, float]]:
-    """Samples a second, and milliseconds of this process's processors for each, of ways that take turns."""
+    """Let the ways alternate; return each way's samples per second, and milliseconds of CPU time per sample."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(rounds):
         asked = [[random.randrange(count) for _ in range(BATCH)] for _ in range(batches)]
@@ -63,14 +64,14 @@ def rates(ways: dict[str, Way], count: int, rounds: int, batches: int) -> dict[s
 
 
 def shown(title: str, found: dict[str, tuple[float, float]]) -> None:
-    """A row of the report."""
+    """Print the rows of the report."""
     print(f"\n{title} (load {os.getloadavg()[0]:.1f})")
     for name, (rate, cpu) in found.items():
         print(f"| {name} | {rate:,.0f} | {cpu:.3f} |")
 
 
 def local_ways(folder: Path, samples: list[bytes]) -> dict[str, Way]:
-    """From the page cache or the disk."""
+    """Return the ways to read the samples from local files."""
     files, views = FileReader(folder / "train.ffr"), FileReader(folder / "train.ffr", mapped=True)
     source = nbdata.samples(f"{folder}/train.ffr/")
     target, memory = np.empty(BATCH * SIZE, np.uint8), np.frombuffer(b"".join(samples), np.uint8)
@@ -110,7 +111,7 @@ def local_ways(folder: Path, samples: list[bytes]) -> dict[str, Way]:
 
 
 def dropped(folder: Path) -> None:
-    """Take the files out of the page cache."""
+    """Remove the files from the page cache."""
     for path in [*folder.glob("train.ffr/*"), *folder.glob("loose/*")]:
         fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
@@ -119,7 +120,7 @@ def dropped(folder: Path) -> None:
 
 
 def cold(folder: Path, ways: dict[str, Way], count: int) -> dict[str, tuple[float, float]]:
-    """Each sample once, in a random order, from the disk."""
+    """Read each sample once from the disk, in random order."""
     found = {}
     for name, way in ways.items():
         order = random.sample(range(count), count)
@@ -132,7 +133,7 @@ def cold(folder: Path, ways: dict[str, Way], count: int) -> dict[str, tuple[floa
 
 
 def loader_rows(folder: Path, count: int, rounds: int) -> None:
-    """PyTorch's DataLoader over files, from the page cache and from the disk."""
+    """Measure PyTorch's DataLoader over files, from the page cache and from the disk."""
     import record_loader
 
     for title, before in (("page cache", lambda _: None), ("cold", dropped)):
@@ -146,7 +147,7 @@ def loader_rows(folder: Path, count: int, rounds: int) -> None:
 
 @contextmanager
 def endpoint(url: str) -> Iterator[None]:
-    """Have ``s3://`` mean this server."""
+    """Let ``s3://`` mean this server."""
     before = os.environ["AWS_ENDPOINT_URL"]
     os.environ["AWS_ENDPOINT_URL"] = url
     try:
@@ -156,7 +157,7 @@ def endpoint(url: str) -> Iterator[None]:
 
 
 def stored_ways() -> dict[str, Way]:
-    """From the store that the environment names."""
+    """Return the ways to read the samples from the store that the environment names."""
     samples, loose = nbdata.samples("s3://bench/train.ffr/"), nbdata.samples("s3://bench/loose/")
     reader = FileReader("s3://bench/train.ffr/")
     return {
@@ -168,7 +169,7 @@ def stored_ways() -> dict[str, Way]:
 
 
 def main() -> None:
-    """Run the rows."""
+    """Measure and print all rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--samples", type=int, default=2000)

@@ -1,7 +1,7 @@
-"""What very many objects and a very fast line would take: arithmetic with measured figures, and a small simulation.
+"""Estimates the cost of very many objects and a very fast line, by arithmetic and a small simulation.
 
-``python benchmarks/scale.py`` prints the tables of docs/scale.md in a second. Nothing is moved. The figures of one
-object (``Cost``) were measured, see there; each can be given another value, as ``--fetch 300e-6``.
+``python benchmarks/scale.py`` prints the tables of docs/scale.md within a second. It transfers nothing. The figures per
+object (``Cost``) were measured; docs/scale.md says how. Options set other values, for example ``--fetch 300e-6``.
 """
 
 from __future__ import annotations
@@ -18,37 +18,41 @@ _DAY = 24 * _HOUR
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one object, page or byte, in seconds of one core, seconds, or bytes."""
+    """The cost of one object, page or byte, in CPU seconds of one core, seconds, or bytes."""
 
-    plan: float = 19e-6  # listed, decided, written down: seconds of a core
-    fetch: float = 0.6e-3  # moved, verified, named, recorded: seconds of a core, whatever its size
-    byte: float = 2.5e-9  # received, hashed, written: seconds of a core
-    page: float = 0.075  # 1,000 objects of a listing from a store that is not near: seconds
-    inventory: float = 3e-6  # a row of an inventory file read: seconds of a core (an estimate)
-    held: float = 107.0  # of an object that was moved before: bytes of memory
-    record: float = 139.0  # the same on the disk, in the index
-    rows: float = 210.0  # of an object while a job lasts: bytes in the runtime folder, plan and report
+    plan: float = 19e-6  # CPU seconds to list, plan and record an object
+    fetch: float = 0.6e-3  # CPU seconds to transfer, verify, name and record an object of any size
+    byte: float = 2.5e-9  # CPU seconds to receive, hash and write a byte
+    page: float = 0.075  # seconds for 1,000 objects of a listing from a distant store
+    inventory: float = 3e-6  # CPU seconds to read a row of an inventory file (an estimate)
+    held: float = 107.0  # bytes of memory for an object that was transferred before
+    record: float = 139.0  # bytes on the disk for the same object, in the index
+    rows: float = 210.0  # bytes in the runtime folder per object of a running job, for plan and report
 
 
 @dataclass(frozen=True)
 class Case:
-    """So many objects of so many bytes on average, over a line of so many bits a second, by so many agents."""
+    """A workload.
+
+    `size` is the mean size of an object in bytes, `line` the bandwidth in bits per second.
+    """
 
     objects: float
     size: float
     line: float
     agents: int = 1
-    cores: int = 8  # of the machine of each agent
+    cores: int = 8  # cores of each agent's machine
     inventory: bool = False
 
 
 def stages(case: Case, cost: Cost) -> dict[str, float]:
-    """Seconds that each part of the work takes if it had the machines for itself."""
+    """Return the seconds that each part of the work would take if it had the machines for itself."""
     share = case.objects / case.agents
     return {
         "listing": 0.0 if case.inventory else case.objects / 1000 * cost.page,
         "planning": share * (cost.plan + (cost.inventory if case.inventory else 0.0)),
-        # Python runs one thread of an agent at a time; hashing and system calls, most of what a byte costs, run beside.
+        # Python runs one thread of an agent at a time. Hashing and system calls, most of the cost of a byte, run in
+        # parallel.
         "small work": share * cost.fetch,
         "bytes": share * case.size * cost.byte / case.cores,
         "line": case.objects * case.size * 8 / case.line,
@@ -56,7 +60,7 @@ def stages(case: Case, cost: Cost) -> dict[str, float]:
 
 
 def makespan(durations: list[float], agents: int) -> float:
-    """When the last shard is done, if each agent takes the next one as it is free."""
+    """Return when the last shard is done if each free agent takes the next one."""
     free = [0.0] * agents
     for duration in durations:
         heapq.heappush(free, heapq.heappop(free) + duration)
@@ -64,14 +68,14 @@ def makespan(durations: list[float], agents: int) -> float:
 
 
 def shards(count: int, spread: float, chance: random.Random) -> list[float]:
-    """Shares of the work, as prefixes of a bucket have them: few are large (lognormal)."""
+    """Return shares of the work as prefixes of a bucket have them: a few are large (lognormal)."""
     sizes = [chance.lognormvariate(0.0, spread) for _ in range(count)]
     whole = sum(sizes)
     return [size / whole for size in sizes]
 
 
 def lost(agents: int, per_agent: int, spread: float, *, even: bool = False, rounds: int = 40) -> float:
-    """How many times as long as with perfectly even shards it takes, in the middle of some tries."""
+    """Return how much longer the work takes than with perfectly even shards, as a factor; the median of some tries."""
     chance = random.Random(1)
     count = agents * per_agent
     tries = [
@@ -82,7 +86,7 @@ def lost(agents: int, per_agent: int, spread: float, *, even: bool = False, roun
 
 
 def told(seconds: float) -> str:
-    """A time for people."""
+    """Return a duration in a readable form."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 2 * _HOUR:

@@ -1,8 +1,8 @@
-"""A full shuffle of shards, store to store: ``make bench-shuffle``; ``ARGS="--bytes 2GB --sample 110000"``.
+"""Shuffles shards completely, from store to store: ``make bench-shuffle``; ``ARGS="--bytes 2GB --sample 110000"``.
 
-Shards are written by `nbdata.write_shards` and then packed anew with ``--shuffle`` by a process of its own. A proxy
-between it and the store counts bytes; so times say little here, and memory and bytes are what is told. At the end the
-new shards are read, and each sample must be there once.
+`nbdata.write_shards` writes the shards, then a separate process packs them again with ``--shuffle``. A proxy in front
+of the store counts bytes. The proxy distorts times, so the results are memory and bytes. At the end the new shards are
+read; each sample must be there once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.sizes import format_size, parse_size
 from tests.faults.proxy import FaultProxy
 
-# Packs, and prints the most memory that it had; with no more requests at a time than the proxy has connections.
+# Packs the shards and prints its peak memory. It uses no more parallel requests than the proxy accepts connections.
 PROGRAM = """
 import nbdata, sys
 nbdata.pack(sys.argv[1], sys.argv[2], shuffle=True, seed=1, concurrency=8, quiet=True)
@@ -35,7 +35,7 @@ BUCKET = "bench-shuffle"
 
 
 def main() -> None:
-    """Make, shuffle, count, compare."""
+    """Write shards, shuffle them, count bytes, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=parse_size, default=2 * 10**9)
     parser.add_argument("--sample", type=int, default=110_000, help="bytes")

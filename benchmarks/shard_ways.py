@@ -1,7 +1,7 @@
-"""One way to read samples in shards, or to make shards, as a process of its own; prints what it took as JSON.
+"""One way to read samples from shards, or to make shards, in its own process; prints the cost as JSON.
 
-``python benchmarks/shard_ways.py WAY --shards URL …``. Time and processor seconds do not count imports. The digest is
-the sum of those of all samples, so that their order does not matter.
+``python benchmarks/shard_ways.py WAY --shards URL …``. Wall and CPU seconds exclude imports. The digest is the sum of
+all samples' digests, so the order of the samples does not matter.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Sample = dict[str, Any]
 
 
 def cpu() -> float:
-    """Processor seconds of this process and of its children that have ended."""
+    """CPU seconds of this process and of its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def ours(place: str, verify: str, **options: Any) -> Iterable[Sample]:
-    """A stream of nbdata."""
+    """Stream the samples with nbdata."""
     samples = nbdata.samples(place, verify=verify)
     return loaded(samples, **options) if options else samples.stream()
 
 
 def theirs(place: str, pipe: str, workers: int = 0) -> Iterable[Sample]:
-    """The webdataset library, which reads stores through the output of a command."""
+    """Stream the samples with the webdataset library, which reads stores through the output of a command."""
     import webdataset
 
     warnings.simplefilter("ignore")
@@ -66,7 +66,7 @@ def theirs(place: str, pipe: str, workers: int = 0) -> Iterable[Sample]:
 
 
 def loaded(samples: Any, workers: int) -> Iterator[Sample]:
-    """The same through a DataLoader."""
+    """Pass samples through a DataLoader."""
     from torch.utils.data import DataLoader
 
     from nbdata.loaders.pytorch import SampleStream
@@ -76,7 +76,7 @@ def loaded(samples: Any, workers: int) -> Iterator[Sample]:
 
 
 def by_index(place: str, verify: str) -> Iterator[Sample]:
-    """Random batches of 64 by number."""
+    """Read random batches of 64 samples by number."""
     samples = nbdata.samples(place, verify=verify)
     order = list(range(len(samples)))
     random.Random(1).shuffle(order)
@@ -86,7 +86,10 @@ def by_index(place: str, verify: str) -> Iterator[Sample]:
 
 
 def one_by_one(place: str) -> Iterator[Sample]:
-    """The same by a ranged GET a sample in turn, by boto's client, whose offsets somebody has found before."""
+    """Read the same batches with botocore, by one ranged GET per sample in turn.
+
+    The offsets are known beforehand.
+    """
     import botocore.session
 
     samples: Any = nbdata.samples(place)
@@ -117,7 +120,7 @@ WAYS = {
 
 
 def main() -> None:
-    """Read all samples, and say what it took."""
+    """Read all samples and print the cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--shards", required=True)
@@ -130,7 +133,7 @@ def main() -> None:
     if "workers" in options.way:
         import torch.utils.data  # noqa: F401
     if "by" in options.way:
-        len(nbdata.samples(options.shards))  # the index is there
+        len(nbdata.samples(options.shards))  # the index exists from now on
     total = count = 0
     began, before = time.perf_counter(), cpu()
     for sample in WAYS[options.way](options.shards):
@@ -138,14 +141,14 @@ def main() -> None:
         if options.check:
             total += hash_of(sample)
     seconds, used = time.perf_counter() - began, cpu() - before
-    # Of its own: what `getrusage` says begins with the memory of who started it.
+    # This process's own peak: the figure of `getrusage` would start with the memory of the parent process.
     memory = 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
     print(json.dumps({"samples": count, "wall": seconds, "cpu": used, "memory": memory, "digest": total}))
     sys.stdout.flush()
 
 
 def hash_of(sample: Sample) -> int:
-    """A digest of a sample's key and fields."""
+    """Return a digest of a sample's key and fields."""
     said = hashlib.md5(sample["__key__"].encode())
     for name in sorted(name for name in sample if not name.startswith("__")):
         said.update(sample[name])

@@ -1,8 +1,8 @@
-"""Tar shards: `nbdata` beside the webdataset library, a ranged GET a sample, and s5cmd with tar.
+"""Compares `nbdata` on tar shards with the webdataset library, with one ranged GET per sample, and with s5cmd and tar.
 
-Run with ``make bench-shards``; ``ARGS="--only '2 KB'"`` for some rows. Whole processes in turn (`shard_ways.py`);
-medians; what the ways give is compared once before. The shards are written by webdataset's ShardWriter. Client and
-server share the machine's cores.
+Run with ``make bench-shards``; ``ARGS="--only '2 KB'"`` selects rows. Ways run in turn as whole processes
+(`shard_ways.py`); the figures are medians. The data that the ways deliver is compared once beforehand. webdataset's
+ShardWriter writes the shards. Client and server share the machine's cores.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BUCKET = "bench-shards"
 
 @dataclass
 class Run:
-    """What one run took: items, seconds, processor seconds of the client and the server, bytes of memory."""
+    """The cost of one run: items, wall seconds, CPU seconds of the client and the server, and bytes of memory."""
 
     samples: int
     wall: float
@@ -56,7 +56,7 @@ class Run:
 
 
 class Bench:
-    """A server and a folder with shards in them."""
+    """A server and a folder, both with shards."""
 
     def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
         self.folder, self.server, self.rounds, self.only = folder, server, options.rounds, options.only
@@ -64,7 +64,7 @@ class Bench:
         server.create_bucket(BUCKET)
 
     def put(self, name: str, count: int, shards: int, sizes: tuple[int, int]) -> None:
-        """Write shards, here and there."""
+        """Write shards into the folder and the store."""
         import webdataset
 
         warnings.simplefilter("ignore")
@@ -79,7 +79,7 @@ class Bench:
         self._s5cmd("cp", f"{self.folder}/{name}/*", f"s3://{BUCKET}/{name}/")
 
     def put_objects(self, count: int, size: int) -> None:
-        """Loose objects, two a sample."""
+        """Create loose objects in the store, two per sample."""
         source = self.folder / "loose"
         source.mkdir()
         for number in range(count // 2):
@@ -106,7 +106,7 @@ class Bench:
         return process_cpu(self.server.pid) + line
 
     def read(self, way: str, place: str, *, check: bool = False) -> Run:
-        """One way to read, as a process of its own."""
+        """Run one way to read, in its own process."""
         command = [sys.executable, str(WAYS), way, "--shards", place, *(["--check"] if check else [])]
 
         def work() -> Any:
@@ -115,7 +115,7 @@ class Bench:
         return self._measured(work)
 
     def pack(self, way: str, number: int) -> Run:
-        """Loose objects to a shard of the store, by nbdata or by way of the disk."""
+        """Pack loose objects into a shard in the store, by nbdata or by way of the disk."""
         url, target = f"s3://{BUCKET}/loose/", f"s3://{BUCKET}/{way}-{number}"
 
         def work() -> Any:
@@ -161,7 +161,7 @@ class Bench:
         return self._measured(work)
 
     def compare(self, name: str, ways: tuple[str, ...], place: str, *, slow: bool = False) -> None:
-        """Print a line for each way, measured in turn; slow ones once, and not compared again."""
+        """Run each way in turn and print a line for each. Slow ways run once and are not compared again."""
         if self.only not in name:
             return
         if place and not slow:
@@ -191,12 +191,12 @@ class Bench:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
-    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    os.environ["GOMEMLIMIT"] = "2GiB"  # without it, SeaweedFS took up to 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
         folder = Path(name)
         for variable in ("RUNTIME", "STATE"):

@@ -1,7 +1,7 @@
-"""``make bench``: nbdata beside its peers, row by row: whole processes in turn on one server, outputs compared.
+"""``make bench``: compares nbdata with its peers, row by row, as whole processes in turn on one server.
 
-``ARGS="--only 'pull 8'"`` for some rows, ``--rounds``, ``--json FILE`` for all single runs. The state of the machine is
-half of such a figure: read the ratios, and their intervals.
+``ARGS="--only 'pull 8'"`` selects rows; ``--rounds`` sets the rounds; ``--json FILE`` writes all single runs. The
+outputs are compared. The figures depend on the state of the machine, so read the ratios and their intervals.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from nbdata.version import __version__
 
-# Beyond this share of what the line alone can carry a row says more of the line than of the clients.
+# A row that reaches more than this share of the line's own throughput measures the line rather than the tools.
 BOUND = 0.7
 
 
 def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], how: str = "") -> None:
-    """Pull, push or copy (within the store) of a source, beside these tools."""
+    """Compare these tools in a pull, push or copy (within the store) of a source."""
     name = label + how
     if not any(bench.only in f"{verb} {name}" for verb in verbs):
         return
@@ -75,7 +75,7 @@ def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], ho
         begin, other = str(source) if verb == "push" else place, f"{place}-{verb}-{tool}"
 
         def after(number: int) -> None:
-            if number == 0:  # once, since to fetch it takes as long as what is measured; then its size
+            if number == 0:  # compared once, because fetching it takes long; later only its size
                 back = bench.work / "back"
                 timed(COMMANDS["s5cmd"]["pull"](f"{other}{number}", str(back)))
                 assert same(source, back), f"{verb} by {tool} made other bytes"
@@ -91,7 +91,7 @@ def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], ho
 
 
 def _again(bench: Bench, tools: list[str], place: str, env: dict[str, str]) -> list[Side]:
-    """The tools that pull what each of them has already."""
+    """Return a side for each tool in which it pulls files that it already has."""
     return [
         Side(tool, lambda _, tool=tool: COMMANDS[tool]["nothing"](place, str(bench.work / tool)), env=env)  # type: ignore[misc]
         for tool in tools
@@ -99,7 +99,7 @@ def _again(bench: Bench, tools: list[str], place: str, env: dict[str, str]) -> l
 
 
 def nothing_changed(bench: Bench, name: str) -> None:
-    """A pull of what is there already."""
+    """Compare pulls of files that already exist."""
     row = f"pull {name}, nothing changed"
     if bench.only not in row:
         return
@@ -115,7 +115,10 @@ def nothing_changed(bench: Bench, name: str) -> None:
 
 
 def many_unchanged(bench: Bench) -> None:
-    """A pull of very many files that are there already; nbdata has hashed them once, as it does not know them."""
+    """Compare pulls of very many files that already exist.
+
+    nbdata has hashed the files once before, because other tools wrote them.
+    """
     count = int(LISTED * bench.scale)
     row = f"pull {count:,} × {SIZE} B, nothing changed"
     if bench.only not in row:
@@ -132,7 +135,7 @@ def many_unchanged(bench: Bench) -> None:
 
 
 def planned(bench: Bench) -> None:
-    """What would be done with very many objects, none of which is there; all they print is thrown away."""
+    """Compare plans of very many objects without existing files; all output is discarded."""
     count = int(PLANNED * bench.scale)
     row = f"plan {count:,} objects"
     if bench.only not in row:
@@ -154,7 +157,7 @@ def planned(bench: Bench) -> None:
 
 
 def campaign(bench: Bench) -> None:
-    """All rows."""
+    """Measure all rows."""
     fast, both = ["nbdata", "s5cmd", "rclone"], ("pull", "push")
     everybody = [*fast, "s3fs", "boto3"]
     moves(bench, SMALL, fast, both)
@@ -197,14 +200,14 @@ def campaign(bench: Bench) -> None:
 
 
 def main() -> None:
-    """Print the tables, and write the JSON."""
+    """Run the benchmark, print the tables, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     parser.add_argument("--scale", type=float, default=1.0, help="of the data, to try it out")
     parser.add_argument("--json", help="write every single run to this file")
     options = parser.parse_args()
-    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    os.environ["GOMEMLIMIT"] = "2GiB"  # without it, SeaweedFS took up to 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
         work = Path(name)
         for variable in ("RUNTIME", "STATE"):

@@ -1,8 +1,8 @@
-"""Two pulls under one limit at real size: 3 GB each below a folder limited to 5 GB, unless told otherwise.
+"""Tests two large pulls below one limit: by default, 3 GB each below a folder limited to 5 GB.
 
-``python benchmarks/two_pulls.py [--size 3GB] [--limit 5GB] [--folder DIR]``. The second must be refused before it moves
-a byte, while the first runs and when it has ended, and must run when the first was cleaned up. `tests/space/` does the
-same with 30 MB. Takes twice the size of the disk.
+``python benchmarks/two_pulls.py [--size 3GB] [--limit 5GB] [--folder DIR]``. The second pull must be refused before it
+transfers a byte, both while the first one runs and after it has ended. After a cleanup of the first pull, the second
+one must succeed. `tests/space/` does the same with 30 MB. This test needs twice the size on the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OBJECTS = 12
 
 
 def fill(server: EmbeddedServer, size: int, folder: Path) -> str:
-    """A bucket with so many bytes."""
+    """Create a bucket with this many bytes and return its URL."""
     server.create_bucket("data")
     folder.mkdir()
     for number in range(OBJECTS):
@@ -37,12 +37,12 @@ def fill(server: EmbeddedServer, size: int, folder: Path) -> str:
 
 
 def nbdata(*words: str) -> subprocess.Popen[str]:
-    """One line in a process of its own."""
+    """Start a command in its own process."""
     return subprocess.Popen([NBDATA, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def refused(url: str, target: Path) -> str:
-    """What a pull says that must be refused, and leave nothing."""
+    """Run a pull that must be refused and leave nothing; return its message."""
     began = time.monotonic()
     process = nbdata("pull", url, str(target))
     said = process.communicate()[0].strip()
@@ -53,7 +53,7 @@ def refused(url: str, target: Path) -> str:
 
 
 def well(*words: str) -> str:
-    """What a line says that must go well."""
+    """Run a command that must succeed; return the first line of its output."""
     process = nbdata(*words)
     said = process.communicate()[0].strip()
     assert process.returncode == 0, said
@@ -61,7 +61,7 @@ def well(*words: str) -> str:
 
 
 def main() -> None:
-    """Do it, and say what was seen."""
+    """Run the pulls and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="3GB")
     parser.add_argument("--limit", default="5GB")

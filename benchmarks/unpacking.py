@@ -1,4 +1,4 @@
-"""Rows of ``make bench``: what is checked and unpacked, beside ``md5sum`` and ``tar``."""
+"""Rows of ``make bench`` for checking, unpacking and packing, compared with ``md5sum`` and ``tar``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench import BIN, COMMANDS, Bench, Side, same, slug, timed
 
 
 def checked(bench: Bench, name: str) -> None:
-    """md5check beside md5sum, both against the same sums."""
+    """Compare md5check with md5sum, both with the same checksum file."""
     row = f"md5check {name}"
     if bench.only not in row:
         return
@@ -30,10 +30,10 @@ def checked(bench: Bench, name: str) -> None:
 
 
 def extracted(bench: Bench) -> None:
-    """20,000 files of 20 KB from 9 gz volumes, beside ``tar xz`` of what ``cat`` or ``s5cmd cat`` gives.
+    """Extract 20,000 files of 20 KB from 9 gz volumes; compare with ``tar xz`` after ``cat`` or ``s5cmd cat``.
 
-    What was unpacked is removed at the end only: ext4 without a journal gives no inode anew that was freed a
-    minute ago, and looks at each of them for every file that is made meanwhile, whoever makes it.
+    Unpacked files are removed only at the end. ext4 without a journal does not reuse inodes that were freed within the
+    last minute. It checks each of them whenever a file is created, which would slow down every tool.
     """
     for folders in (100, 1):
         where = f"in {folders} folders" if folders > 1 else "in one folder"
@@ -59,7 +59,10 @@ def extracted(bench: Bench) -> None:
 
 
 def moved(bench: Bench) -> None:
-    """Archives in a store unpacked into the store, beside pull, ``cat | tar``, and push by s5cmd."""
+    """Unpack archives of a store into the store.
+
+    Compare with a download by s5cmd, ``cat | tar``, and an upload by s5cmd.
+    """
     many = "20,000 × 20 KB from 9 gz volumes in S3, to S3"
     if bench.only in many:
         source, volumes = _packed(bench, 100)
@@ -76,7 +79,7 @@ def moved(bench: Bench) -> None:
 
 
 def packed(bench: Bench) -> None:
-    """Objects in a store packed into volumes there, beside s5cmd, ``tar | split`` and s5cmd; then these unpacked."""
+    """Pack objects of a store into volumes there, and unpack these; compare with ``tar | split`` and s5cmd."""
     count = int(20_000 * bench.scale)
     row = "pack 20,000 × 20 KB from S3 to volumes in S3, as {}"
     rows = {form: row.format(form) for form in ("tar", "tar.gz", "tar.zst")}
@@ -184,13 +187,13 @@ def _moved(bench: Bench, row: str, source: Path, volumes: Path, size: int) -> No
 
 
 def _packed(bench: Bench, folders: int) -> tuple[Path, Path]:
-    """Files of 20 KB, and the volumes of their archive."""
+    """Create files of 20 KB and the volumes of their archive."""
     source = _files(bench, folders)
     return source, _cut(bench, source, f"unpacked-volumes-{folders}")
 
 
 def _files(bench: Bench, folders: int) -> Path:
-    """Files of 20 KB, of which gzip saves nearly half."""
+    """Create files of 20 KB, of which gzip saves nearly half."""
     source = bench.work / f"unpacked-source-{folders}"
     for number in range(int(20_000 * bench.scale)):
         path = source / (f"{number % folders:02d}" if folders > 1 else "") / f"{number:05d}"
@@ -200,7 +203,7 @@ def _files(bench: Bench, folders: int) -> Path:
 
 
 def _cut(bench: Bench, source: Path, name: str) -> Path:
-    """The volumes of an archive of a folder."""
+    """Create the volumes of a folder's archive."""
     volumes = bench.work / name
     volumes.mkdir()
     whole = bench.work / "all.tar.gz"
@@ -236,6 +239,7 @@ def _extracted(bench: Bench, row: str, source: Path, volumes: str, read: str) ->
         name = "s5cmd cat \\| tar xz" if volumes.startswith("s3:") else "cat \\| tar xz"
         return Side(f"{name}, then sync" if then else name, tar, after(tool))
 
-    # nbdata says that it is done when the files are on the disk, tar when they are in memory.
+    # nbdata reports success when the files are on the disk, tar when they are in memory. So tar runs a second time,
+    # with sync.
     sides = [Side("nbdata", ours, after("nbdata")), theirs("tar", ""), theirs("synced", " && sync")]
     bench.row(row, sides, int(20_000 * bench.scale) * 20_000)

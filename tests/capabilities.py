@@ -1,9 +1,8 @@
-"""The requirements of some tests beyond Python packages, and checks whether the machine meets them.
+"""What a machine must offer for some tests beyond Python packages (mounts, a browser, …), and how this is checked.
 
-A test declares them with ``@pytest.mark.needs("mounts")``, a fixture by requesting the fixture of that name. If a
-requirement is missing, the test is not run, and the end of the run states the number of such tests and the reasons
-(`tests.conftest`). If the environment has ``CI=true``, such a test fails, except for requirements that are optional in
-CI.
+A test declares a need with ``@pytest.mark.needs("mounts")``; a fixture declares it by requesting the fixture of that
+name. If the need is not met, the test is not run. The end of the run states the number of such tests and the reasons
+(`tests.conftest`). In CI (``CI=true``) such a test fails, unless the need is optional in CI.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["CAPABILITIES", "Capability", "system_chromium", "why_missing"]
 
 
 def system_chromium() -> str | None:
-    """Return the system's Chromium if it can run; Ubuntu's is only a hint to use snap."""
+    """Return the path of the system's Chromium if it runs. On Ubuntu it may be a stub that only suggests a snap."""
     path = shutil.which("chromium")
     works = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
     return path if works else None
@@ -58,16 +57,16 @@ def _unshare() -> bool:
 
 @dataclass(frozen=True)
 class Capability:
-    """A possible capability of the machine.
+    """Something that a machine may offer.
 
     Attributes
     ----------
     missing : str
-        The message if it is missing.
+        The message if the machine does not offer it.
     is_there : callable
-        Returns whether it is available.
+        Returns True if the machine offers it.
     in_ci : bool
-        Whether CI must have it.
+        True if CI must offer it.
     """
 
     missing: str
@@ -102,7 +101,7 @@ def _java() -> bool:
     return Path(_COMPRESS_JAR).exists() and all(map(shutil.which, ("java", "javac")))
 
 
-# Programs whose archives are unpacked in the tests.
+# Archive programs; tests unpack archives that they made.
 for _name in (
     "ar",
     "bsdtar",
@@ -133,6 +132,6 @@ def _is_there(name: str) -> bool:
 
 
 def why_missing(needed: Iterable[str], *, in_ci: bool = False) -> str:
-    """Return the reason why a test with these needs cannot run; '' if it can. `in_ci`: only needs that CI must meet."""
+    """Return why a test with these needs cannot run, or ''. With `in_ci`, consider only needs that CI must meet."""
     missing = [CAPABILITIES[name] for name in sorted(set(needed)) if not _is_there(name)]
     return "; ".join(one.missing for one in missing if one.in_ci or not in_ci)

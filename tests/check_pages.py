@@ -1,6 +1,6 @@
-"""Checks README's length and the links of README and docs: ``make check-pages``.
+"""Checks the length of README and the links in README and docs/: ``make check-pages``.
 
-README has at most 130 lines of at most 160 characters. A link to a file of the checkout must lead to an existing file,
+README has at most 130 lines of at most 160 characters. A link to a file must lead to an existing file of the checkout,
 and a link with ``#name`` to a heading of that page. Links to the web are not followed.
 """
 
@@ -25,7 +25,7 @@ def anchor(heading: str) -> str:
 
 
 def too_long(readme: Path) -> Iterator[str]:
-    """Yield the lines of README that are too long, and its excess of lines."""
+    """Yield README's lines that are too long, and a message if it has too many lines."""
     lines = readme.read_text(encoding="utf-8").splitlines()
     if len(lines) > LINES:
         yield f"{readme.name}: {len(lines)} lines; at most {LINES}: what is for later belongs into docs/"
@@ -57,7 +57,7 @@ def dead_links(page: Path, root: Path) -> Iterator[str]:
 
 
 def problems(root: Path) -> list[str]:
-    """Return all problems below a folder."""
+    """Return all problems of the pages below a folder."""
     readme = root / "README.md"
     pages = [readme, *sorted((root / "docs").glob("*.md"))]
     return [*too_long(readme), *(told for page in pages for told in dead_links(page, root))]

@@ -1,4 +1,7 @@
-"""Fixtures for all tests: a private runtime folder, real servers, and a check for leftovers."""
+"""Fixtures that all tests share: an isolated environment, real store servers, and checks for leftovers.
+
+This file also leaves out tests that the machine cannot run. Some machines lack a browser, mounts or an emulator.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import Any
 
 import pytest
 
-# At the end of the path, so that `tests` is found there but nbdata where it is installed.
+# Appended to the path: `tests` is found in the checkout, but nbdata is the installed one.
 sys.path.append(str(Path(__file__).parents[1]))
 
 import nbdata
@@ -29,7 +32,7 @@ from tests.kernel import Kernel
 from tests.slow import SlowProxy
 from tests.waiting import PATIENCE, wait_until
 
-# Set before any import reads the client's environment; short, because socket paths are limited.
+# The folder for all state of this session. Its path is short, because the length of socket paths is limited.
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
 _OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
 # Variables that are meant for the tests, not for nbdata.
@@ -39,8 +42,8 @@ _TOLD = ("NBDATA_TESTED", "NBDATA_FUZZ", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "
 def pytest_configure() -> None:
     """Isolate the tests from the user's settings.
 
-    Signals that a shell ignores for background jobs or under nohup are reset too, because children would inherit that,
-    and the tests use Ctrl-C and hangups.
+    Restore the default handling of SIGINT and SIGHUP. A shell ignores them for background jobs and under nohup, and
+    children inherit that, but tests send these signals.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,14 +57,14 @@ def pytest_configure() -> None:
     os.environ["NBDATA_RUNTIME_DIR"] = f"{_PRIVATE}/run"
     os.environ["NBDATA_STATE_DIR"] = f"{_PRIVATE}/state"
     os.environ["NBDATA_AGENT_IDLE"] = "60"
-    # A gate holds a body for as long as a test needs, and a server on a busy machine may be silent for a while.
+    # A closed `Gate` holds a response body for as long as a test needs, and servers on a busy machine respond late.
     os.environ["NBDATA_STALL_TIMEOUT"] = str(10 * PATIENCE)
     os.environ["AWS_CONFIG_FILE"] = f"{_PRIVATE}/no-config"
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{_PRIVATE}/no-credentials"
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-# -- requirements that some machines lack ---------------------------------------------------------
+# -- requirements that some machines do not meet --------------------------------------------------
 
 _NOT_RUN = pytest.StashKey[Counter[str]]()
 
@@ -70,15 +73,15 @@ _IN_CI = os.environ.get("CI") == "true"
 
 
 def _needed(item: pytest.Item) -> set[str]:
-    """Return the requirements of a test, from its marks and its fixtures."""
+    """Return the capabilities that a test needs, from its marks and its fixtures."""
     marked = {name for mark in item.iter_markers("needs") for name in mark.args}
     return marked | CAPABILITIES.keys() & set(getattr(item, "fixturenames", ()))
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that cannot run here, and count them by reason for the end of the run.
+    """Deselect tests that cannot run here; the end of the run lists the reasons with their counts.
 
-    In CI, tests whose requirements must be met stay and fail.
+    In CI, a test that CI must be able to run stays selected and fails.
     """
     not_run = {item: why for item in items if (why := why_missing(_needed(item)))}
     if _IN_CI:
@@ -89,14 +92,14 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test that cannot run; only in CI are such tests not left out earlier."""
+    """Fail a test that cannot run here. Outside CI, `_leave_out` has already deselected such tests."""
     if why := why_missing(_needed(item)):
         pytest.fail(f"it cannot run here, and in CI it must: {why}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure, because skips would be overlooked."""
+    """Turn a skip into a failure, because skips are easily overlooked."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = (
@@ -107,20 +110,20 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Report what this worker left out; all workers leave out the same tests."""
+    """Send this worker's counts of left-out tests to the main process (pytest-xdist)."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["not run"] = dict(session.config.stash.get(_NOT_RUN, Counter()))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Keep a worker's report for the end of the run."""
+    """Keep a worker's counts. All workers leave out the same tests, so one worker's counts suffice."""
     if told := getattr(node, "workeroutput", {}).get("not run"):
         node.config.stash[_NOT_RUN] = Counter(told)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print which tests were not run, and why."""
+    """Print how many tests were not run, and why."""
     for why, number in config.stash.get(_NOT_RUN, Counter()).items():
         terminalreporter.write_line(
             f"not run here: {number} {'test' if number == 1 else 'tests'}, because {why}", yellow=True
@@ -129,29 +132,32 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def mounts() -> None:
-    """Requested by fixtures that mount disks."""
+    """Marks a fixture or test that mounts disks; see `tests.capabilities`."""
 
 
 @pytest.fixture(scope="session")
 def chromium() -> None:
-    """Requested by fixtures that need a browser."""
+    """Marks a fixture or test that needs a browser."""
 
 
 @pytest.fixture(scope="session")
 def azurite() -> None:
-    """Requested by fixtures that need the emulator of Azure's store."""
+    """Marks a fixture or test that needs Azurite, the emulator of Azure's store."""
 
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Requested by fixtures that create processes in separate namespaces."""
+    """Marks a fixture or test that creates processes in separate namespaces."""
 
 
-# -- the run --------------------------------------------------------------------------------------
+# -- the session and its processes ----------------------------------------------------------------
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Alternate files with few tests (browsers, kernels, kills), which need CPU, and files with many, which wait."""
+    """Interleave files with few tests and files with many, so that parallel workers stay busy.
+
+    Files with few tests (browsers, kernels, kills) need CPU; files with many mostly wait.
+    """
     _leave_out(config, items)
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -170,14 +176,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    """If the run requires it, check that the installed wheel is tested, not the source tree beside it."""
+    """If the run requires it, check that the tests import the installed wheel, not the source tree."""
     if os.environ.get("NBDATA_TESTED") == "wheel":
         assert "site-packages" in nbdata.__file__, nbdata.__file__
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Stop the agent at the end of the session, and fail if a process or socket of it remains."""
+    """Stop the agent at the end of the session, and fail if one of its processes or sockets remains."""
     yield
     stop_all(now=True)
     wait_until(lambda: not _processes(), why=lambda: f"processes left behind: {_processes()}")
@@ -186,7 +192,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 def _processes() -> dict[int, str]:
-    """Return the agents whose runtime folder is this session's."""
+    """Return the running agents of this session's runtime folder: command lines by process id."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -201,13 +207,13 @@ def _processes() -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def no_history() -> None:
-    """Hide the history of other tests' agents from each test."""
+    """Empty the job history before each test; agents of earlier tests leave entries there."""
     Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A SeaweedFS server for the whole session; all tests depend on it, so it gets two attempts to start."""
+    """A SeaweedFS server for the whole session. All tests depend on it, so it gets two attempts to start."""
     try:
         server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
     except StoreUnavailable:
@@ -225,7 +231,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
-    """SeaweedFS as the store for ``s3://``, set by environment variables."""
+    """SeaweedFS as the store for ``s3://``, configured by environment variables."""
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     return seaweedfs
@@ -233,7 +239,10 @@ def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedSe
 
 @functools.lru_cache(maxsize=1)
 def _session() -> Any:
-    """Return a shared session: each one loads botocore's models again, which takes a tenth of a second."""
+    """Return a shared botocore session.
+
+    A new session loads botocore's models again, which takes a tenth of a second.
+    """
     import botocore.session
 
     return botocore.session.Session()
@@ -252,7 +261,10 @@ def client_of(server: EmbeddedServer) -> Any:
 
 @pytest.fixture
 def bucket(s3: EmbeddedServer) -> Iterator[str]:
-    """The name of a new bucket on SeaweedFS; deleted afterwards, because the number of volumes is limited."""
+    """The name of a new bucket on SeaweedFS.
+
+    It is deleted afterwards, because SeaweedFS limits the number of volumes.
+    """
     name = f"test-{secrets.token_hex(6)}"
     s3.create_bucket(name)
     yield name
@@ -263,13 +275,13 @@ def bucket(s3: EmbeddedServer) -> Iterator[str]:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run operations in this process."""
+    """Run operations in this process, without an agent."""
     monkeypatch.setenv("NBDATA_HOST", "inline")
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A small folder of files: nested, an empty one, odd but representable names."""
+    """A small folder of files: nested folders, an empty file, and unusual but valid names."""
     root = tmp_path / "tree"
     for name, data in {
         "a.txt": b"alpha\n",
@@ -285,7 +297,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def slow(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowProxy]:
-    """SeaweedFS behind a connection of 4 MB/s, so that a test can act in the middle of a transfer."""
+    """SeaweedFS behind a proxy that forwards 4 MB/s, so that a test can act in the middle of a transfer."""
     with SlowProxy(s3.url, rate=4_000_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
@@ -293,7 +305,7 @@ def slow(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPr
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """SeaweedFS behind a gate that is open at first; once closed, it holds a transfer for as long as a test needs."""
+    """SeaweedFS behind a gate that starts open. A closed gate holds a transfer for as long as the test needs."""
     with Gate(s3.url) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         yield line
@@ -301,7 +313,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.fixture
 def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
-    """Return a function that uploads objects directly to a new bucket on SeaweedFS and returns its URL."""
+    """Return a function that uploads objects to a new bucket on SeaweedFS, without nbdata, and returns the URL."""
     client = client_of(s3)
 
     def put_all(objects: dict[str, bytes]) -> str:
@@ -314,7 +326,7 @@ def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
 
 @pytest.fixture
 def kernel(s3: EmbeddedServer, tmp_path: Path) -> Iterator[Kernel]:
-    """A real IPython kernel with nbdata loaded, whose ``s3://`` is SeaweedFS."""
+    """A real IPython kernel with nbdata loaded; its ``s3://`` is SeaweedFS."""
     with Kernel(tmp_path) as running:
         assert running.run("%load_ext nbdata").error is None
         yield running

@@ -1,4 +1,4 @@
-"""A real Jupyter kernel that tests control as a notebook would."""
+"""A real Jupyter kernel that tests drive as a notebook front end does."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Output:
 
 @dataclass
 class Page:
-    """The state of a front end: displays by id, in order, and every message on iopub.
+    """The state of a notebook front end: its displays in order, and every iopub message.
 
-    Updates apply to the display with their id, as in front ends, whichever cell they belong to.
+    An update changes every display with its id, as in real front ends, whichever cell the display belongs to.
     """
 
     displays: list[dict[str, Any]] = field(default_factory=list)  # bundle, metadata, id, cell
@@ -53,22 +53,22 @@ class Page:
                     shown["bundle"] = content["data"]
 
     def of(self, cell: str) -> list[dict[str, Any]]:
-        """Return the current bundles below one cell."""
+        """Return the current mime bundles below one cell."""
         return [shown["bundle"] for shown in self.displays if shown["cell"] == cell]
 
     def texts(self, cell: str) -> str:
-        """Return the plain text of these bundles."""
+        """Return the plain text of the bundles below one cell."""
         return "\n".join(bundle.get("text/plain", "") for bundle in self.of(cell))
 
 
 def kernel_manager() -> KernelManager:
-    """Create a manager of one kernel, with sockets in a folder: ports could be taken before the kernel binds them."""
+    """Create a kernel manager that uses socket files. A TCP port could be taken before the kernel binds it."""
     folder = tempfile.mkdtemp(prefix="k-", dir=Path(os.environ["NBDATA_RUNTIME_DIR"]).parent)
     return KernelManager(transport="ipc", connection_file=f"{folder}/k.json")
 
 
 class Kernel:
-    """A kernel that runs in a folder; a context manager."""
+    """A running kernel in a folder; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -98,15 +98,15 @@ class Kernel:
         self.client.context.destroy(linger=0)
 
     def start(self, code: str) -> str:
-        """Start a cell; returns its id, for `collect`."""
+        """Start a cell and return its id, for `collect`."""
         return self.client.execute(code)
 
     def run(self, code: str, bound: float = PATIENCE) -> Output:
-        """Run a cell and wait for its end, at most `bound` seconds."""
+        """Run a cell and wait at most `bound` seconds for its end."""
         return self.collect(self.start(code), bound)
 
     def collect(self, cell: str, bound: float = PATIENCE) -> Output:
-        """Return the output of a cell after it has ended."""
+        """Wait for the end of a cell and return its output."""
         out, end = Output(), time.monotonic() + bound
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
@@ -125,7 +125,7 @@ class Kernel:
                     out.error = "\n".join(content["traceback"])
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Process the kernel's messages until a condition on the page holds."""
+        """Process the kernel's messages until `true` returns a true value."""
 
         def look() -> bool:
             if not true():
@@ -149,12 +149,12 @@ class Kernel:
         self.until(idle)
 
     def click(self, model: str) -> None:
-        """Click a button as a front end does."""
+        """Click a button widget as a front end does."""
         content = {"comm_id": model, "data": {"method": "custom", "content": {"event": "click"}}}
         self.client.shell_channel.send(self.client.session.msg("comm_msg", content))
 
     def widgets(self) -> dict[str, dict[str, Any]]:
-        """Return the state of every open widget, by its model."""
+        """Return the state of every open widget, by model id."""
         states: dict[str, dict[str, Any]] = {}
         for message in self.page.messages:
             content = message["content"]

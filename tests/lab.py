@@ -1,4 +1,4 @@
-"""A real JupyterLab server with nbdata, in its own folders."""
+"""A real JupyterLab server with nbdata's extension, in its own folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SOURCE = Path(__file__).parents[1]
 
 @dataclass
 class Answer:
-    """The server's response."""
+    """A response of the server."""
 
     status: int
     body: str
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Lab:
-    """A server in `folder`; a context manager. Its file browser shows `root`."""
+    """A JupyterLab server that runs in `folder`; a context manager. Its file browser shows `root`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,7 +89,10 @@ class Lab:
             self._process.wait()
 
     def _environment(self) -> dict[str, str]:
-        """Environment without the user's own Jupyter; with the source tree's extension, if that is tested."""
+        """Return an environment without the user's Jupyter settings.
+
+        If the source tree is tested, it includes its extension.
+        """
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("JUPYTER", "JPY_"))}
         for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
             environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
@@ -117,7 +120,7 @@ class Lab:
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """Send one request."""
+        """Send one request and return the response."""
         request = urllib.request.Request(
             f"{self.url}/{path}", method=method, headers=headers or {}, data=body
         )
@@ -131,5 +134,5 @@ class Lab:
                 return Answer(error.code, error.read().decode())
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """Return the jobs by id, as the panel receives them."""
+        """Return the jobs by id, in the form that the panel receives."""
         return {job["id"]: job for job in self.ask("nbdata/api/jobs").json()["jobs"]}

@@ -1,6 +1,6 @@
-"""``make words``: counts words in `nbdata/` that have a plainer alternative, and shows where they are.
+"""``make words``: counts words in `nbdata/` that have a plainer alternative, and lists their places.
 
-A word may be right in its place, so the count is a hint and not a test.
+A listed word may be right in its place. So the count is a hint and not a test.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import re
 from pathlib import Path
 
-# The words as patterns of whole words, and their plain alternatives.
+# Patterns of whole words, and their plain alternatives.
 OLD = {
     r"lanes?": "multiplexer, connection slot",
     r"gather(er|ers|ing)": "batcher",
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def found(folder: Path) -> dict[str, list[str]]:
-    """Return the places of each old word, as ``path:line: text``."""
+    """Return the places of each old word in a folder, as ``path:line: text``."""
     places: dict[str, list[str]] = {word: [] for word in OLD}
     patterns = {word: re.compile(rf"(?<![\w.])(?:{word})(?!\w)", re.IGNORECASE) for word in OLD}
     for path in sorted(folder.rglob("*.py")):
@@ -43,7 +43,7 @@ def found(folder: Path) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Print the counts; if a word is given, print its places."""
+    """Print the counts, and the places of one word if it is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("word", nargs="?", help="show the places of what this stands in")
     chosen = parser.parse_args().word

@@ -1,4 +1,4 @@
-"""A proxy on loopback that forwards bytes at a limited rate, so that transfers last long enough to be disturbed."""
+"""A proxy on loopback with limited bandwidth: transfers last long enough for a test to disturb them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 
 class SlowProxy:
-    """Forwards connections to `upstream`, with all responses at `rate` bytes a second and requests at `upload_rate`.
+    """Forwards connections to `upstream` with limited bandwidth.
 
-    `answered` and `asked` count the bytes of all responses and requests, and so show what was fetched and sent.
+    All responses together get `rate` bytes a second, all requests `upload_rate`. `answered` and `asked` count the bytes
+    of responses and requests, so tests can check how much was fetched and sent.
     """
 
     def __init__(self, upstream: str, *, rate: int, upload_rate: int | None = None) -> None:
@@ -65,7 +66,7 @@ class SlowProxy:
             sock.close()
 
     def pace(self, rate: int) -> None:
-        """Change the rate of responses."""
+        """Change the bandwidth of responses."""
         self._rates[True] = rate
 
     def _count(self, size: int, answers: bool) -> None:
@@ -75,10 +76,10 @@ class SlowProxy:
             self.asked += size
 
     def _see(self, data: bytes, answers: bool) -> None:
-        """Called with bytes before they are forwarded."""
+        """Note bytes before they are forwarded; subclasses override this."""
 
     def _wait(self, size: int, answers: bool) -> None:
-        """Delay bytes before they are forwarded."""
+        """Delay bytes so that the bandwidth is kept; called before they are forwarded."""
         rate = self._rates[answers]
         with self._lock:
             self._count(size, answers)

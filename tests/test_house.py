@@ -1,4 +1,4 @@
-"""The code stays readable for newcomers: few entries in each folder, and no file that is too long."""
+"""The code base stays easy to overview: few entries per folder, and no file that is too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "nbdata"
 
 
 @pytest.mark.parametrize(("room", "most"), [("engine", 18), ("stores", 16)])
-def test_a_room_shows_few_entries(room: str, most: int) -> None:
+def test_a_folder_has_few_entries(room: str, most: int) -> None:
     entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
     assert len(entries) <= most, sorted(entries)
 
@@ -29,7 +29,7 @@ def test_every_file_named_in_the_ways_through_the_code_is_there() -> None:
     assert [word for word in sorted(named) if word.endswith(".py") and not (ROOT / word).is_file()] == []
 
 
-def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
+def test_names_that_campaigns_and_benchmarks_import_from_nbdata_exist() -> None:
     missing = []
     for folder in ("benchmarks", "tests/faults", "tests/mutants"):
         for path in sorted((ROOT.parent / folder).rglob("*.py")):
@@ -44,7 +44,7 @@ def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
 
 
 def _there(node: ast.ImportFrom, one: ast.alias) -> bool:
-    """True if a name can be imported from a module, as an attribute or a submodule."""
+    """True if `one` can be imported from the module, as an attribute or a submodule."""
     assert node.module is not None
     try:
         if hasattr(importlib.import_module(node.module), one.name):

@@ -1,4 +1,4 @@
-"""The cost of importing nbdata."""
+"""Importing nbdata is cheap: it takes little time and loads no heavy modules."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_takes_less_than_a_few_modules_of_python_itself() -> None:
     def seconds(modules: str) -> float:
-        # Processor time, because wall time depends on other programs.
+        # CPU time, because wall time depends on other programs.
         code = f"import time; t = time.process_time(); import {modules}; print(time.process_time() - t)"
         return min(float(run(code)) for _ in range(5))
 
-    # Measured: about equal.
+    # When measured, the two were about equal.
     assert seconds("nbdata") < 3 * seconds("asyncio, email.message, http.client, unittest")
 
 

@@ -1,4 +1,4 @@
-"""The command that repeats an operation."""
+"""`command_line` returns a shell command that repeats an operation."""
 
 from __future__ import annotations
 

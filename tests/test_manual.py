@@ -1,4 +1,4 @@
-"""docs/verbs.md: every verb with all its options, generated from the verbs' declarations."""
+"""docs/verbs.md documents every verb with all its options; it is generated from the verbs' declarations."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ def test_every_option_is_explained_and_every_verb_has_examples() -> None:
                 assert flag_of(name) in text
 
 
-def test_nothing_says_to_install_nbdata_by_a_name_that_only_a_registry_could_know() -> None:
-    """In a checkout the command is ``pip install '.[gs]'``; an installed nbdata can lack only packages of others."""
+def test_no_text_says_to_install_nbdata_from_a_registry() -> None:
+    """In a checkout the command is ``pip install '.[gs]'``.
+
+    An installed nbdata can only lack packages of other projects.
+    """
     root = Path(__file__).parents[1]
     told = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("nbdata/**/*.py")]
     told += root.glob("notebooks/*.ipynb")

@@ -1,4 +1,4 @@
-"""Options with values of a wrong type: each verb refuses them with a clear message."""
+"""Each verb refuses option values of a wrong type, with a clear message."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ OPTIONS = [(verb, name) for verb, cls in VERBS.items() for name in options_of(cl
 
 
 def said(verb: str, **options: Any) -> dict[str, Any]:
-    """Return all required options of the verb, with some options replaced or added."""
+    """Return the verb's required options with valid values, updated with `options`."""
     names = [name for name, (_, declared) in options_of(VERBS[verb]).items() if declared.positional]
     return {**dict(zip(names, PLACES[verb], strict=False)), **options}
 
 
 @pytest.mark.parametrize(("verb", "option"), OPTIONS)
-def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, option: str) -> None:
+def test_no_value_of_any_option_raises_anything_but_bad_option(verb: str, option: str) -> None:
     for value in VALUES:
         try:
             operation: Operation = VERBS[verb](**said(verb, **{option: value}))
@@ -52,7 +52,7 @@ def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, opti
             continue
         except Exception as error:
             pytest.fail(f"{verb}({option}={value!r}) raised {error!r}")
-        # Accepted options can be sent, shown and repeated.
+        # An accepted option can be sent to the agent, shown and put into a command line.
         json.dumps(operation.to_dict())
         assert len(operation.identity()) == 32
         assert repr(operation)
@@ -61,13 +61,13 @@ def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, opti
 
 
 @pytest.mark.parametrize(("verb", "option"), OPTIONS)
-def test_an_object_is_no_value_of_any_option(verb: str, option: str) -> None:
+def test_a_plain_object_is_refused_by_every_option(verb: str, option: str) -> None:
     with pytest.raises(nbdata.BadOption, match=rf"{option.replace('_', '.')}.*got object"):
         getattr(nbdata, verb)(**said(verb, **{option: object()}))
 
 
 @pytest.mark.parametrize("option", ["dry_run", "background", "quiet"])
-def test_what_is_no_flag_is_none(option: str) -> None:
+def test_values_that_are_not_bool_are_refused_by_flags(option: str) -> None:
     with pytest.raises(nbdata.BadOption, match=re.escape("'no' is neither True nor False")):
         nbdata.pull("s3://bucket/d/", "/w/d", **{option: "no"})
 
@@ -98,7 +98,7 @@ def test_what_is_no_flag_is_none(option: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_slip_in_python_is_told(call: Any, told: str) -> None:
+def test_invalid_values_in_python_calls_are_refused(call: Any, told: str) -> None:
     with pytest.raises(nbdata.BadOption, match=re.escape(told)):
         call()
 

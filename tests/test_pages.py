@@ -1,4 +1,4 @@
-"""The check of README and links finds the problems it is made for; and `make help` names every target."""
+"""`tests.check_pages` finds long lines and dead links, and `make help` names every target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_pages_of_this_checkout_are_in_order() -> None:
     assert problems(ROOT) == []
 
 
-def test_what_is_in_order_is_not_told(tmp_path: Path) -> None:
+def test_correct_pages_give_no_message(tmp_path: Path) -> None:
     good = "# A\n[x](docs/page.md#the-second-one-50) [web](https://nowhere.example/)\n"
     good += "`[code](no.md)`\n```\n[code](no.md)\n```\n"
     assert (
@@ -46,7 +46,7 @@ def test_what_is_in_order_is_not_told(tmp_path: Path) -> None:
         ("[a](../../../etc)", "", "leads"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, readme: str, page: str, told: str) -> None:
+def test_each_problem_is_named_with_its_line(tmp_path: Path, readme: str, page: str, told: str) -> None:
     (found,) = checked(tmp_path, readme, page)
     assert told in found
 

@@ -1,4 +1,4 @@
-"""Names may come from anyone: control characters never reach a terminal."""
+"""Control characters in names never reach a terminal; names may come from anyone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nbdata.transfer.names import unrepresentable
         ("not utf-8 \udcff", "not utf-8 \\udcff"),
     ],
 )
-def test_what_a_terminal_would_obey_is_spelt_out(name: str, shown: str) -> None:
+def test_control_characters_are_escaped(name: str, shown: str) -> None:
     assert printable(name) == shown
 
 
@@ -42,7 +42,7 @@ def test_a_job_that_was_refused_does_not_say_that_there_was_nothing_to_do() -> N
     assert "nothing to do" in Report("pull").line
 
 
-def test_one_folder_is_no_folders() -> None:
+def test_the_singular_is_used_for_one_folder() -> None:
     assert ": 1 folder, 40 extracted" in Report("untar_volumes", counts={"folders": 1, "extracted": 40}).line
     assert ": 2 folders" in Report("untar_volumes", counts={"folders": 2}).line
 

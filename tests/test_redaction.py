@@ -1,4 +1,4 @@
-"""Secrets are removed from URLs, texts and errors, and other text is kept."""
+"""Secrets are removed from URLs, texts and errors; other text is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nbdata.redaction import (
 from nbdata.report import Report, Snapshot
 from tests.waiting import PATIENCE
 
-# A possible message of a library, with two secrets: one that looks like a secret, one that is known.
+# A library's message could contain these two secrets: one is recognized by its form, one is a remembered value.
 TELLING = "GET http://u:word@host/?sig=0a1b2c failed for kn0wn-elsewhere"
 
 
@@ -208,8 +208,8 @@ def test_a_generator_that_met_an_error_goes_on_when_that_is_shown() -> None:
     assert list(going) == [2]
 
 
-def test_a_secret_that_is_known_is_cut_out_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread or a forked child that finds the secret known assumes that it is already cut out."""
+def test_a_secret_counts_as_known_only_once_it_is_removed_from_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another thread or a forked child finds a secret among the known ones, its redaction must already work."""
     seen = []
 
     def watched(*args: Any, **named: Any) -> list[str]:

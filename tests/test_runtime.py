@@ -1,4 +1,4 @@
-"""The folder in which running processes meet."""
+"""The runtime folder, in which the processes of nbdata find each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbdata import runtime
 @pytest.mark.parametrize(
     ("systemd", "lingers", "used"), [(False, False, True), (True, False, False), (True, True, True)]
 )
-def test_a_folder_that_ends_with_the_last_session_is_no_place_for_what_outlives_it(
+def test_a_folder_that_is_removed_at_logout_is_not_used_as_runtime_folder(
     systemd: bool, lingers: bool, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "user" / str(os.getuid())

@@ -1,4 +1,4 @@
-"""How all tests wait for an event, with a time limit."""
+"""`wait_until`: tests wait for an event, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Limit in seconds for anything that must happen. It takes a moment on an idle machine and much longer on a busy one,
-#: which is no fault. So no test measures this time: it only ends a test that would hang.
+#: Time limit in seconds for any event. An event takes a moment on an idle machine and much longer on a busy one; both
+#: are fine. So tests never measure this time. The limit only ends a test that would hang.
 PATIENCE = 120.0
 
-#: Limit in seconds for something that has nothing to wait for. Anything that it must not wait for lasts for at least
-#: `PATIENCE`. So a busy machine is never mistaken for a wait.
+#: Time limit in seconds for an action that must not wait for anything. Whatever it could wrongly wait for lasts at
+#: least `PATIENCE`, so even on a busy machine the two cases differ.
 AT_ONCE = 20.0
 
 # Seconds between two checks.

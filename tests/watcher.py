@@ -1,4 +1,4 @@
-"""A separate process that samples the disk use below a folder."""
+"""A separate process that repeatedly measures the disk use below a folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-# A walk is not a snapshot: a file deleted after the walk passed it and a file created ahead would be counted together,
-# although they never existed together. So a sample counts only if all files that were seen still exist afterwards.
+# A walk is not a snapshot. A file deleted after the walk passed it and a file created ahead of it would be counted
+# together, although they never existed together. So a sample counts only if all files that it saw still exist.
 _CODE = """
 import os, sys
 top, most, samples = sys.argv[1], 0, 0
@@ -37,12 +37,12 @@ while os.getppid() == int(sys.argv[2]):
 
 
 class Watcher:
-    """Samples the bytes on the disk below `folder` as often as possible, while the context is open.
+    """Measures the bytes on the disk below `folder` as often as possible, while the context is open.
 
     Attributes
     ----------
     samples, most : int
-        The number of valid samples, and the largest number of bytes in one of them; known after the end.
+        The number of valid samples, and the largest number of bytes in one of them. Set when the context closes.
     """
 
     def __init__(self, folder: Path, notes: Path) -> None:

@@ -1,4 +1,4 @@
-/** The part *Caches*: what samples keep on the disks, and a button that clears it. */
+/** The section *Caches*: caches of samples on the disks, each with a button that clears it. */
 
 import { closeIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
@@ -54,7 +54,7 @@ function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): 
   );
 }
 
-/** All caches; nothing if there is none. */
+/** Shows all caches; nothing if there are none. */
 export function Caches(props: {
   caches: Cache[];
   clear: (cache: Cache) => Promise<void>;

@@ -1,4 +1,4 @@
-/** The server's routes: the live feed, the disks, and what can be asked of a job. */
+/** Talks to nbdata's server extension: the live feed, the disks, and commands for jobs and caches. */
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -20,7 +20,7 @@ import {
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
 
-/** Ask a route; the answer's JSON, or an error in the server's words. */
+/** Send a request and return the response's JSON; throws an error with the server's message. */
 async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
@@ -41,29 +41,33 @@ async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise
   return answer;
 }
 
-/** Pause, resume or cancel a job, or begin it again. */
+/** Pause, resume or cancel a job, or start it again. */
 export async function act(job: Job, action: Action | 'again'): Promise<void> {
   await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
 }
 
-/** Show the jobs that are finished now no more, in no tab. */
+/** Remove all jobs that are finished now from the panel, in every browser tab. */
 export async function clearFinished(): Promise<void> {
   await ask('jobs/finished/clear', 'POST');
 }
 
-/** Limits, disks and caches as they are now. */
+/** Fetch the current limits, disks and caches. */
 export async function look(): Promise<Seen> {
   return parseSeen(await ask('disks', 'GET'));
 }
 
-/** Remove a cache that nobody uses. */
+/** Delete a cache that no process uses. */
 export async function clearCache(cache: Cache): Promise<void> {
   await ask('caches/clear', 'POST', { path: cache.path });
 }
 
-/** Keeps a websocket to the server open, and the model true; waits longer after each failure, at most 30 s. */
+/**
+ * Keeps a websocket to the server open and the model up to date.
+ *
+ * After each failure it waits longer before it reconnects, at most 30 s.
+ */
 export class Feed {
-  /** Emitted when the model is another one. */
+  /** Emitted when the model has changed. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -72,7 +76,7 @@ export class Feed {
     return this._model;
   }
 
-  /** Connect now; again if the server could not be reached. */
+  /** Connect now, also while a reconnect is pending. */
   connect(): void {
     window.clearTimeout(this._timer);
     this._close();
@@ -96,7 +100,7 @@ export class Feed {
       this._apply({ type: 'lost' });
       const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this._failures);
       this._failures = Math.min(this._failures + 1, 10);
-      // Browsers that lost the same server should not all come back at once.
+      // Random, so that browsers that lost the same server do not all reconnect at once.
       this._timer = window.setTimeout(() => this.connect(), wait * (0.75 + Math.random() / 2));
     };
   }

@@ -1,4 +1,4 @@
-/** The part *Disks*: how full each limit and disk is, and who says so. */
+/** The section *Disks*: how full each disk and limited folder is, and where the limit comes from. */
 
 import * as React from 'react';
 
@@ -44,7 +44,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
   );
 }
 
-/** All gauges; those of disks where no notebook lies are folded away. */
+/** Shows all gauges; those of disks without a notebook are collapsed. */
 export function Disks({
   disks,
   problem

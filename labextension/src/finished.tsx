@@ -1,4 +1,4 @@
-/** The cards of jobs that are over: what became of them, and how to go on with those that did not come to their end. */
+/** Cards of finished jobs: the result, and a button that resumes or retries a job that did not succeed. */
 
 import { refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
@@ -8,7 +8,7 @@ import { Job } from './model.js';
 import { Button, Parts, useAttempt } from './parts.js';
 import { again, outcome, state, title, whole, why } from './words.js';
 
-/** *Resume* or *Retry*; empty of a job that is done. */
+/** The button *Resume* or *Retry*; nothing for a successful job. */
 function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element | null {
   const { busy, problem, attempt } = useAttempt();
   const label = again(job);
@@ -74,7 +74,7 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
   );
 }
 
-/** The newest ones, and buttons for more of them and for none. */
+/** Shows the newest finished jobs, and buttons that show more of them or clear them. */
 export function FinishedJobs(props: {
   jobs: Job[];
   commands: Commands;

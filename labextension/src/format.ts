@@ -1,4 +1,4 @@
-/** Numbers for people, as the Python side writes them. */
+/** Formats numbers for people, in the same way as the Python code. */
 
 /** `999 B`, `1.5 kB`, `20.0 GB`: decimal units. */
 export function size(bytes: number): string {
@@ -30,19 +30,19 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** `12 of 20 files`, `12 files` while nobody knows how many there are. */
+/** `12 of 20 files`, or `12 files` while the total is unknown. */
 export function files(done: number, total: number | null): string {
   const noun = (total ?? done) === 1 ? 'file' : 'files';
   const count = (value: number): string => value.toLocaleString('en');
   return total === null ? `${count(done)} ${noun}` : `${count(done)} of ${count(total)} ${noun}`;
 }
 
-/** `1.2 GB of 2.3 GB`, `1.2 GB` while nobody knows how much there is. */
+/** `1.2 GB of 2.3 GB`, or `1.2 GB` while the total is unknown. */
 export function share(done: number, total: number | null): string {
   return total === null ? size(done) : `${size(done)} of ${size(total)}`;
 }
 
-/** A whole percentage that is 100 only when nothing is missing; null while nobody knows. */
+/** A whole percentage, which is 100 only when nothing is missing; null if the total is unknown. */
 export function percent(done: number, total: number | null): number | null {
   if (total === null || total <= 0) {
     return null;

@@ -1,11 +1,11 @@
-/** The icons that Lab does not have; drawn for nbdata. */
+/** Icons that JupyterLab lacks, drawn for nbdata. */
 
 import { LabIcon } from '@jupyterlab/ui-components';
 
 const svg = (body: string): string =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="16" height="16" viewBox="0 0 24 24">${body}</svg>`;
 
-/** A store above, an arrow down to a disk. */
+/** A store at the top, with an arrow down to a disk. */
 export const nbdataIcon = new LabIcon({
   name: 'nbdata:panel',
   svgstr: svg(

@@ -48,7 +48,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       icon: nbdataIcon,
       execute: () => {
         app.shell.activateById(panel.id);
-        // Once more when the command palette has given the focus back to where it was.
+        // Activate again, because the command palette first returns the focus to the previous widget.
         window.setTimeout(() => panel.activate(), 0);
       }
     });

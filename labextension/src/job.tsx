@@ -1,4 +1,4 @@
-/** What the cards of all jobs are made of: buttons, places, and how far it is. */
+/** Parts of every job's card: buttons, source and target, and progress. */
 
 import {
   checkIcon,
@@ -16,11 +16,11 @@ import { Action, actions, Cache, isFinished, Job } from './model.js';
 import { Button, Parts, Place, useAttempt } from './parts.js';
 import { amount, magic, pace, state, title, why } from './words.js';
 
-/** What the panel can do with a job or a cache. */
+/** The actions that the panel offers for jobs and caches. */
 export interface Commands {
   act(job: Job, action: Action | 'again'): Promise<void>;
   clearFinished(): Promise<void>;
-  /** Asks first; whether it was cleared. */
+  /** Asks the user first; true if the cache was cleared. */
   clearCache(cache: Cache): Promise<boolean>;
   open(folder: string): Promise<void>;
   copy(text: string): void;
@@ -46,7 +46,7 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
       <div className="nbd-Buttons">
         {actions(job).map(action => (
           <Button
-            key={action === 'resume' ? 'pause' : action} // one place, so that the focus stays
+            key={action === 'resume' ? 'pause' : action} // same key, so that the focus stays
             {...BUTTONS[action]}
             of={name}
             disabled={busy}
@@ -82,9 +82,9 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
   );
 }
 
-/** Where it is from and to, how far it is, and its buttons. */
+/** A job's source and target, its progress, and its buttons. */
 export function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
-  const reason = isFinished(job) ? '' : why(job); // of one that is over it is always shown
+  const reason = isFinished(job) ? '' : why(job); // always visible for a finished job
   const moved = isFinished(job) ? [...amount(job), duration(job.seconds)] : amount(job);
   return (
     <>

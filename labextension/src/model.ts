@@ -1,4 +1,4 @@
-/** What the panel knows, and how it changes with what the server says; pure, so that it can be tested alone. */
+/** The panel's state, and how messages of the server change it. Pure functions, so tests need no server. */
 
 const ACTIVE = ['QUEUED', 'PLANNING', 'RUNNING', 'PAUSED', 'CANCELLING'] as const;
 const FINISHED = ['DONE', 'FAILED', 'CANCELLED', 'INTERRUPTED'] as const;
@@ -7,7 +7,7 @@ export type JobState = (typeof ACTIVE)[number] | (typeof FINISHED)[number];
 
 export type Action = 'pause' | 'resume' | 'cancel';
 
-/** A job as the server sends it; `nbdata/server/shown.py` says what the fields mean. */
+/** A job as the server sends it; `nbdata/server/shown.py` documents the fields. */
 export interface Job {
   key: string;
   id: string;
@@ -33,7 +33,7 @@ export interface Job {
   folder: string | null;
 }
 
-/** What may be used at a place, and who says so. */
+/** The room on a disk or in a limited folder; `source` is where the limit comes from. */
 export interface Disk {
   path: string;
   source: string;
@@ -44,7 +44,7 @@ export interface Disk {
   here: boolean;
 }
 
-/** A cache of samples on a disk; `hitRate` is null while nothing was read from it. */
+/** A cache of samples on a disk; `hitRate` is null until something was read from it. */
 export interface Cache {
   path: string;
   source: string;
@@ -55,7 +55,7 @@ export interface Cache {
   inUse: boolean;
 }
 
-/** What a look at the disks tells. */
+/** The state of the disks and caches at one moment. */
 export interface Seen {
   disks: Disk[];
   caches: Cache[];
@@ -68,7 +68,7 @@ export interface Update {
   problem: string;
 }
 
-/** `live` when the feed says what is; `lost` while the server cannot be reached. */
+/** `live` while the feed is connected; `lost` while the server cannot be reached. */
 export type Link = 'connecting' | 'live' | 'lost';
 
 export interface Model {
@@ -81,7 +81,7 @@ export type Event = { type: 'lost' } | { type: 'update'; first: boolean; update:
 
 export const EMPTY: Model = { link: 'connecting', problem: '', jobs: new Map() };
 
-/** The state after an event; what was known stays while the server cannot be reached. */
+/** Return the state after an event; jobs stay visible while the server cannot be reached. */
 export function reduce(model: Model, event: Event): Model {
   switch (event.type) {
     case 'lost':
@@ -99,7 +99,7 @@ export function isFinished(job: Job): boolean {
   return (FINISHED as readonly string[]).includes(job.state);
 }
 
-/** Which buttons make sense. */
+/** Return the actions that make sense in the job's state. */
 export function actions(job: Job): Action[] {
   switch (job.state) {
     case 'QUEUED':
@@ -113,7 +113,11 @@ export function actions(job: Job): Action[] {
   }
 }
 
-/** Unfinished jobs in the order they were started, so that none moves under a hand; finished ones newest first. */
+/**
+ * Sort the jobs: finished ones newest first, and unfinished ones in the order of their start.
+ *
+ * So no unfinished job moves while the user is about to click it.
+ */
 export function sections(model: Model): { running: Job[]; finished: Job[] } {
   const all = [...model.jobs.values()];
   const order = (a: Job, b: Job): number => a.created - b.created || a.key.localeCompare(b.key);
@@ -124,10 +128,10 @@ export function sections(model: Model): { running: Job[]; finished: Job[] } {
   };
 }
 
-/** With so many bytes free nothing is filling up, however large it is; as `engine/upkeep/quota.py` has it. */
+/** With this many bytes free no disk counts as full, however large it is; as in `engine/upkeep/quota.py`. */
 const AMPLE = 20e9;
 
-/** How full a disk is, with what is reserved, and what that means in words. */
+/** Return how full a disk is, including reserved space, as a percentage, a level and words. */
 export function fullness(disk: Disk): {
   percent: number;
   level: 'ok' | 'warn' | 'full';
@@ -172,7 +176,7 @@ function stateOf(value: unknown): JobState {
   return [...ACTIVE, ...FINISHED].find(state => state === value) ?? 'INTERRUPTED';
 }
 
-/** A job from JSON; what an agent of another version leaves out is empty. */
+/** Parse a job; fields that an agent of another version leaves out become empty. */
 export function parseJob(value: unknown): Job {
   const job = raw(value);
   return {
@@ -201,7 +205,7 @@ export function parseJob(value: unknown): Job {
   };
 }
 
-/** A message of the live feed from JSON. */
+/** Parse a message of the live feed. */
 export function parseUpdate(value: unknown): Update {
   const update = raw(value);
   return {
@@ -211,7 +215,7 @@ export function parseUpdate(value: unknown): Update {
   };
 }
 
-/** The answer of `disks` from JSON. */
+/** Parse the response of the route `disks`. */
 export function parseSeen(value: unknown): Seen {
   return { disks: parseDisks(raw(value).disks), caches: parseCaches(raw(value).caches) };
 }

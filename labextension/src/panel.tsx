@@ -14,7 +14,7 @@ import { Commands, Transfers } from './transfers.js';
 
 const LOOK_AT_DISKS_EVERY = 5_000;
 
-/** Draws what the feed and the disks say; looks at the disks only while it can be seen. */
+/** Shows the jobs of the feed, the disks and the caches; polls the disks only while it is visible. */
 export class Panel extends ReactWidget {
   constructor(
     private readonly _feed: Feed,
@@ -25,7 +25,7 @@ export class Panel extends ReactWidget {
     this.title.caption = 'nbdata: disks and transfers';
     this.title.icon = nbdataIcon;
     this.addClass('nbd-Panel');
-    this.node.tabIndex = -1; // so that it takes the focus when it is shown, and Tab goes on from there
+    this.node.tabIndex = -1; // takes the focus when it is shown, so Tab continues from here
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'nbdata');
     this._poll = new Poll({
@@ -68,7 +68,7 @@ export class Panel extends ReactWidget {
   }
 
   private readonly _onChanged = (): void => {
-    // A job that began or ended has reserved or used space.
+    // The start or end of a job changes the reserved or used space.
     const { running, finished } = sections(this._feed.model);
     const jobs = `${running.map(job => job.key).join()} ${finished.length}`;
     if (jobs !== this._jobs) {
@@ -86,7 +86,7 @@ export class Panel extends ReactWidget {
       this._problem = '';
     } catch (error) {
       this._problem = error instanceof Error ? error.message : String(error);
-      throw error; // so that the poll waits longer
+      throw error; // makes the poll wait longer
     } finally {
       this.update();
     }

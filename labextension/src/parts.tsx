@@ -1,9 +1,9 @@
-/** What several parts of the panel are made of. */
+/** Components that several sections of the panel share. */
 
 import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-/** A button with an icon, and with its label as text if `text` is set; `of` says of what, for screen readers. */
+/** A button with an icon, plus its label if `text` is set; `of` names its object for screen readers. */
 export function Button(props: {
   label: string;
   of: string;
@@ -18,7 +18,7 @@ export function Button(props: {
       className={props.text ? 'nbd-Button nbd-mod-text' : 'nbd-Button'}
       title={props.label}
       aria-label={`${props.label}: ${props.of}`}
-      // Not `disabled`, which would take the focus away from who uses the keyboard.
+      // Not `disabled`, because a keyboard user would lose the focus.
       aria-disabled={props.disabled ?? false}
       onClick={() => !props.disabled && props.onClick()}
     >
@@ -28,7 +28,7 @@ export function Button(props: {
   );
 }
 
-/** One attempt at a time: whether it is under way, and what came of the last one if it failed. */
+/** Runs one action at a time; `busy` while it runs, `problem` is the last one's error if it failed. */
 export function useAttempt(): {
   busy: boolean;
   problem: string;
@@ -50,7 +50,7 @@ export function useAttempt(): {
   return { busy, problem, attempt };
 }
 
-/** Where bytes come from or go to. */
+/** A source or target of a job. */
 export function Place({ name, place }: { name: string; place: string }): React.JSX.Element | null {
   return place ? (
     <div className="nbd-Place" title={place}>
@@ -62,7 +62,7 @@ export function Place({ name, place }: { name: string; place: string }): React.J
   ) : null;
 }
 
-/** Facts in one line, which breaks between them only. */
+/** Short facts in one line, which wraps only between them. */
 export function Parts({ of: facts }: { of: string[] }): React.JSX.Element {
   return (
     <div className="nbd-Numbers">

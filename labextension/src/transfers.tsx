@@ -1,4 +1,4 @@
-/** The part *Transfers*: what runs, with its buttons, and what is over. */
+/** The section *Transfers*: running jobs with their buttons, and finished jobs. */
 
 import * as React from 'react';
 
@@ -26,7 +26,7 @@ function Running({ job, commands }: { job: Job; commands: Commands }): React.JSX
   );
 }
 
-/** All jobs: the unfinished ones first, then the newest of the finished ones. */
+/** Shows unfinished jobs first, then the newest of the finished ones. */
 export function Transfers(props: {
   model: Model;
   commands: Commands;

@@ -1,4 +1,4 @@
-/** What a job or a cache looks like in words; pure. */
+/** Texts that describe a job or a cache; pure functions. */
 
 import { duration, files, percent, share, size } from './format.js';
 import { type Cache, isFinished, type Job, type JobState } from './model.js';
@@ -15,12 +15,12 @@ const STATES: Record<JobState, string> = {
   INTERRUPTED: 'Interrupted'
 };
 
-/** `Running`, `Failed`. */
+/** The name of the job's state: `Running`, `Failed`. */
 export function state(job: Job): string {
   return STATES[job.state];
 }
 
-/** Why it is in its state; empty if the state says it all. */
+/** The reason for the job's state; empty if there is no more to say. */
 export function why(job: Job): string {
   if (job.error && job.state !== 'CANCELLED') {
     return job.error;
@@ -31,7 +31,7 @@ export function why(job: Job): string {
   return job.reason;
 }
 
-/** How much is done: `52%`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
+/** The progress: `52%`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
 export function amount(job: Job): string[] {
   const done = percent(job.bytes, job.bytesTotal);
   const parts = [
@@ -42,7 +42,7 @@ export function amount(job: Job): string[] {
   return parts.filter(Boolean);
 }
 
-/** How fast it goes and what went wrong: `4.0 MB/s`, `42 s left`, `2 retries`. */
+/** Speed, remaining time and problems: `4.0 MB/s`, `42 s left`, `2 retries`. */
 export function pace(job: Job): string[] {
   const running = job.state === 'RUNNING';
   const parts = [
@@ -55,18 +55,18 @@ export function pace(job: Job): string[] {
   return parts.filter(Boolean);
 }
 
-/** `pull data`, for labels: the verb and the last part of where the bytes go. */
+/** A label such as `pull data`: the verb and the last part of the target's path. */
 export function title(job: Job): string {
   const name = (job.target || job.source).replace(/\/+$/, '').split('/').pop() ?? '';
   return `${job.verb} ${name}`.trim();
 }
 
-/** `pull s3://bucket/data/ → /work/data`, for tooltips. */
+/** A tooltip such as `pull s3://bucket/data/ → /work/data`. */
 export function whole(job: Job): string {
   return `${job.verb} ${job.source}${job.target ? ` → ${job.target}` : ''}`.trim();
 }
 
-/** What became of a job that is over: `3.6 MB`, `14 files`, `1.1 s`. */
+/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`. */
 export function outcome(job: Job): string[] {
   return [
     job.bytes ? size(job.bytes) : '',
@@ -78,7 +78,7 @@ export function outcome(job: Job): string[] {
 const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];
 const NOT_BY_ITSELF = ['cache_stream', 'samples', 'sample_cache', 'convert'];
 
-/** What the button says that begins it again; empty if there is none. */
+/** The label of the button that starts a finished job again; empty if it has no such button. */
 export function again(job: Job): '' | 'Resume' | 'Retry' {
   if (job.state === 'DONE' || !isFinished(job) || NOT_BY_ITSELF.includes(job.verb)) {
     return '';
@@ -86,12 +86,12 @@ export function again(job: Job): '' | 'Resume' | 'Retry' {
   return job.state === 'FAILED' || FROM_THE_BEGINNING.includes(job.verb) ? 'Retry' : 'Resume';
 }
 
-/** The line as a notebook takes it. */
+/** The job's command as a notebook magic. */
 export function magic(job: Job): string {
   return `%${job.command}`;
 }
 
-/** The folder that a user named for a cache: what nbdata makes in it says nothing. */
+/** The folder that the user chose for a cache, without the subfolders that nbdata creates. */
 export function cacheFolder(cache: Cache): string {
   return cache.path.replace(/\/\.nbdata\/kept-[0-9a-f]+$/, '') || '/';
 }
@@ -101,7 +101,7 @@ export function cacheShare(cache: Cache): number | null {
   return percent(cache.used, cache.limit > 0 ? cache.limit : null);
 }
 
-/** `1.2 GB of 10.0 GB`, `92 % hits`, `used by 3`. */
+/** Facts about a cache: `1.2 GB of 10.0 GB`, `92 % hits`, `used by 3`. */
 export function cacheFacts(cache: Cache): string[] {
   const parts = [
     share(cache.used, cache.limit > 0 ? cache.limit : null),

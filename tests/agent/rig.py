@@ -1,4 +1,4 @@
-"""An agent of one test's own, in a runtime folder of its own, and ways to be rude to it."""
+"""A test's own agent in its own runtime folder, and ways to misuse it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.waiting import PATIENCE
 
 
 class Rig:
-    """The agent of this runtime folder; started when it is first asked for its pid."""
+    """The agent of the current runtime folder. It starts when `pid` is first read."""
 
     def __init__(self) -> None:
         self._pid = 0
 
     @property
     def pid(self) -> int:
-        """Its process, which must stay the same."""
+        """The agent's process id; fails if the agent was replaced."""
         with connect() as connection:
             pid = int(connection.ask({"do": "hello"}, timeout=PATIENCE)["pid"])
         assert self._pid in (0, pid), "another agent was started: the first one died"
@@ -35,12 +35,12 @@ class Rig:
         return pid
 
     def raw(self) -> socket.socket:
-        """A connection on which anything can be said; the agent runs then."""
+        """Start the agent if necessary, and return a raw connection to it for arbitrary bytes."""
         assert self.pid
         return self.connected()
 
     def connected(self) -> socket.socket:
-        """The same to an agent that runs."""
+        """Return a raw connection to the running agent."""
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(PATIENCE)
         folder = os.open(endpoint().folder, os.O_RDONLY)
@@ -51,7 +51,7 @@ class Rig:
         return sock
 
     def says(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """What it answers on a connection of its own; None if it closes."""
+        """Send a message on a new connection and return the answer; None if the agent closes the connection."""
         with self.raw() as sock:
             try:
                 wire.send(sock, message)
@@ -60,17 +60,17 @@ class Rig:
                 return None
 
     def threads(self) -> int:
-        """How many it has."""
+        """Return the number of the agent's threads."""
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def memory(self) -> int:
-        """Bytes that it has in memory."""
+        """Return the agent's resident memory in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def rigged(monkeypatch: Any) -> Iterator[Rig]:
-    """A runtime folder beside the session's, without an agent; nothing of one may be left in it."""
+    """Use a new runtime folder without an agent, and fail if an agent leaves anything in it."""
     folder = Path(os.environ["NBDATA_RUNTIME_DIR"]).with_name(f"r{secrets.token_hex(4)}")
     folder.mkdir(mode=0o700)
     with monkeypatch.context() as patch:
@@ -86,7 +86,7 @@ def rigged(monkeypatch: Any) -> Iterator[Rig]:
 
 @contextlib.contextmanager
 def tmpfs(folder: Path, *, size: str) -> Iterator[Path]:
-    """A small disk; needs root, as CI is."""
+    """Mount a small disk; needs root."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = f"size={size},mode=700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
@@ -97,7 +97,7 @@ def tmpfs(folder: Path, *, size: str) -> Iterator[Path]:
 
 
 def fill(disk: Path, *, leave: int = 0) -> Path:
-    """A file of somebody else that leaves only so many bytes of a disk."""
+    """Write a file that leaves only `leave` bytes free on a disk."""
     filler = disk / "somebody-elses"
     found = os.statvfs(disk)
     free = found.f_bavail * found.f_frsize - leave

@@ -1,4 +1,4 @@
-"""The agent under attack: whatever clients do, it lives, it answers the others, and it keeps its bounds."""
+"""The agent under attack: whatever clients do, it stays alive, answers other clients, and keeps its limits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         b"\0\0",
     ],
 )
-def test_what_is_no_message_ends_that_connection_and_nothing_else(agent: Rig, said: bytes) -> None:
+def test_an_invalid_message_ends_only_its_own_connection(agent: Rig, said: bytes) -> None:
     with agent.raw() as sock:
         sock.sendall(said)
         sock.shutdown(socket.SHUT_WR)
@@ -88,7 +88,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )
-# No text where a path may stand: these are really carried out.
+# No plain texts in place of paths, because these operations really run.
 operations = values | st.fixed_dictionaries(
     {"verb": st.sampled_from(["probe", "pull", "push", "copy", "quota", "cache_stream", "none"]) | values},
     optional=dict.fromkeys(("source", "target", "path", "items", "tag", "include", "limit", "by"), values),
@@ -156,7 +156,7 @@ def test_a_client_that_asks_and_never_reads_holds_up_nobody(agent: Rig) -> None:
     with agent.raw() as sock:
         sock.settimeout(0.5)
         flood = (struct.pack(">I", len(message)) + message) * 100_000
-        with pytest.raises(TimeoutError):  # its answers fill the line, and then nobody reads its questions
+        with pytest.raises(TimeoutError):  # the agent stops reading, because its answers fill the socket
             sock.sendall(flood)
         assert job.wait(timeout=PATIENCE).state == "DONE"
         assert agent.pid
@@ -246,12 +246,12 @@ def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert Probe(items=1, tag="afterwards").start().wait(PATIENCE).state == "DONE"
 
 
-def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: Path) -> None:
-    never = 10**6  # items, so that none of them makes room by ending
+def test_paused_jobs_and_queries_take_no_turn(agent: Rig, tmp_path: Path) -> None:
+    never = 10**6  # so many items that no job ends
     held = [HOST.submit(Probe(items=never, delay=100, tag=f"paused {n}"), background=True) for n in range(8)]
     waits = HOST.submit(Probe(items=1, tag="waits"), background=True)
     assert waits.snapshot().state == "QUEUED"
-    nbdata.quota(tmp_path, quiet=True)  # answered, though all turns are taken
+    nbdata.quota(tmp_path, quiet=True)  # is answered, although all turns are taken
     paused = HOST.submit(Probe(items=1, tag="paused while it waits"), background=True)
     paused.pause()
     held[0].pause()
@@ -280,12 +280,12 @@ def test_many_plans_at_once_are_all_whole(agent: Rig, tmp_path: Path) -> None:
         assert list(pool.map(planned, plans)) == [20] * 30
 
 
-# -- bounds of time, with smaller ones ------------------------------------------------------------
+# -- time limits, with small values ---------------------------------------------------------------
 
 
 @pytest.fixture
 def here(agent: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[serving.Server]:
-    """The agent's server in this process, with small bounds."""
+    """The agent's server in this process, with small limits."""
     monkeypatch.setattr(sessions, "_MESSAGE", 0.3)
     monkeypatch.setattr(serving, "_SILENT_KEEPS", 0.3)
     monkeypatch.setattr(serving, "_CLIENTS", 2)
@@ -312,7 +312,7 @@ def test_a_client_that_hangs_in_the_middle_of_a_message_is_let_go(here: serving.
         assert sock.recv(1) == b""
 
 
-def test_a_server_with_all_the_clients_it_can_have_still_hears_that_it_is_to_end(
+def test_a_server_with_the_maximum_of_clients_still_obeys_a_stop(
     here: serving.Server,
 ) -> None:
     held = [Connection(here.endpoint) for _ in range(2)]
@@ -326,7 +326,7 @@ def test_a_server_with_all_the_clients_it_can_have_still_hears_that_it_is_to_end
         one.close()
 
 
-def test_a_client_that_never_says_a_word_does_not_keep_an_idle_agent(here: serving.Server) -> None:
+def test_a_silent_client_does_not_keep_an_idle_agent_running(here: serving.Server) -> None:
     here._idle_after = 0.1
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(here.endpoint.socket)
@@ -351,7 +351,7 @@ def test_a_client_for_whom_there_is_no_thread_is_told_so_and_the_next_one_is_ser
         assert one.ask({"do": "hello"}, timeout=PATIENCE)["pid"] == os.getpid()
 
 
-def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.Server) -> None:
+def test_files_in_use_get_fresh_times_so_that_no_cleaner_removes_them(here: serving.Server) -> None:
     this_process()
     folder = Path(here.endpoint.folder)
     used = [Path(here.endpoint.socket), folder / "ledger.lock", *folder.glob("holder-*")]
@@ -362,12 +362,15 @@ def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.
     assert all(path.stat().st_mtime > 10**9 for path in used)
 
 
-# -- an agent that stands still -------------------------------------------------------------------
+# -- a stopped agent ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def answer_within(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """How long clients wait for a word; not less than a busy machine takes, while one is to come."""
+    """Returns a function that sets how long clients wait for an answer.
+
+    If one is expected, allow for a busy machine.
+    """
 
     def wait(seconds: float) -> None:
         for module, name in (
@@ -379,7 +382,7 @@ def answer_within(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return wait
 
 
-def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
+def test_no_client_hangs_while_the_agent_is_stopped_and_its_jobs_continue_with_it(
     agent: Rig, answer_within: Callable[[float], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "source").mkdir()
@@ -420,7 +423,7 @@ def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
     assert not job.snapshot().finished
     before = job.snapshot().files
     wait_until(lambda: job.snapshot().files > before)
-    with pytest.raises(Cancelled):  # what it was told meanwhile it does now
+    with pytest.raises(Cancelled):  # it now carries out the earlier request
         interrupted.wait(PATIENCE)
     for one in (job, leased):
         one.cancel()

@@ -1,4 +1,4 @@
-"""Jobs that fail, one after the other, leave nothing in the memory of the agent that carries them out."""
+"""Failing jobs, one after the other, leave nothing in the agent's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.agent.rig import rigged
 from tests.conftest import client_of
 from tests.faults.proxy import BEFORE, Exchange, Fault, FaultProxy
 
-# Of each verb; `make failing-jobs` has 200.
+# Jobs per verb; `make failing-jobs` runs 200.
 _TIMES = int(os.environ.get("NBDATA_FAILING_JOBS", "12"))
 _MOST = 150 << 20
 _OBJECT = 2 << 20
@@ -30,7 +30,7 @@ def _refused(request: Exchange, _before: int) -> Fault | None:
 
 
 def _truncated() -> bytes:
-    """A compressed archive of 6 MB that ends too early."""
+    """Return a compressed archive of 6 MB that is truncated."""
     file, source = io.BytesIO(), random.Random(1)
     with tarfile.open(fileobj=file, mode="w") as tar:
         for number in range(60):
@@ -42,7 +42,7 @@ def _truncated() -> bytes:
 
 @pytest.fixture(scope="module")
 def bucket_of_failures(seaweedfs: EmbeddedServer) -> str:
-    """Objects of which one is refused, and an archive that is damaged."""
+    """A bucket with objects, one of which the proxy refuses, and with a damaged archive."""
     client, name = client_of(seaweedfs), "failing-jobs"
     client.create_bucket(Bucket=name)
     for key in ("d/1", "d/2", "d/3", "d/bad"):

@@ -1,4 +1,4 @@
-"""Small jobs beside large ones: who waits at the keyboard does not wait for what takes all day."""
+"""Small jobs beside large ones: a foreground job does not wait for a job that takes all day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW = {f"few/{number}": b"few" * number for number in range(20)}
 def test_a_small_pull_beside_a_large_one_is_done_long_before_it(
     tmp_path: Path, put: Callable[[dict[str, bytes]], str], slow: SlowProxy
 ) -> None:
-    """Both over one line, which the large one could fill for the whole time of the test."""
+    """Both use one line, which the large pull could fill during the whole test."""
     slow.pace(1_000_000)
     url = put(FEW | {f"large/{number}": bytes(20_000_000) for number in range(4)})
     large = nbdata.Pull(url + "large/", tmp_path / "large").start()
@@ -35,7 +35,7 @@ def test_a_small_pull_beside_a_large_one_is_done_long_before_it(
 def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     tmp_path: Path, put: Callable[[dict[str, bytes]], str]
 ) -> None:
-    """Both take the same interpreter's time, of which the larger one could take all."""
+    """Both use the same interpreter, which the larger pull could occupy completely."""
     url = put(FEW)
     (tmp_path / "in").mkdir()
     for number in range(1500):
@@ -50,7 +50,7 @@ def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     assert under_way.state == "RUNNING"
 
 
-def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() -> None:
+def test_a_foreground_job_has_a_turn_although_background_jobs_use_all() -> None:
     jobs = [
         HOST.submit(Probe(items=10_000, delay=50, tag=f"all day {n}"), background=True) for n in range(10)
     ]
@@ -63,7 +63,7 @@ def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() ->
             job.cancel()
 
 
-def test_a_queued_background_job_runs_at_once_when_its_line_is_said_in_the_foreground() -> None:
+def test_a_queued_background_job_runs_at_once_when_its_command_is_run_in_the_foreground() -> None:
     def line(number: int, **some: int) -> Probe:
         return Probe(**{"items": 10_000, "delay": 50} | some, tag=f"all week {number}")
 
@@ -74,7 +74,7 @@ def test_a_queued_background_job_runs_at_once_when_its_line_is_said_in_the_foreg
         attached = HOST.submit(line(10, items=1, delay=0), background=False)
         assert attached.id == queued.id
         assert attached.wait(PATIENCE).state == "DONE"
-        assert any("waits for one of" in job.snapshot().reason for job in jobs)  # these still do
+        assert any("waits for one of" in job.snapshot().reason for job in jobs)  # these still wait
     finally:
         for job in (*jobs, queued):
             job.cancel()

@@ -1,4 +1,4 @@
-"""The disks that the agent itself writes to are full: it lives, says so, and goes on when there is room."""
+"""If the agent's own disks are full, it stays alive, reports that, and continues when there is room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 @pytest.fixture
 def runtime(agent: Rig, mounts: None) -> Iterator[Path]:
-    """The runtime folder on a disk of its own, of 2 MB."""
+    """The runtime folder on its own disk of 2 MB."""
     with tmpfs(Path(os.environ["NBDATA_RUNTIME_DIR"]), size="2m") as disk:
         yield disk
         from nbdata.client.agents import stop_all
@@ -39,7 +39,7 @@ def runtime(agent: Rig, mounts: None) -> Iterator[Path]:
 
 @pytest.fixture
 def state(agent: Rig, mounts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The state folder on a disk of its own, of 1 MB."""
+    """The state folder on its own disk of 1 MB."""
     with tmpfs(tmp_path / "state", size="1m") as disk:
         monkeypatch.setenv("NBDATA_STATE_DIR", str(disk / "nbdata"))
         yield disk
@@ -69,7 +69,7 @@ def test_an_agent_starts_although_nothing_can_be_written_to_its_log(agent: Rig, 
     assert Path(endpoint().log).read_bytes() == b""
 
 
-def test_space_is_given_back_although_the_books_cannot_be_written(
+def test_reserved_space_is_released_although_the_ledger_cannot_be_written(
     agent: Rig, runtime: Path, tmp_path: Path
 ) -> None:
     limited = {str(tmp_path): (10_000_000, "%quota --limit")}
@@ -90,7 +90,7 @@ def test_the_log_is_bounded(agent: Rig) -> None:
     os.truncate(endpoint().log, LOG_BYTES + 1)
     agent.says(
         {"do": "plan", "operation": {"verb": "transfers"}, "context": {"cwd": "/"}}
-    )  # no fault of a client's
+    )  # an error that is not the client's fault
     wait_until(lambda: 0 < os.path.getsize(endpoint().log) < LOG_BYTES)
     assert "Traceback" in Path(endpoint().log).read_text()
 
@@ -131,8 +131,8 @@ def test_a_record_that_could_not_be_replaced_is_not_believed(state: Path, tmp_pa
     assert Index(str(state / "nbdata"), "s3://b/", str(tmp_path), identity).get("old") is None
 
 
-def test_a_job_that_runs_when_the_disk_of_its_rows_fills_ends_in_words(agent: Rig, runtime: Path) -> None:
-    fill(runtime, leave=100_000)  # room for the job, and for some of its rows
+def test_a_job_fails_with_a_clear_error_when_the_disk_of_its_rows_fills(agent: Rig, runtime: Path) -> None:
+    fill(runtime, leave=100_000)  # enough for the job and some of its rows
     job = HOST.submit(Probe(items=200_000, tag="many rows"), background=True)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
         job.wait(PATIENCE)

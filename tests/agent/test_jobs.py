@@ -1,4 +1,4 @@
-"""Jobs over the socket: watch, pause, cancel, attach, items, rows, errors."""
+"""Jobs over the socket: watching, pausing, cancelling, attaching, items, rows and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import AT_ONCE, PATIENCE, wait_until
 HOST = AgentHost()
 
 
-def test_the_same_line_attaches_and_another_does_not() -> None:
+def test_the_same_command_attaches_to_the_job_and_another_does_not() -> None:
     one = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     two = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     three = HOST.submit(Probe(items=10_000, delay=20, tag="other"), background=True)
@@ -63,8 +63,8 @@ def test_items_are_handed_out_once_and_a_lost_consumer_gives_its_items_back() ->
     job = HOST.submit(Probe(items=6, lease=True, tag="items"), background=True)
     consumer = job.items(credit=2)
     got = [next(consumer).number]
-    wait_until(lambda: job.snapshot().files >= 3)  # one in hand, one sent ahead, one that waits
-    consumer.close()  # its connection ends, and with it its lease
+    wait_until(lambda: job.snapshot().files >= 3)  # one in use, one sent ahead, one waiting
+    consumer.close()  # closes the connection and its lease
     got += [item.number for item in job.items()]
     assert sorted(got) == list(range(6))
     assert job.wait().counts == {"handed out": 6}
@@ -139,12 +139,10 @@ def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
 
 
 def test_an_interrupt_read_after_its_kernel_has_gone_changes_nothing() -> None:
-    """A kernel that is restarted at once sends it, and is dead before the agent comes to it."""
+    """A kernel that restarts at once sends the interrupt, and is gone before the agent reads it."""
     job = HOST.submit(Probe(items=40, delay=50, tag="gone"), background=False)
     job._let_go()
-    time.sleep(
-        0.3
-    )  # time for the agent to see the end; else it sees the interrupt first, and that goes well too
+    time.sleep(0.3)  # for the agent to notice the end; if it reads the interrupt first, the test passes too
     job._ask("interrupt", session=job._session, at_once=False)
     assert job.wait(PATIENCE).state == "DONE"
 
@@ -192,7 +190,7 @@ def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None
         job.cancel()
 
 
-def test_who_watches_is_told_that_nothing_comes_any_more(
+def test_a_watching_client_is_told_when_no_more_updates_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent, goes_on = 40_000_000, threading.Event()

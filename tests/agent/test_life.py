@@ -1,4 +1,4 @@
-"""The agent's life: launched once, shared, survives its clients, ends when idle, gives way to another build."""
+"""The agent's life: it starts once, is shared, outlives its clients, ends when idle, and makes way for other builds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
 @pytest.fixture
 def fresh() -> None:
-    """No agent runs."""
+    """Make sure that no agent runs."""
     stop_all(now=True)
 
 
@@ -150,14 +150,14 @@ def test_an_agent_that_dies_is_said_to_be_gone_and_nobody_hangs() -> None:
 
 
 def copied(tmp_path: Path) -> dict[str, str]:
-    """The environment in which Python imports a copy of the package."""
+    """Return an environment in which Python imports a copy of the package."""
     package = Path(nbdata.__file__).parent
     shutil.copytree(package, tmp_path / "nbdata", ignore=shutil.ignore_patterns("__pycache__"))
     return {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
 _HELLO = "from nbdata.client.launch import connect; print(connect().ask({'do': 'hello'})['pid'])"
-# An agent with a job that lasts until it is told; another job meanwhile; then the first one's end.
+# A client of an old agent: a job that lasts until a line of input, a second job meanwhile, then the first one's end.
 _BEFORE_THE_UPGRADE = """
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable
@@ -200,8 +200,8 @@ def test_after_an_upgrade_another_agent_serves_and_the_old_one_ends_after_its_la
     stop_all(now=True)
 
 
-def test_another_build_elsewhere_serves_beside(tmp_path: Path) -> None:
-    """As that of a checkout does, in which somebody stands who has nbdata installed, too."""
+def test_an_agent_of_another_build_elsewhere_runs_beside_this_one(tmp_path: Path) -> None:
+    """The other build belongs to a checkout, for example, whose user also has nbdata installed."""
     pid, environment = hello()["pid"], copied(tmp_path)
     for _ in range(3):
         run = subprocess.run(
@@ -209,7 +209,7 @@ def test_another_build_elsewhere_serves_beside(tmp_path: Path) -> None:
             timeout=PATIENCE,
         )  # fmt: skip
         assert run.stdout.strip() != str(pid)
-        # It asks others to retire before it serves anybody or a little later; this one may be asked once more.
+        # The other agent may ask this one to retire now or a little later, so ask it here.
         with Connection(endpoint()) as connection:
             assert connection.ask({"do": "stop", "how": "drain"})["unfinished"] == 0
         assert AgentHost().submit(Probe(items=0, tag="beside"), background=True).wait().state == "DONE"

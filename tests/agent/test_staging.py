@@ -1,4 +1,4 @@
-"""What is said on a connection by which a process uses a cache: no message is too long, whatever the keys are."""
+"""On a connection through which a process uses a cache, no message is too long, however long the keys are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Failing:
         return Acquired(dict.fromkeys(names, error), 0)
 
 
-def test_of_thousands_that_could_not_be_had_some_are_told() -> None:
+def test_of_thousands_of_keys_that_failed_only_some_are_reported() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         thread = threading.Thread(

@@ -1,4 +1,4 @@
-"""Many clients and one agent to be started; and what others have left, or put, where agents meet."""
+"""Many clients start one agent, and the runtime folder holds files of other processes."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_twenty_processes_that_come_at_once_and_find_no_agent_start_one(agent: R
     assert began == 1
 
 
-def test_files_that_a_dead_process_left_stop_nobody_although_its_pid_lives_again(
+def test_files_of_a_dead_process_block_nothing_although_its_pid_was_reused(
     agent: Rig, folder: Path, tree: Path, tmp_path: Path
 ) -> None:
-    """A living process's pid stands in all of them; only a lock that is held counts."""
+    """All files name the pid of a living process. Only a held lock counts."""
     where, pid = endpoint(), str(os.getpid())
     for path in (where.alive, where.start, f"{folder}/holder-{'ab' * 8}"):
         Path(path).write_text(pid)

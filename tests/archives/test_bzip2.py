@@ -1,4 +1,4 @@
-"""bzip2 streams, decoded block by block and begun at any block."""
+"""bzip2 streams, decoded block by block, also from the middle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REST = b"what follows"
 
 
 class Point(NamedTuple):
-    """Where a block begins, or the end: in what is compressed, in what came out, and what a decoder must know."""
+    """The start of a block, or the end: its bit offset, the number of decoded bytes, and the decoder's state."""
 
     offset: int
     expanded: int
@@ -25,7 +25,7 @@ class Point(NamedTuple):
 def decoded(
     data: bytes, state: str = "", chunk: int = 100_000, most: int = 1 << 20
 ) -> tuple[bytes, list[Point]]:
-    """What comes out of a stream with REST behind it, and the points that were passed."""
+    """Decode a stream that is followed by REST; return the data and the points that were passed."""
     out, points, at, expanded = [], [], 0, 0
     while True:
         decoder = Bzip2Block(state)
@@ -57,7 +57,7 @@ def content(kind: str, size: int) -> bytes:
 @pytest.mark.parametrize("kind", ["random", "text", "zeros"])
 @pytest.mark.parametrize("size", [0, 1, 1000, 99_981, 950_000])
 @pytest.mark.parametrize("level", [1, 9])
-def test_it_gives_what_bz2_gives_from_the_start_and_from_each_block(kind: str, size: int, level: int) -> None:
+def test_decoding_equals_bz2_from_the_start_and_from_each_block(kind: str, size: int, level: int) -> None:
     data = content(kind, size)
     packed = bz2.compress(data, level)
     found, points = decoded(packed + REST)
@@ -73,7 +73,7 @@ def test_input_may_come_in_pieces_of_any_size_and_output_is_bounded(chunk: int) 
     assert decoded(bz2.compress(data, 1) + REST, chunk=chunk, most=10_000)[0] == data
 
 
-def test_each_bit_of_a_byte_is_a_place_where_blocks_begin() -> None:
+def test_blocks_may_begin_at_any_bit_of_a_byte() -> None:
     begun = set()
     for size in range(150_000, 150_040):
         data = content("random", size)
@@ -105,14 +105,14 @@ def test_a_wrong_crc_over_all_blocks_is_found_from_any_of_them() -> None:
             decoded(bytes(packed[point.offset :]) + REST, point.state)
 
 
-def test_bits_that_look_like_the_beginning_of_a_block_by_chance_are_none(
+def test_bits_that_look_like_a_block_start_by_chance_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     find = bzip2._find_end
 
     def finds_too_much(data: bytearray, begin: int) -> int:
         found = find(data, begin)
-        wrong = -(-begin // 100_000) * 100_000  # a bit here and there
+        wrong = -(-begin // 100_000) * 100_000  # some false hits
         return wrong if 0 <= wrong + 48 < 8 * len(data) and (found < 0 or wrong < found) else found
 
     monkeypatch.setattr(bzip2, "_find_end", finds_too_much)
@@ -122,7 +122,7 @@ def test_bits_that_look_like_the_beginning_of_a_block_by_chance_are_none(
     assert len(points) == 5
 
 
-def test_what_has_no_end_is_not_gathered_without_bound() -> None:
+def test_a_block_without_an_end_is_not_buffered_without_limit() -> None:
     with pytest.raises(DamagedBlock):
         decoded(bz2.compress(b"x")[:14] + bytes(2_000_000))
 

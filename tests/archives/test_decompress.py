@@ -1,4 +1,4 @@
-"""Every format is told by its bytes, whole streams come out, and every kind of damage is said."""
+"""Every format is recognized by its bytes, intact streams are decoded, and every kind of damage is reported."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_something_else_behind_the_end_is_counted_where_their_own_programs_only_
         stream, _ = open_decompressed(io.BytesIO(blob + bytes(700) + junk))
         assert stream.read() == DATA
         assert stream.trailing == len(junk)
-    with pytest.raises(BadArchive, match="followed by something else") as caught:  # it may be another archive
+    with pytest.raises(BadArchive, match="followed by something else") as caught:  # maybe another archive
         decompressed(blob + b"garbage" * 100_000)
     assert caught.value.details["offset"] == len(blob)
 
@@ -120,7 +120,7 @@ def test_something_else_behind_the_end_is_refused_with_its_offset(name: str) -> 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_first_bytes_of_a_later_member_may_be_split_anywhere(name: str) -> None:
-    content = os.urandom(1000)  # more than the first look at the stream takes
+    content = os.urandom(1000)  # longer than the part of the stream that is read first
     blob = COMPRESS[name](content)
     for point in range(12):
         stream, _ = open_decompressed(JoinedStream(volumes_of(cut(blob * 2, [len(blob) + point]))))
@@ -156,7 +156,7 @@ def test_an_endless_gzip_header_is_refused() -> None:
 
 
 def test_zstd_frames_with_long_windows_and_skippable_frames_are_read() -> None:
-    # From a pipe, zstd does not know how little there is, and announces the whole window.
+    # When zstd reads from a pipe, it does not know the small size, and declares the whole window.
     run = subprocess.run(["zstd", "-q", "--long=29"], input=DATA, capture_output=True, check=True)
     skippable = b"\x51\x2a\x4d\x18" + struct.pack("<I", 4) + b"note"
     blob = skippable + run.stdout + skippable
@@ -191,7 +191,7 @@ def test_a_tar_is_told_by_its_checksum_and_passes_unchanged(format_: int) -> Non
     blob = file.getvalue()
     stream, found = open_decompressed(io.BytesIO(blob), name="no-name")
     assert (found, stream.read()) == ("tar", blob)
-    v7 = bytearray(blob[:512])  # before ustar: no magic, only the checksum
+    v7 = bytearray(blob[:512])  # the old v7 format has no magic, only the checksum
     v7[257:512] = bytes(255)
     v7[148:156] = b"%06o\0 " % (sum(v7[:148]) + 8 * 32 + sum(v7[156:]))
     assert detect(bytes(v7)) == "tar"

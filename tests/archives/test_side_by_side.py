@@ -1,4 +1,4 @@
-"""Pieces that are decompressed side by side give the same bytes, errors and restart points as one after the other."""
+"""Decompression in parallel gives the same bytes, errors and restart points as decompression in one thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THREADS = 3
 
 
 def gzip_member(data: bytes, subfield: bytes = b"IG\4\0", *, size: int | None = None) -> bytes:
-    """A member that carries its size as mgzip and `pack` write it, or with another subfield as bgzip does."""
+    """Return a gzip member that contains its size, as mgzip and `pack` write it, or with bgzip's subfield."""
     deflate = zlib.compressobj(6, wbits=-15)
     body = deflate.compress(data) + deflate.flush()
     whole = 12 + 4 + subfield[2] + len(body) + 8
@@ -56,7 +56,7 @@ def zstd_frame(data: bytes) -> bytes:
 
 
 def pzstd_frame(data: bytes) -> bytes:
-    """A frame that does not tell its content's size, behind the frame in which pzstd tells where it ends."""
+    """Return a zstd frame without its content size, after a frame in which pzstd stores the compressed size."""
     compressor = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False)
     frame = compressor.compress(data)
     return struct.pack("<III", 0x184D2A50, 4, len(frame)) + frame
@@ -86,7 +86,7 @@ PARTS = [content(size, size) for size in (30_000, 1, 60_000, 0, 45_000, 50_000, 
 
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each unit is a task of its own; and at the end no thread is left."""
+    """Make each unit a separate task; check at the end that no thread is left."""
     monkeypatch.setattr(unit_pool, "_TOGETHER", 1)
     yield
     gc.collect()
@@ -100,7 +100,7 @@ def decoder_threads() -> list[threading.Thread]:
 def read(
     raw: io.RawIOBase | bytes, format_: str, threads: int = THREADS, start: Restart | None = None
 ) -> tuple[bytes, dict[str, object]]:
-    """What comes out, and all that can be seen of the stream then."""
+    """Return the decoded data, and the visible state of the stream at the end."""
     if isinstance(raw, bytes):
         raw = io.BytesIO(raw)
     stream, _ = open_decompressed(raw, format=format_, name="a", start=start, threads=threads)
@@ -115,7 +115,7 @@ def read(
 
 
 def taken_from_pool(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the units that came from the pool, as they come."""
+    """The sizes of the units that came from the pool, in order."""
     take, sizes = unit_pool.UnitPool.take, list[int]()
 
     def noting(self: unit_pool.UnitPool, state: str) -> unit_pool.Taken | None:
@@ -134,7 +134,7 @@ def test_all_pieces_come_from_the_pool_in_their_order(kind: str, monkeypatch: py
     sizes = taken_from_pool(monkeypatch)
     blob = b"".join(map(pack, PARTS))
     assert read(blob, format_)[0] == b"".join(PARTS)
-    assert sum(sizes) >= len(blob) - 40  # a short one at the very end is no matter
+    assert sum(sizes) >= len(blob) - 40  # a short one at the very end may be missing
     assert len(sizes) >= len(PARTS) - 1
 
 
@@ -154,7 +154,7 @@ def test_any_content_cut_into_any_volumes_gives_the_same_bytes(
 
 
 def spoilt(blob: bytes, source: random.Random) -> Iterator[bytes]:
-    """A stream with a wrong bit, cut off, padded in its middle, followed by something, or twice."""
+    """Yield damaged versions of a stream: a wrong bit, truncated, padded inside, with trailing data, or doubled."""
     for _ in range(60):
         wrong = bytearray(blob)
         wrong[source.randrange(len(blob))] ^= 1 << source.randrange(8)
@@ -179,7 +179,7 @@ def compare_spoilt(format_: str, blob: bytes, seed: str) -> None:
         if "fault" in told:
             faults += 1
             assert found.startswith(alone) or alone.startswith(found)
-            # How far a decoder had read when it noticed is exact to what it is given at a time.
+            # A decoder notices damage with the precision of the blocks that it gets.
             apart = abs(int(str(told.pop("offset"))) - int(str(told_here.pop("offset"))))
             assert apart <= (0 if told["fault"] != "damaged" else 256 << 10)
         else:
@@ -197,7 +197,7 @@ def test_damage_is_told_as_without_the_pool(kind: str) -> None:
 def test_damage_in_streams_of_many_blocks_is_told_as_without_the_pool() -> None:
     blob = bz2.compress(content(350_000), 1) + bz2.compress(content(120_000), 1)
     compare_spoilt("bz2", blob, "blocks")
-    crc = len(bz2.compress(content(350_000), 1)) - 3  # over all blocks of the first one
+    crc = len(bz2.compress(content(350_000), 1)) - 3  # the CRC of all blocks of the first stream
     wrong = blob[:crc] + bytes([blob[crc] ^ 1]) + blob[crc + 1 :]
     assert read(wrong, "bz2")[1] == read(wrong, "bz2", 1)[1]
     assert read(wrong, "bz2")[0] == content(350_000)
@@ -229,7 +229,7 @@ def test_reading_can_begin_at_each_place_that_was_told(kind: str) -> None:
         places.append(points)
         for point in points:
             assert read(blob[point.compressed :], format_, threads, point)[0] == whole[point.expanded :]
-    assert places[0] == places[1] or kind == "zst pzstd"  # there, without the pool, also between two frames
+    assert places[0] == places[1] or kind == "zst pzstd"  # without the pool, also between frames
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,7 +238,7 @@ def test_pieces_before_and_behind_a_long_one_come_from_the_pool(
 ) -> None:
     format_, pack = WRITERS[kind]
     sizes = taken_from_pool(monkeypatch)
-    # Nothing tells where the middle ends, or it is too large; of zeros, more comes out of a block of bzip2.
+    # The middle piece does not tell its end, or it is too large. In bzip2, a block of zeros expands to much more.
     middle = {
         "gz": zlib.compress(PARTS[0], wbits=31),
         "zst": zstandard.ZstdCompressor(write_content_size=False).compress(PARTS[0]),
@@ -261,7 +261,7 @@ def test_a_size_that_is_wrong_changes_nothing(lie: int) -> None:
     assert read(two, "gz")[0] == PARTS[0] * 3
 
 
-def test_what_announces_too_much_is_not_for_the_pool() -> None:
+def test_a_piece_that_declares_too_much_content_does_not_use_the_pool() -> None:
     frame = zstandard.ZstdCompressor().compress(bytes(LARGEST + 1))
     assert split_zstd(bytearray(frame), "") is Unsplit.STREAM
     announced = b"\x28\xb5\x2f\xfd" + b"\xe0" + struct.pack("<Q", 1 << 50) + b"\1\0\0" + bytes(20)
@@ -274,7 +274,7 @@ def test_what_announces_too_much_is_not_for_the_pool() -> None:
     assert split_gzip(bytearray(gzip_member(b"x", size=LARGEST + 1)), "") is Unsplit.STREAM
 
 
-def test_what_holds_more_than_it_announces_is_not_held() -> None:
+def test_a_piece_with_more_content_than_it_declares_is_not_kept() -> None:
     member = bytearray(gzip_member(bytes(8 << 20)))
     member[-4:] = struct.pack("<I", 100)
     unit = split_gzip(member, "")
@@ -329,7 +329,7 @@ def test_an_error_of_the_source_comes_after_the_pieces_before_it(kind: str) -> N
 
 
 class Slow(io.RawIOBase):
-    """Some bytes, and then none until it is closed."""
+    """Returns some bytes, then blocks until it is closed."""
 
     def __init__(self, data: bytes) -> None:
         self.source, self.rest = io.BytesIO(data), Blocking()
@@ -360,7 +360,7 @@ def test_closing_while_the_source_waits_leaves_no_thread(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_whole_is_handed_up_while_the_source_waits(kind: str) -> None:
+def test_complete_pieces_are_returned_while_the_source_waits(kind: str) -> None:
     format_, pack = WRITERS[kind]
     source = Slow(pack(PARTS[0]) * 8)
     with open_decompressed(source, format=format_, threads=2)[0] as stream:
@@ -376,7 +376,7 @@ def test_a_stream_that_is_dropped_leaves_no_thread() -> None:
     wait_until(lambda: not decoder_threads())
 
 
-def test_without_threads_of_the_system_it_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_works_in_one_thread_if_the_system_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 

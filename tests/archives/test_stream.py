@@ -1,4 +1,4 @@
-"""Volumes read as one stream, and a stream reads ahead without losing bytes, errors or threads."""
+"""Volumes are read as one stream, and readahead loses no bytes, errors or threads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_volumes_of_unknown_size_cannot_be_sought_nor_any_beyond_their_end() -> 
 
 
 class Faulty(io.RawIOBase):
-    """Some bytes, then an error."""
+    """Returns some bytes, then raises an error."""
 
     def __init__(self, data: bytes) -> None:
         self.source = io.BytesIO(data)
@@ -174,13 +174,13 @@ def test_no_more_than_eight_blocks_are_read_ahead() -> None:
     with Readahead(source) as ahead:
         ahead.read(1)
         wait_until(lambda: source.count >= 8 << 20)
-        time.sleep(0.1)  # in which it would read on
+        time.sleep(0.1)  # time in which it could read on
         assert source.count == 8 << 20
     assert not readahead_threads()
 
 
 class Blocking(io.RawIOBase):
-    """Reads that return when somebody closes the source, as reads from a socket do."""
+    """Blocks in reads until another thread closes the source, as reads from a socket do."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()

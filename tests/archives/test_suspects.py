@@ -1,4 +1,4 @@
-"""Which volumes of a set are likely damaged, by their sizes alone, and how an error says so."""
+"""nbdata guesses which volumes of a set are damaged from their sizes alone, and names them in the error."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def sized(*sizes: int | None) -> list[Sized]:
         ((700, 300, 700), ["v1"]),
         ((300, 700, 700, 100), ["v0"]),
         ((700, 300, 700, 200, 700, 700), ["v1", "v3"]),
-        ((700, 700, 700, 100), []),  # the last one may be of any size
+        ((700, 700, 700, 100), []),  # the last one may have any size
         ((700, 700), []),
         ((300, 700), []),
-        ((500, 300, 700, 100), []),  # cut otherwise
+        ((500, 300, 700, 100), []),  # cut into other sizes
         ((700, 300, 400, 700, 100), []),
         ((700, 700, None, 300, 700), []),
         ((None, None, None, None), []),
@@ -49,7 +49,7 @@ def test_a_volume_that_is_smaller_than_most_others_is_odd(
     assert [volume.name for volume in odd_sized(sized(*sizes))] == names
 
 
-def test_one_behind_the_place_that_was_read_is_not_to_blame() -> None:
+def test_a_volume_after_the_position_that_was_read_is_not_suspected() -> None:
     volumes = sized(700, 700, 700, 300, 700, 700)
     assert [volume.name for volume in odd_sized(volumes, before=2_200)] == ["v3"]
     assert odd_sized(volumes, before=2_100) == []
@@ -66,7 +66,7 @@ def test_an_empty_volume_of_several_is_refused(sizes: tuple[int | None, ...], na
 
 
 @pytest.mark.parametrize("sizes", [(0,), (None, None), (7, None), (7, 7), ()])
-def test_one_alone_or_of_unknown_size_is_not(sizes: tuple[int | None, ...]) -> None:
+def test_a_single_empty_volume_or_one_of_unknown_size_is_not_refused(sizes: tuple[int | None, ...]) -> None:
     refuse_empty(sized(*sizes), "a.tar")
 
 
@@ -78,7 +78,7 @@ MB = 1 << 20
     [
         (DAMAGED, (9, 9, 9), "That volume, or one before or just behind it, is damaged, too short or out of order"),
         (DAMAGED, (9, 9, 5, 9, 9), r"Most likely v2 \(5,242,880 bytes\) is too short: others have 9,437,184"),
-        (DAMAGED, (9, 9, 9, 9, 9, 5, 9), "That volume, or one before"),  # that was not read yet
+        (DAMAGED, (9, 9, 9, 9, 9, 5, 9), "That volume, or one before"),  # that one was not read yet
         (TRUNCATED, (9, 9, 9), "The last volumes may be missing, or one is too short or out of order"),
         (TRUNCATED, (9, 5, 9), r"Most likely v1 \(5"),
         (FOLLOWED, (9, 9, 9), r"That volume, .*run it again\. Check that all volumes belong to it"),
@@ -102,7 +102,7 @@ def test_where_no_volume_is_known_none_is_named() -> None:
     assert "One of the volumes is damaged" in str(error)
 
 
-def test_of_one_volume_nothing_is_said_of_others() -> None:
+def test_an_error_in_a_single_volume_mentions_no_others() -> None:
     error = bad_data(DAMAGED, "it is bad", JoinedStream(sized(9)), 5, name="a.tar")
     name_suspects(error, sized(9))
     assert "It is damaged, or not whole" in str(error)

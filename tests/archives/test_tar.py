@@ -1,4 +1,4 @@
-"""Members come out of a tar stream whole, in order, and never outside their target."""
+"""Members are read from a tar stream completely, in order, and never outside their target."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def test_long_and_foreign_names_come_whole(format_: int) -> None:
     [
         ("1700000000.123456789", 1_700_000_000_123_456_789),
         ("-86400.5", -86_400_500_000_000),
-        ("12abc", 12 * 10**9),  # what follows the number is passed over
+        ("12abc", 12 * 10**9),  # text after the number is ignored
         ("1e300", 10**9),
         ("12.5 s", 12_500_000_000),
-        ("nan", 7 * 10**9),  # where there is no number, the time of the plain header holds
+        ("nan", 7 * 10**9),  # without a number, the time of the plain header is used
         ("inf", 7 * 10**9),
         ("9" * 19, 0),
     ],
@@ -195,7 +195,7 @@ def test_a_file_without_a_name_is_left_out_and_said_so(name: str) -> None:
 
 
 def checked(blob: bytearray, start: int = 0) -> bytes:
-    """Make the checksum of a header right."""
+    """Set the right checksum in a header."""
     block = blob[start : start + 512]
     blob[start + 148 : start + 156] = b"%06o\0 " % (sum(block[:148]) + 256 + sum(block[156:]))
     return bytes(blob)
@@ -204,7 +204,7 @@ def checked(blob: bytearray, start: int = 0) -> bytes:
 def members_and_error(blob: bytes) -> list[object]:
     found: list[object] = []
     try:
-        found.extend(read_members(io.BytesIO(blob)))  # keeps what came before the error
+        found.extend(read_members(io.BytesIO(blob)))  # keeps the members before the error
     except NbdataError as error:
         found.append(error)
     return found
@@ -296,7 +296,7 @@ def test_members_left_out_are_not_checked() -> None:
     assert contents(tar_of(("../a", "file", b""), ("b", "file", b"1")), members=["b"]) == {"b": b"1"}
 
 
-def test_the_target_has_its_say_about_final_names() -> None:
+def test_the_target_check_gets_final_names() -> None:
     seen: list[str] = []
     members_of(tar_of(("r/a", "file", b"")), strip_components=1, target_check=seen.append)
     assert seen == ["a"]
@@ -331,7 +331,7 @@ def test_a_reader_whose_member_is_cut_short_raises_where_it_stands() -> None:
         break
 
 
-def test_a_header_that_is_none_is_damage_and_not_the_end() -> None:
+def test_an_invalid_header_is_damage_and_not_the_end() -> None:
     blob = bytearray(tar_of(("a", "file", b"x" * 512), ("b", "file", b"")))
     blob[1024 + 3] ^= 1
     with pytest.raises(BadArchive, match="damaged header"):
@@ -375,7 +375,7 @@ def test_sparse_files_of_gnu_tar_come_expanded(tmp_path, options: list[str]) -> 
     blob = (tmp_path / "a.tar").read_bytes()
     assert len(blob) < 1 << 20
     assert contents(blob) == {"holes": (tmp_path / "holes").read_bytes(), "after": b"after"}
-    assert [m.size for m in members_of(blob)] == [20 << 20, 5]  # unread
+    assert [m.size for m in members_of(blob)] == [20 << 20, 5]  # without reading their content
     with pytest.raises(BadArchive, match="expands to more"):
         members_of(blob, max_expansion=10 << 20)
 
@@ -444,7 +444,7 @@ def test_no_damage_makes_it_raise_anything_but_its_own_errors(data: st.DataObjec
     blob = bytearray(SAMPLE)
     for _ in range(data.draw(st.integers(1, 5))):
         blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
-        if data.draw(st.booleans()):  # so that the parser believes the header
+        if data.draw(st.booleans()):  # then the parser trusts the header
             start = data.draw(st.integers(0, len(blob) // 512 - 1)) * 512
             block = blob[start : start + 512]
             blob[start + 148 : start + 156] = b"%06o\0 " % (sum(block[:148]) + 256 + sum(block[156:]))
@@ -503,9 +503,7 @@ def test_what_is_read_the_fast_way_is_what_is_read_the_other_way(data: st.DataOb
     )
     format_ = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
     blob = bytearray(tar_of(*entries, format=format_, pax_headers=records))
-    if data.draw(
-        st.booleans()
-    ):  # one byte is another, and where it is one of a header, the checksum is right for it
+    if data.draw(st.booleans()):  # changes one byte; in a header, the checksum is corrected
         at = data.draw(st.integers(0, len(blob) - 1))
         blob[at] = data.draw(st.integers(0, 255))
         start = at // 512 * 512
@@ -537,7 +535,7 @@ def test_plain_files_are_read_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == ["first", "d/a", "d/" + "b" * 120]
 
 
-# -- what only some programs write ----------------------------------------------------------------
+# -- variants that only some programs write -------------------------------------------------------
 
 
 def test_the_times_that_gnu_tar_keeps_in_a_header_are_no_part_of_the_name() -> None:
@@ -602,17 +600,17 @@ def test_a_sparse_file_holds_all_that_is_stored_of_it() -> None:
 
 
 @pytest.mark.parametrize("field", [b"000000001_2", b"      +0012", b"     -00012", b"     0o0012"])
-def test_only_octal_digits_are_a_number(field: bytes) -> None:
+def test_only_octal_digits_are_accepted_as_a_number(field: bytes) -> None:
     blob = bytearray(tar_of(("a", "file", b"x" * 10)))
     blob[124:136] = field + b"\0"
     with pytest.raises(BadArchive):
         members_of(checked(blob))
 
 
-def test_a_header_that_speaks_of_another_may_have_nonsense_for_its_mode_and_time() -> None:
+def test_an_extension_header_may_have_an_invalid_mode_and_time() -> None:
     blob = bytearray(long_name("n" * 120) + tar_of(("short", "file", b"x")))
     blob[100:108] = blob[136:144] = b"nonsense"
-    for offset in (0, 512 * 3):  # the fast way and the other one
+    for offset in (0, 512 * 3):  # for the fast parser and the other one
         assert contents(
             bytes(tar_of(("f", "file", b"x" * 600))[: offset and 1536]) + checked(blob)
         ).keys() >= {"n" * 120}

@@ -1,4 +1,4 @@
-"""The fast way over the headers of plain files takes only what is sound."""
+"""The fast parser for headers of plain files accepts only valid ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def archive() -> bytearray:
     return bytearray(out.getvalue())
 
 
-def test_sound_headers_are_taken() -> None:
+def test_the_fast_parser_accepts_valid_headers() -> None:
     found, end = plain_files(memoryview(archive()))
     assert found == [("a.jpg", 512, 5), ("b.jpg", 1536, 5)]
     assert end == 2048
@@ -28,7 +28,7 @@ def test_sound_headers_are_taken() -> None:
 
 @pytest.mark.parametrize("place", [0, 100, 128, 140, 329], ids=["name", "mode", "size", "time", "device"])
 def test_a_header_whose_checksum_is_wrong_is_left_to_the_careful_parser(place: int) -> None:
-    """A digit or letter became another one, so that nothing but the checksum tells."""
+    """A digit or letter was changed into another one, so only the checksum reveals it."""
     data = archive()
     data[1024 + place] ^= 1
     found, end = plain_files(memoryview(data))

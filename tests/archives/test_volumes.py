@@ -1,4 +1,4 @@
-"""Volume sets are recognised by name, ordered by number, and never have a hole."""
+"""Volume sets are recognized by name, ordered by number, and complete."""
 
 from __future__ import annotations
 

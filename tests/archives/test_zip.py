@@ -1,4 +1,4 @@
-"""Zip archives of many programs, read by ranges: names, contents, times, links; and what is refused."""
+"""Zip archives of many programs, read by ranges: names, contents, times and links; and archives that are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME = 1_400_000_000
 
 
 class Ranges:
-    """Volumes in memory, which counts what is asked for."""
+    """Volumes in memory that record the requested ranges."""
 
     def __init__(self, *volumes: bytes) -> None:
         self.data = b"".join(volumes)
@@ -45,7 +45,7 @@ class Ranges:
 
 
 def members(*volumes: bytes, **options: Any) -> dict[str, tuple[str, bytes, int | None, int, str]]:
-    """Name to kind, content, mode, time and target."""
+    """Return kind, content, mode, time and target by name."""
     return {
         one.name: (
             one.kind,
@@ -107,7 +107,7 @@ def by_python(method: int) -> Callable[[Path, Path], None]:
 
 
 def by_stream(tree: Path, out: Path) -> None:
-    """Without sizes in the local headers, as what is written to a pipe has them."""
+    """Write a zip without sizes in the local headers, as programs do that write to a pipe."""
 
     class Pipe(io.RawIOBase):
         def writable(self) -> bool:
@@ -155,13 +155,13 @@ NEEDS = {"zip": "zip", "7z": "7zz", "bsdtar": "bsdtar", "jar": "java"}
         for name in PROGRAMS
     ],
 )
-def test_archives_of_many_programs(program: str, tree: Path, tmp_path: Path) -> None:
+def test_archives_of_many_programs_are_read(program: str, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.zip"
     PROGRAMS[program](tree, out)
     found = members(out.read_bytes())
     assert FILES.items() <= {name: data for name, (kind, data, *_) in found.items() if kind == "file"}.items()
     assert found["run.sh"][1] == b"#!/bin/sh\n"
-    if program != "jar":  # which keeps no permissions
+    if program != "jar":  # jar stores no permissions
         assert found["run.sh"][2] == 0o755
     assert abs(found["a.txt"][3] / 1e9 - TIME) <= 2
     if "link" in found and found["link"][0] == "symlink":
@@ -210,7 +210,7 @@ def test_members_that_lie_together_are_asked_for_at_once() -> None:
     assert len(ranges.asked) <= 3
 
 
-def test_what_nobody_reads_is_not_fetched() -> None:
+def test_members_that_are_not_read_are_not_fetched() -> None:
     files = {f"f{n}": bytes([n]) * 3_000_000 for n in range(5)}
     ranges = Ranges(zipped(files, zipfile.ZIP_STORED))
     assert [one.name for one in read_zip(ranges)] == list(files)
@@ -234,11 +234,11 @@ def test_something_before_and_a_comment_behind_do_not_matter() -> None:
     assert contents(b"#!/bin/unzip\n" + out.getvalue()) == {"a": b"1"}
 
 
-def test_names_of_windows_are_paths() -> None:
+def test_backslashes_in_names_from_windows_separate_folders() -> None:
     data = bytearray(zipped({"d/a.txt": b"1"}))
     data = data.replace(b"d/a.txt", b"d\\a.txt")
     at = data.find(b"PK\1\2")
-    data[at + 5] = 0  # made by DOS
+    data[at + 5] = 0  # the field for a DOS origin
     assert contents(bytes(data)) == {"d/a.txt": b"1"}
 
 
@@ -279,7 +279,7 @@ def test_a_bomb_ends_at_the_limit() -> None:
 
 
 def test_members_that_overlap_are_refused() -> None:
-    """As in archives of one content under many names, which expand without end."""
+    """Such archives store one content under many names, and expand without limit."""
     data = bytearray(zipped({"a": b"x" * 1000, "b": b"y" * 1000, "c": b"z" * 1000}, zipfile.ZIP_STORED))
     begins, ends = data.find(b"xxx"), data.rfind(b"yyy") + 3
     first = data.find(b"PK\1\2")
@@ -318,7 +318,7 @@ def test_spoilt_archives_give_an_error_or_what_was_packed(data: st.DataObject) -
 
 
 @pytest.mark.needs("zip", "unzip")
-def test_unzip_agrees(tree: Path, tmp_path: Path) -> None:
+def test_unzip_extracts_the_same(tree: Path, tmp_path: Path) -> None:
     out, target = tmp_path / "out.zip", tmp_path / "by-unzip"
     PROGRAMS["zip"](tree, out)
     subprocess.run(["unzip", "-q", str(out), "-d", str(target)], check=True)

@@ -1,4 +1,4 @@
-"""A headless Chromium, and a JupyterLab that it looks at."""
+"""A headless Chromium, and a JupyterLab for it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab server for all tests of this folder, which has seen no job of theirs before."""
+    """A JupyterLab server for all tests of this folder. Its panel shows no jobs of earlier tests."""
     stop_all(now=True)
     with Lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
 
-# Of this folder's own, not pytest-playwright's: its event loop would run on under the tests of all other folders.
+# Not pytest-playwright's fixture: its event loop would keep running during the tests of other folders.
 @pytest.fixture(scope="package")
 def browser(chromium: None) -> Iterator[Browser]:
-    """Headless Chromium: the system's, or the one that Playwright has installed."""
+    """Headless Chromium: the system's, or the one that Playwright installed."""
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=system_chromium(), args=_FLAGS)
         yield running
@@ -38,7 +38,7 @@ def browser(chromium: None) -> Iterator[Browser]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser profile of the test's own."""
+    """A private browser profile for the test."""
     made = browser.new_context(viewport={"width": 1280, "height": 800})
     made.set_default_timeout(PATIENCE * 1000)
     made.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -48,7 +48,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def shoot(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Page, str], None]:
-    """Saves a screenshot to look at: to ``$NBDATA_SCREENSHOTS``, else to the test's folder."""
+    """Returns a function that saves a screenshot in ``$NBDATA_SCREENSHOTS``, or else in the test's folder."""
     folder = Path(os.environ.get("NBDATA_SCREENSHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -60,5 +60,5 @@ def shoot(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Page, str
 
 @pytest.fixture
 def panel(context: BrowserContext, lab: Lab) -> Panel:
-    """The panel, open in a new tab."""
+    """nbdata's panel, open in a new tab."""
     return Panel.open(context, lab)

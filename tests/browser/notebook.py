@@ -1,4 +1,4 @@
-"""A notebook that is open in Lab, and its kernel."""
+"""A notebook that is open in JupyterLab, and its kernel."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Notebook"]
 
 
 class Notebook:
-    """Runs `cells` one after the other in a new notebook; ends its kernel at the end. A context manager.
+    """Runs `cells` in order in a new notebook, and ends its kernel at the end; a context manager.
 
     Attributes
     ----------
     panel : Panel
-        Of the tab that shows the notebook.
+        The panel of the tab that shows the notebook.
     """
 
     def __init__(self, context: BrowserContext, lab: Lab, name: str, *cells: str) -> None:
@@ -58,7 +58,7 @@ class Notebook:
                 self._lab.ask(f"api/sessions/{session['id']}", "DELETE")
 
     def said(self, file: str) -> str:
-        """What a cell has written to a file beside the notebook."""
+        """Return what a cell has written into a file beside the notebook."""
         path = Path(self._lab.root, file)
         wait_until(
             lambda: path.exists() and path.read_text().endswith("\n"),

@@ -1,4 +1,4 @@
-"""The panel in a browser tab, as a user meets it."""
+"""nbdata's panel in a browser tab, used as a user does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 
 class Panel:
-    """The nbdata panel of one tab; `errors` are what the page put on its console."""
+    """nbdata's panel in one tab; `errors` are the messages on the page's console."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -22,32 +22,32 @@ class Panel:
 
     @classmethod
     def open(cls, context: BrowserContext, lab: Lab, path: str = "lab") -> Panel:
-        """A new tab with Lab and the panel in it."""
+        """Open a new tab with JupyterLab and the panel."""
         panel = cls(context.new_page())
         panel.page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
         panel.show()
         return panel
 
     def show(self) -> None:
-        """Wait for Lab, and bring the panel to the front."""
+        """Wait for JupyterLab, and show the panel."""
         self.page.wait_for_function("() => window.jupyterapp?.commands?.hasCommand('nbdata:show')")
         self.page.evaluate("() => jupyterapp.restored.then(() => jupyterapp.commands.execute('nbdata:show'))")
         expect(self.root).to_be_visible()
 
     def job(self, job_id: str) -> Locator:
-        """The card of a job."""
+        """Return the card of a job."""
         return self.root.locator(f"[data-job='{job_id}']")
 
     def button(self, job_id: str, label: str) -> Locator:
-        """One of a job's buttons."""
+        """Return a button of a job."""
         return self.job(job_id).get_by_role("button", name=label)
 
     def running(self, job_id: str) -> Locator:
-        """The progress bar of a job that is not over."""
+        """Return the progress bar of an unfinished job."""
         return self.job(job_id).get_by_role("progressbar")
 
     def wait_for_growth(self, job_id: str) -> None:
-        """Wait until the progress bar says more than now."""
+        """Wait until the progress bar has advanced."""
         now = int(self.running(job_id).get_attribute("aria-valuenow") or 0)
         self.page.wait_for_function(
             """([id, now]) => {
@@ -70,7 +70,7 @@ class Panel:
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
     def width(self, pixels: int) -> None:
-        """Make the sidebar that wide, by its handle; the panel alone, if Lab has it no narrower."""
+        """Drag the sidebar to this width; if JupyterLab does not allow it, set the panel's width alone."""
         if pixels < 250:
             narrow = f"width: {pixels}px !important; min-width: 0 !important"
             self.page.add_style_tag(content=f"#nbdata-panel {{ {narrow} }}")

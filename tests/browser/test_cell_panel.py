@@ -1,4 +1,4 @@
-"""The panel of a job in its cell, in a real JupyterLab: it moves by itself, its buttons work, it ends as a report."""
+"""A job's panel below its cell, in a real JupyterLab: it updates itself, its buttons work, and it ends as a report."""
 
 from __future__ import annotations
 

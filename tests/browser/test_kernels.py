@@ -1,4 +1,4 @@
-"""The panel while a kernel is busy, and when it is gone."""
+"""The panel while a kernel is busy, and after the kernel has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ while True:
 
 
 def begin(url: str, target: Path, said: str) -> str:
-    """A cell that starts a transfer and writes the job's id and the kernel's process to a file."""
+    """Return a cell that starts a transfer and writes the job's id and the kernel's process id to a file."""
     environment = {n: v for n, v in os.environ.items() if n.startswith("AWS_")}
     return f"""
 import os
@@ -37,7 +37,7 @@ open("{said}", "w").write(f"{{job.id}} {{os.getpid()}}\\n")
 
 
 def objects(count: int) -> dict[str, bytes]:
-    """Objects that take two seconds each over the slow line."""
+    """Create objects that take two seconds each over the slow line."""
     return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 

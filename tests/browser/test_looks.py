@@ -1,4 +1,4 @@
-"""How the panel looks: light and dark, narrow and wide, disks that fill up."""
+"""The panel's appearance: light and dark, narrow and wide, and with disks that fill up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 @pytest.fixture
 def busy(slow: SlowProxy, put: Put, lab: Lab, panel: Panel) -> Iterator[None]:
-    """A running and a paused transfer, and a failed one."""
+    """A running, a paused and a failed transfer."""
     url = put({f"clips/day-{n:02}.mp4": os.urandom(1_000_000) for n in range(60)})
     running = nbdata.Pull(f"{url}clips/", str(lab.root / "clips"), include="*.mp4").start()
     held = nbdata.Pull(f"{url}clips/", str(lab.root / "a folder with a long name" / "night")).start()
@@ -36,7 +36,7 @@ def busy(slow: SlowProxy, put: Put, lab: Lab, panel: Panel) -> Iterator[None]:
 
 
 def overflow(panel: Panel) -> list[str]:
-    """What sticks out of the panel to the right."""
+    """Return the elements that extend beyond the panel's right edge."""
     found: list[str] = panel.root.evaluate(
         """panel => {
             const edge = panel.getBoundingClientRect().right;
@@ -50,7 +50,7 @@ def overflow(panel: Panel) -> list[str]:
 
 
 def contrasts(panel: Panel) -> dict[str, float]:
-    """For each kind of text its contrast to what is behind it, as WCAG 2 has it."""
+    """Return the contrast to the background for each kind of text, as WCAG 2 defines it."""
     found: dict[str, Any] = panel.root.evaluate(
         """panel => {
             const parse = text => text.match(/[\\d.]+/g).map(Number);
@@ -107,9 +107,9 @@ def test_a_limit_that_is_nearly_reached_is_said_in_words(panel: Panel, lab: Lab,
         for share, word in ((0.5, "50%"), (0.85, "filling up, 85%"), (0.97, "almost full, 97%")):
             rooms = nbdata.quota(str(lab.root), limit="1TB", quiet=True).details["rooms"]
             used = next(room["used"] for room in rooms if room["source"] == "%quota --limit")
-            # A little more than the share, since the percentage is rounded down.
+            # Slightly more than the share, because the panel rounds down.
             nbdata.quota(str(lab.root), limit=str(int(used / (share + 0.005))), quiet=True)
-            Probe(items=1, tag=f"look {share}").run(quiet=True)  # the panel looks again when jobs come and go
+            Probe(items=1, tag=f"look {share}").run(quiet=True)  # the panel updates when jobs start or end
             expect(gauge).to_contain_text(word)
             expect(gauge.get_by_role("meter")).to_have_attribute("aria-valuenow", str(round(100 * share)))
         shoot(panel.page, "almost-full")

@@ -1,4 +1,4 @@
-"""The panel in a real JupyterLab, in a real browser: what it shows, and what its buttons do."""
+"""The panel in a real JupyterLab and a real browser: what it shows, and what its buttons do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 
 def big(count: int = 30) -> dict[str, bytes]:
-    """Objects of a megabyte."""
+    """Create objects of a megabyte."""
     return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 
@@ -95,7 +95,7 @@ def test_after_a_reload_the_state_is_back(
 ) -> None:
     job = nbdata.Pull(put(big(60)), str(tmp_path / "data")).start()
     expect(panel.running(job.id)).to_be_visible()
-    # Lab keeps the layout on the server a moment after it has changed.
+    # JupyterLab saves a changed layout on the server after a moment.
     panel.page.wait_for_function(
         """async () => {
             const { dataConnector: saved } = jupyterapp.serviceManager.workspaces
@@ -291,7 +291,7 @@ def test_a_server_that_cannot_be_reached_is_said_and_tried_again_ever_more_slowl
     open_now[-1].close()
     notice = panel.root.get_by_text("cannot be reached")
     expect(notice).to_be_visible()
-    expect(panel.job(job.id)).to_be_visible()  # what was known stays
+    expect(panel.job(job.id)).to_be_visible()  # earlier information stays visible
     panel.page.wait_for_timeout(4000)
     shoot(panel.page, "unreachable")
     assert len(tries) <= 1 + 4

@@ -1,4 +1,4 @@
-"""A cache that many share: whatever consumers and fetches do, its room, its leases and its bytes stay right."""
+"""A cache with many consumers: whatever consumers and fetches do, its room, leases and contents stay right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_larger_than_the_cache_is_not_fetched_ahead_and_nothing_goes_for
     assert chosen.name == "small"
 
 
-def test_who_waits_for_a_lease_that_another_thread_releases_is_told():
+def test_a_waiter_is_told_when_another_thread_releases_its_lease():
     cache = CacheContents(3, lambda name: None)
     cache.acquire("lease", "A", [Wanted("a", 1, None)])
     threading.Timer(0.05, cache.end, ["A"]).start()
@@ -46,7 +46,7 @@ def test_who_waits_for_a_lease_that_another_thread_releases_is_told():
 
 
 class Caches(RuleBasedStateMachine):
-    """What is on the disk is modelled by `self.disk`: names, and whether they are whole."""
+    """Models the disk as `self.disk`: maps each name to True if it is complete."""
 
     @initialize(capacity=st.integers(4, 20), found=NAMES)
     def begin(self, capacity, found):
@@ -69,7 +69,7 @@ class Caches(RuleBasedStateMachine):
         return any(name in names and self.has(lease) for lease, (_, names) in self.leases.items())
 
     def has(self, lease):
-        """Whether a lease is filled."""
+        """True if a lease is filled."""
         return self.cache.wait(lease, 0) is not None
 
     @rule(consumer=CONSUMERS, names=NAMES)
@@ -162,14 +162,14 @@ class Caches(RuleBasedStateMachine):
         assert set(self.cache._objects) == set(self.disk), "something is remembered that is not there"
 
 
-def test_whatever_consumers_and_fetches_do_it_stays_right():
+def test_whatever_consumers_and_fetches_do_the_cache_stays_correct():
     run_state_machine_as_test(
         Caches, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
     )
 
 
 def cache_with(*names: str, capacity: int) -> tuple[CacheContents, list[str]]:
-    """A cache with these objects, the oldest first, and what is removed from it."""
+    """Return a cache with these objects, oldest first, and the list of objects that it removes."""
     removed: list[str] = []
     cache = CacheContents(capacity, removed.append)
     for name in names:
@@ -233,7 +233,7 @@ def test_what_is_left_of_old_announcements_is_bounded():
     assert not cache._announced["A"].unfetched
 
 
-def test_who_waits_is_told_of_a_removal_that_fails():
+def test_a_waiter_is_told_of_a_removal_that_fails():
     def remove(name: str) -> None:
         raise NbdataError("it cannot be removed", path=name)
 
@@ -246,7 +246,7 @@ def test_who_waits_is_told_of_a_removal_that_fails():
         cache.wait(1)
 
 
-def test_a_lease_wakes_who_waits_for_something_to_fetch():
+def test_a_new_lease_wakes_the_thread_that_waits_for_something_to_fetch():
     cache, _ = cache_with(capacity=1)
     found = []
     waiting = threading.Thread(target=lambda: found.append(cache.next(60)))
@@ -256,7 +256,7 @@ def test_a_lease_wakes_who_waits_for_something_to_fetch():
     assert found[0].name == "a"
 
 
-def test_a_lease_that_comes_later_holds_nothing_that_an_earlier_one_needs_the_room_of():
+def test_a_later_lease_holds_no_room_that_an_earlier_one_needs():
     cache, removed = cache_with("c", capacity=2)
     cache.acquire(1, "A", one("a") + one("b"))
     cache.acquire(2, "B", one("c") + one("d"))

@@ -1,4 +1,4 @@
-"""The folder of a cache: what it takes on the disk, and that the dead leave nothing."""
+"""A cache's folder: its disk use, and that dead processes leave nothing."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def test_files_take_no_more_than_was_said_before(tmp_path_factory, files):
     assert taken(folder) <= room_of(list(files.items()), block)
 
 
-def test_it_leaves_nothing_and_others_stay(tmp_path):
+def test_a_closed_cache_leaves_nothing_and_other_caches_stay(tmp_path):
     with CacheFolder(str(tmp_path), 4096) as one:
         with CacheFolder(str(tmp_path), 4096) as other:
             os.makedirs(other.slot(0) + "/deep")
@@ -45,7 +45,7 @@ def test_it_leaves_nothing_and_others_stay(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_in_it_when_it_is_new_is_within_the_overhead(tmp_path):
+def test_the_files_of_a_new_cache_are_within_the_declared_overhead(tmp_path):
     with CacheFolder(str(tmp_path), 4096) as folder:
         assert taken(tmp_path / ".nbdata") <= folder.overhead
 
@@ -65,7 +65,7 @@ def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
         [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "made\n"
-        with CacheFolder(str(tmp_path), 4096) as own:  # it lives: it stays
+        with CacheFolder(str(tmp_path), 4096) as own:  # its owner is alive, so it stays
             assert len(dict(cache_folders(f"{tmp_path}/.nbdata"))) == 2
         process.send_signal(signal.SIGKILL)
     ((path, alive),) = cache_folders(f"{tmp_path}/.nbdata")
@@ -83,7 +83,7 @@ def test_a_file_in_its_place_is_named(tmp_path):
     assert (tmp_path / ".nbdata").read_text() == "mine"
 
 
-def test_what_the_user_moved_away_and_linked_back_stays_his(tmp_path):
+def test_a_folder_that_the_user_moved_and_linked_back_is_kept(tmp_path):
     mine = tmp_path / "mine"
     with CacheFolder(str(tmp_path / "cache"), 4096) as folder:
         os.mkdir(folder.slot(1))
@@ -98,7 +98,7 @@ def test_what_the_user_moved_away_and_linked_back_stays_his(tmp_path):
     assert (mine / "x").read_text() == "x"
 
 
-def test_what_the_user_deleted_is_no_fault(tmp_path):
+def test_files_that_the_user_deleted_are_no_error(tmp_path):
     with CacheFolder(str(tmp_path), 4096) as folder:
         folder.remove(5)
         os.makedirs(folder.slot(1) + "/a/b")

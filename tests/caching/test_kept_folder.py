@@ -1,4 +1,4 @@
-"""The folder of a cache that is kept: found again as it was, and after a lost machine as far as the disk has it."""
+"""A kept cache's folder is found again unchanged; after a machine failure, as far as it had reached the disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def put(kept: KeptFolder, name: str, data: bytes = b"data") -> None:
     kept.land(name)
 
 
-def test_what_landed_is_found_again_and_what_did_not_is_deleted(tmp_path):
+def test_complete_files_are_found_again_and_incomplete_ones_deleted(tmp_path):
     with folder(tmp_path) as kept:
         assert list(kept.found()) == []
         put(kept, NAMES[0])
@@ -42,16 +42,16 @@ def test_after_the_machine_was_lost_only_what_had_reached_the_disk_is_trusted(tm
         kept.sync()
         put(kept, NAMES[3])
         kept.remove(NAMES[0])
-        put(kept, NAMES[0], b"new!")  # under a name that had reached the disk with other bytes
+        put(kept, NAMES[0], b"new!")  # reuses a name that was synced with other bytes
         os.utime(kept.file_of(NAMES[0]), ns=(1, 1))
-        kept._unsynced.clear()  # as if it had ended here
+        kept._unsynced.clear()  # simulates an end at this point
     with folder(tmp_path, boot="next run") as kept:
         assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
     with folder(tmp_path, boot="next run") as kept:
         assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
 
 
-def test_where_nobody_knows_whether_the_machine_was_lost_it_is_taken_for_lost(tmp_path):
+def test_without_a_known_boot_id_the_machine_is_assumed_to_have_failed(tmp_path):
     with folder(tmp_path, boot="") as kept:
         list(kept.found())
         put(kept, NAMES[0])
@@ -73,7 +73,7 @@ def test_the_record_of_what_reached_the_disk_is_written_anew_before_it_is_long(t
         assert sorted(name for name, _ in kept.found()) == NAMES[:2]
 
 
-def test_that_record_takes_no_more_than_its_files_have_room_for_it(tmp_path, monkeypatch):
+def test_the_sync_record_takes_no_more_room_than_its_files_allow_for(tmp_path, monkeypatch):
     monkeypatch.setattr("nbdata.caching.kept_folder._STALE", 10)
     many = [f"{n:032x}" for n in range(300)]
     record = "kept-*/durable"

@@ -1,4 +1,4 @@
-"""Which caches there are: found again by what their jobs noted, whatever became of their folders."""
+"""Existing caches are found from the notes of their jobs, whatever happened to their folders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_cache_is_known_by_what_it_last_said_and_by_what_is_in_it(tmp_path: Pa
     assert known_caches(state)[0].objects == 0
 
 
-def test_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_a_cache_that_was_deleted_is_forgotten(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     with kept(tmp_path, "a") as folder:
         note_cache(state, folder.path)
@@ -64,7 +64,7 @@ def test_what_is_noted_is_taken_for_a_cache_only_if_it_looks_like_one(tmp_path: 
     assert other.is_dir()
 
 
-def test_one_that_says_nothing_of_itself_is_known_all_the_same(tmp_path: Path) -> None:
+def test_a_cache_without_a_description_is_known_too(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     with kept(tmp_path, "a") as folder:
         note_cache(state, folder.path)
@@ -74,7 +74,7 @@ def test_one_that_says_nothing_of_itself_is_known_all_the_same(tmp_path: Path) -
         assert (found.path, found.source, found.limit) == (folder.path, "", 0)
 
 
-def test_the_longest_source_has_room_in_what_it_says(tmp_path: Path) -> None:
+def test_the_longest_source_fits_into_a_cache_description(tmp_path: Path) -> None:
     with kept(tmp_path, "a") as folder:
         note_in(
             folder, KnownCache(folder.path, "\U0001f408" * 1000, "auto", 2**62, 2**62, 2**62), durable=True

@@ -1,4 +1,4 @@
-"""The order of items: all in each epoch, parts that are disjoint, and a true word on when each is needed again."""
+"""The order of items: each epoch has all items, parts are disjoint, and each item's next use is predicted right."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The room of a cache: never more than its capacity, no waiting for ever, and what is needed soonest stays."""
+"""The room of a cache: it keeps its capacity, never waits forever, and keeps the items that are needed soonest."""
 
 import threading
 
@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE
 
 
 class Impatient(CacheRoom):
-    """Who waits is asked to go on at once: it is the test itself that makes room then."""
+    """Does not wait for room, because the test itself makes room."""
 
     def take(self, *args):
         with pytest.MonkeyPatch.context() as patch:
@@ -22,7 +22,7 @@ class Impatient(CacheRoom):
 
 
 class Disk:
-    """Counts what stands on it."""
+    """Counts the items on the disk."""
 
     def __init__(self, capacity, ahead=None):
         self.room = Impatient(capacity, self.remove, ahead=ahead)
@@ -55,7 +55,7 @@ def test_it_never_holds_more_than_its_capacity_and_always_goes_on(
     sizes, spare, epochs, shuffle, keep, ahead, share
 ):
     disk = Disk(max(sizes) + spare, share)
-    waiting = []  # taken, in order, and not yet used
+    waiting = []  # taken in order, and not used yet
 
     def consume():
         turn, slot = waiting.pop(0)
@@ -84,7 +84,7 @@ def test_what_is_fetched_ahead_does_not_push_out_what_is_kept(shuffle):
     disk = Disk(80, ahead=20)
     waiting = []
 
-    def consume():  # as late as can be: all that there is room for is fetched ahead
+    def consume():  # as late as possible, so everything that fits is fetched ahead
         turn, slot = waiting.pop(0)
         disk.room.release(slot, turn.next_use)
 
@@ -94,7 +94,7 @@ def test_what_is_fetched_ahead_does_not_push_out_what_is_kept(shuffle):
             disk.put(slot)
         waiting.append((turn, slot))
     assert disk.most <= 80
-    assert disk.fetched <= 100 + 3 * 55  # 20 of 80 are for what is ahead, so some 60 of 100 can stay
+    assert disk.fetched <= 100 + 3 * 55  # of 100 items some 60 can stay, because 20 of 80 are for readahead
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -105,7 +105,7 @@ def test_what_fits_stays_for_the_next_epoch(shuffle):
         if new:
             disk.put(slot)
         disk.room.release(slot, turn.next_use)
-    # The best that any order of deletions can do lets nearly half of each later epoch come from the cache.
+    # With the best order of deletions, nearly half of each later epoch comes from the cache.
     assert disk.fetched <= 100 + 3 * 60
 
 

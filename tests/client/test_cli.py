@@ -1,4 +1,4 @@
-"""The command line: exit statuses, streams, JSON, signals."""
+"""The command line: exit statuses, output streams, JSON and signals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def terminal_output(*words: object, columns: int) -> str:
-    """What nbdata writes to a terminal of that width."""
+    """Return what nbdata writes to a terminal of this width."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -51,7 +51,7 @@ def terminal_output(*words: object, columns: int) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
+def test_success_has_status_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
     run = nbdata("pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
@@ -81,7 +81,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(
 
 
 def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """The command where somebody has deleted the working folder."""
+    """Run the command in a working folder that was deleted."""
     folder.mkdir()
     command = ["sh", "-c", 'cd "$1" && rmdir "$1" && shift && exec "$@"', "sh", folder, NBDATA, *words]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
@@ -91,7 +91,7 @@ def test_a_working_folder_that_was_deleted_is_no_matter_to_whole_paths(
     tree: Path, tmp_path: Path, put: Put
 ) -> None:
     url = put({"d/a.txt": b"a"}) + "d/"
-    nbdata("agent", "stop", "--now")  # so that one is started from there
+    nbdata("agent", "stop", "--now")  # so that an agent starts from there
     run = in_a_deleted_folder(tmp_path / "gone", "pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
@@ -136,7 +136,7 @@ def test_json_is_one_report_on_stdout(tree: Path, tmp_path: Path) -> None:
     assert json.loads(run.stdout)["counts"] == {"fetched": 5}
 
 
-def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path) -> None:
+def test_a_failure_has_status_1_and_json_still_has_the_report(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.txt").mkdir(parents=True)
     run = nbdata("pull", tree, tmp_path / "out", "--json")
     assert run.returncode == 1
@@ -144,7 +144,7 @@ def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path
     assert "a folder stands where the file is to be" in run.stderr
 
 
-def test_wrong_use_is_2_with_the_remedy(tmp_path: Path) -> None:
+def test_wrong_use_has_status_2_and_advice(tmp_path: Path) -> None:
     run = nbdata("pull", "s3://b/x", tmp_path, "--dry-rum")
     assert run.returncode == 2
     assert "Did you mean --dry-run?" in run.stderr
@@ -178,13 +178,13 @@ def test_every_verb_explains_itself() -> None:
         assert f"usage: nbdata {verb}" in run.stdout
 
 
-# 16 MB; 4 MB of them, with four at a time, are six objects at least.
+# 16 MB of objects. At a limit of 4 MB with four transfers at a time, at least six are complete.
 OBJECTS = {f"d/{n:02d}": os.urandom(400_000) for n in range(40)}
 FOUR = ("--concurrency", "4")
 
 
 def interrupted(gate: Gate, url: str, out: Path, signum: int) -> subprocess.CompletedProcess[str]:
-    """A pull that got a signal in its middle, where the store said no more, and ended all the same."""
+    """Run a pull whose transfer stops halfway, send it a signal there, and check that it ends without the rest."""
     gate.close(after=4_000_000)
     process = subprocess.Popen(
         [NBDATA, "pull", url, str(out), *FOUR], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -268,7 +268,7 @@ sys.exit(cli.main())
 """
 
 
-def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_watching_process_only_detaches(put: Put, gate: Gate, tmp_path: Path) -> None:
     url, out = put(OBJECTS) + "d/", tmp_path / "out"
     gate.close(after=1_000_000)
     job = AgentHost().job(json.loads(nbdata("pull", url, out, "-b", "--json").stdout)["id"])
@@ -276,7 +276,7 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
         command = [sys.executable, "-c", _WATCHING, *words]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )  # not where a source tree lies, which would be another build
+        )  # elsewhere a source tree would count as another build
         assert process.stdout is not None
         assert process.stdout.readline() == "watching\n", process.communicate()
         process.send_signal(signal.SIGINT)
@@ -288,7 +288,9 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
     assert job.wait(PATIENCE).counts == {"fetched": 40}
 
 
-def test_a_limit_stays_when_the_line_is_said_again_without_it(put: Put, s3: object, tmp_path: Path) -> None:
+def test_a_rate_limit_stays_when_the_command_is_repeated_without_it(
+    put: Put, s3: object, tmp_path: Path
+) -> None:
     url = put(OBJECTS) + "d/"
     job = Pull(url, tmp_path / "out", max_rate=1_000_000).start()
     assert Pull(url, tmp_path / "out").start().id == job.id
@@ -298,7 +300,7 @@ def test_a_limit_stays_when_the_line_is_said_again_without_it(put: Put, s3: obje
     job.cancel()
 
 
-def test_what_a_job_waits_for_is_said(put: Put, gate: Gate, tmp_path: Path) -> None:
+def test_the_command_line_shows_why_a_job_waits(put: Put, gate: Gate, tmp_path: Path) -> None:
     url = put(OBJECTS) + "d/"
     gate.close(after=1_000_000)
     first = json.loads(nbdata("pull", url, tmp_path / "out", "-b", "--json").stdout)["id"]
@@ -332,7 +334,7 @@ def test_background_returns_at_once_and_transfers_waits_for_it(put: Put, gate: G
     assert len(list((tmp_path / "out").iterdir())) == 10
 
 
-def test_a_job_that_no_agent_can_carry_is_waited_for_and_its_end_is_told(tmp_path: Path) -> None:
+def test_a_background_job_without_an_agent_runs_here_and_its_failure_is_shown(tmp_path: Path) -> None:
     run = nbdata("pull", "memory://none/", tmp_path / "out", "-b")
     assert run.returncode == 1
     assert "memory://none" in run.stderr
@@ -387,7 +389,7 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     assert json.loads(given.stdout)["files"] == 1, given.stderr
 
 
-def test_a_list_that_came_by_a_pipe_is_named_as_that(tree: Path, tmp_path: Path) -> None:
+def test_a_list_from_a_pipe_is_described_as_such(tree: Path, tmp_path: Path) -> None:
     line = [NBDATA, "pull", tree, tmp_path / "out", "--files-from"]
     sent = subprocess.run(
         [*line, "-"], input="a.txt\nnone\n", capture_output=True, text=True, timeout=PATIENCE
@@ -418,7 +420,7 @@ def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path)
     assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
 
 
-def test_lists_are_kept_for_who_may_wait_for_days_and_not_for_ever(
+def test_file_lists_are_kept_for_days_for_waiting_jobs_but_not_forever(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kept(text: bytes, days_ago: float) -> Path:
@@ -456,7 +458,7 @@ def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
     assert "done; files: 5" in told[1]
 
 
-def test_a_stream_whose_command_fails_is_told_as_left(tree: Path, tmp_path: Path) -> None:
+def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_path: Path) -> None:
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
     assert any(
@@ -493,7 +495,7 @@ def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
     assert nbdata("pull", f"{source}/", out, "-n").returncode == 0
 
 
-# Put before all else that Python imports: the import of one module says that it began, and then takes for ever.
+# Runs before Python's other imports: the import of one module reports its start and never ends.
 _HELD_IMPORT = """
 import os, sys, time
 

@@ -1,4 +1,4 @@
-"""Tab: options, choices, local paths and places in a store; in the words of a line, in bash, and in a kernel."""
+"""Tab completion of options, choices, local paths and places in a store: as a function, in bash, and in a kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_line_is_cut_into_whole_words_and_the_one_that_is_typed(
     assert split_line(line) == (words, current)
 
 
-def test_options_choices_and_what_was_said_already() -> None:
+def test_options_and_choices_are_completed_without_those_already_given() -> None:
     assert offered("pull", "--over") == ["--overwrite"]
     assert "--dry-run" in offered("pull", "s3://b/x y --d")
     assert offered("pull", "--overwrite ") == ["changed", "always", "never"]
@@ -79,7 +79,7 @@ def test_places_in_a_store_no_deeper_than_the_next_slash(
 ) -> None:
     monkeypatch.setenv("NBDATA_HOST", host)
     put({"train/1/a": b"", "train/2/b": b"", "train.txt": b"", "test/x": b"", "with space/y": b""})
-    nbdata.quota(quiet=True)  # so that an agent is there: its start is no part of a Tab
+    nbdata.quota(quiet=True)  # starts an agent before the measured Tab
     assert offered("pull", f"s3://{bucket}/t") == [
         f"s3://{bucket}/test/",
         f"s3://{bucket}/train.txt",
@@ -114,7 +114,7 @@ def test_a_store_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.Monkey
 
 
 def in_bash(line: str, cwd: Path) -> list[str]:
-    """What bash would offer for a line."""
+    """Return bash's completions of a line."""
     script = f"""
         shopt -s expand_aliases
         nbdata() {{ "{sys.executable}" -c 'from nbdata.cli import main; raise SystemExit(main())' "$@"; }}
@@ -145,7 +145,7 @@ def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path
 
 
 def until(terminal: int, wanted: bytes) -> bytes:
-    """What a terminal shows up to something."""
+    """Return what a terminal shows, up to `wanted`."""
     seen = b""
     while wanted not in seen:
         assert select.select([terminal], [], [], 20)[0], seen
@@ -154,7 +154,7 @@ def until(terminal: int, wanted: bytes) -> bytes:
 
 
 def typed_in_bash(typed: str, cwd: Path) -> list[str]:
-    """The words that a line has in bash after Tab was pressed at its end, and Enter."""
+    """Return the words of a command line in bash after Tab at its end, and Enter."""
     ours, theirs = os.openpty()
     (cwd / ".rc").write_text(f"""
         nbdata() {{
@@ -173,7 +173,7 @@ def typed_in_bash(typed: str, cwd: Path) -> list[str]:
         os.close(theirs)
         try:
             until(ours, b"ready$ ")
-            # What is typed meanwhile waits until Tab has done what it does.
+            # bash handles these keys after the completion has ended.
             os.write(ours, f"{typed}\t\n".encode())
             seen = until(ours, b"over\r\n")
         finally:
@@ -226,7 +226,9 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
 
 
 @pytest.mark.parametrize("host", ["agent", "inline"])
-def test_ids_of_jobs(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_ids_of_jobs_are_completed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
     monkeypatch.setenv("NBDATA_HOST", host)
     nbdata.pull(tree, tmp_path / "out", quiet=True)
     job = max(nbdata.transfers(), key=lambda job: job.created).id

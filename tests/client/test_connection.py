@@ -1,4 +1,4 @@
-"""A client's connection to an agent that one thread closes while another waits on it."""
+"""One thread closes a client's connection to an agent while another thread waits on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def silent(tmp_path: Path) -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize("moment", ["register", "poll"])
-def test_who_is_about_to_wait_is_told_and_the_file_is_closed_only_then(
+def test_a_thread_about_to_wait_is_told_before_the_socket_is_closed(
     silent: Endpoint, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     asked = Connection(silent)
@@ -35,7 +35,7 @@ def test_who_is_about_to_wait_is_told_and_the_file_is_closed_only_then(
     plain, polled = select.poll, []
 
     class Poll:
-        """Hangs up just before, or just after, a file's number is taken for the system's call."""
+        """Closes the connection just before, or just after, its descriptor is passed to the system call."""
 
         def __init__(self) -> None:
             self._poll = plain()

@@ -1,4 +1,4 @@
-"""A job as a future: done, result and exception, of jobs in an agent, in this process, and of agents that are gone."""
+"""A job as a future (done, result, exception): in an agent, in this process, and after its agent has ended."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BOTH = pytest.mark.parametrize("host", [agent_host, inline_host], ids=["agent", 
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    """An agent of the test's own, and a folder for what is noted of its jobs."""
+    """A private agent, and a private folder for the notes about its jobs."""
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
     with rigged(monkeypatch) as made:
         yield made
 
 
 def running() -> nbdata.Job:
-    """A job that runs, and of which it is noted that it began."""
+    """Start a job, and wait until its start is recorded."""
     job = Probe(items=10_000, delay=50, tag="goes on").start()
     noted = Path(os.environ["NBDATA_STATE_DIR"]) / "jobs.log"
     wait_until(lambda: job.snapshot().state == "RUNNING" and noted.exists() and job.id in noted.read_text())
@@ -53,7 +53,7 @@ def test_a_loop_until_it_is_done_ends_with_its_report(host: object, tree: Path, 
 
 
 @BOTH
-def test_who_does_not_wait_for_the_end_is_told_so_and_the_job_goes_on(host: object) -> None:
+def test_a_wait_that_times_out_raises_and_the_job_continues(host: object) -> None:
     job = start(host(), Probe(items=10_000, delay=50, tag=f"future {host}"))
     for ask in (job.result, job.exception):
         with pytest.raises(TimeoutError, match=job.id):
@@ -95,7 +95,7 @@ def test_a_job_whose_agent_was_killed_is_done_and_says_why(rig: Rig) -> None:
     assert past.done()
     with pytest.raises(nbdata.Cancelled, match="interrupted"):
         past.exception()
-    connect().close()  # the next agent clears up after the killed one
+    connect().close()  # the next agent cleans up after the killed one
     wait_until(lambda: not list(Path(endpoint().folder).glob("jobs/*")))
 
 

@@ -1,4 +1,4 @@
-"""How jobs ended, asked when their agents are gone: real agents that are stopped, and killed."""
+"""Results of jobs whose agents have ended: real agents that were stopped or killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own."""
+    """A private state folder for the test."""
     folder = tmp_path / "state"
     monkeypatch.setenv("NBDATA_STATE_DIR", str(folder))
     return folder
@@ -46,19 +46,22 @@ def terminal(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def kill(rig: Rig) -> None:
-    """End the agent as the system does that is short of memory."""
+    """Kill the agent, as the system does when it is short of memory."""
     os.kill(rig.pid, signal.SIGKILL)
     wait_until(lambda: not held(endpoint().alive))
 
 
 def clear_up_after_the_killed() -> None:
-    """Have the next agent do it."""
+    """Start the next agent, and wait until it has cleaned up."""
     connect().close()
     wait_until(lambda: not list(Path(endpoint().folder).glob("jobs/*")))
 
 
 def running_probe() -> nbdata.Job:
-    """One that runs, and of which it is noted that it began: that is done aside, so that no disk holds a job."""
+    """Start a job, and wait until its start is recorded.
+
+    A separate thread records it, so that no slow disk delays a job.
+    """
     job = Probe(items=1000, delay=50, tag="goes on").start()
     wait_until(lambda: job.snapshot().state == "RUNNING")
     noted = Path(os.environ["NBDATA_STATE_DIR"]) / "jobs.log"
@@ -85,7 +88,7 @@ def test_a_job_that_went_well_is_shown_with_its_end_when_its_agent_has_ended(
     assert not endpoints(), "to look starts no agent"
 
 
-def test_a_job_that_failed_says_why_and_fails_who_waits_for_it(rig: Rig, tree: Path, tmp_path: Path) -> None:
+def test_a_failed_job_says_why_and_a_wait_for_it_raises(rig: Rig, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.txt").mkdir(parents=True)
     job = nbdata.pull(tree, tmp_path / "out", background=True)
     with pytest.raises(nbdata.TransferFailed) as told:
@@ -123,7 +126,7 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
         clear_up_after_the_killed()
 
 
-def test_a_killed_agent_is_told_from_the_one_after_it(rig: Rig) -> None:
+def test_jobs_of_a_killed_agent_are_not_confused_with_those_of_the_next_one(rig: Rig) -> None:
     first = running_probe()
     kill(rig)
     second = running_probe()

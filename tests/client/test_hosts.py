@@ -1,4 +1,4 @@
-"""Which process carries an operation out when no agent can."""
+"""The process that runs an operation if no agent can."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_process_that_imported_an_older_build_is_told_to_restart(monkeypatch: 
 def test_a_target_that_the_agent_sees_elsewhere_is_served_here(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in a container that shares the runtime folder but not the disks."""
+    """An example is a container that shares the runtime folder, but not the disks."""
     from nbdata.client import remote
 
     real = remote.capture

@@ -1,4 +1,4 @@
-"""A child of a fork has no jobs of its parent, whose threads it does not have."""
+"""A forked child has none of its parent's jobs, because it has none of their threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_child_does_not_attach_to_a_job_of_its_parent() -> None:
     job = inline_host().submit(line, background=True)
     wait_until(
         lambda: job.snapshot().state == "RUNNING"
-    )  # a fork in the middle of an import is Python's own trouble
+    )  # forking during an import is a problem of Python itself
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""pack with map: each sample is changed on its way, in order, and nothing is left of what fails."""
+"""pack with map: a program changes each sample, in order, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PYTHON = sys.executable
 
 
 def command(tmp_path: Path, code: str) -> str:
-    """A command that runs some Python with the sample's folder as its first argument."""
+    """Return a command that runs Python code with the sample's folder as first argument."""
     path = tmp_path / "change.py"
     path.write_text(f"import os, pathlib, sys\nfolder = pathlib.Path(sys.argv[1])\n{code}\n")
     return f"{PYTHON} -S {path} {{}}"
 
 
 def temporary() -> set[str]:
-    """The temporary folders of all mapped packs."""
+    """Return the temporary folders of all mapped packs."""
     places = {"/dev/shm", tempfile.gettempdir()}
     return {
         f"{place}/{name}" for place in places for name in os.listdir(place) if name.startswith("nbdata-map-")
@@ -50,7 +50,7 @@ def temporary() -> set[str]:
 
 
 def is_there(pid: str) -> bool:
-    """Whether a process lives; one that nobody has waited for does not."""
+    """True if a process is alive; a zombie is not."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
@@ -59,12 +59,12 @@ def is_there(pid: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Whatever becomes of a pack, it leaves no process, no thread, and no temporary folder."""
+    """Check after each test that no process, thread or temporary folder is left."""
     before = temporary()
     yield
     assert multiprocessing.active_children() == []
     assert [t.name for t in threading.enumerate() if t.name.startswith(("nbdata-map", "nbdata-shards"))] == []
-    left = temporary() - before  # and those of tests beside this one, which go
+    left = temporary() - before  # includes folders of parallel tests, which vanish
     wait_until(lambda: not left & temporary())
 
 
@@ -77,7 +77,7 @@ def shards_in(s3: EmbeddedServer, bucket: str, prefix: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("change", [dict, "true", "true {}"])
-def test_what_is_left_as_it_is_makes_the_bytes_of_pack(
+def test_unchanged_samples_give_the_same_bytes_as_pack(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, change: Any
 ) -> None:
     url = put(content(30))
@@ -102,7 +102,7 @@ def test_a_closure_changes_leaves_out_and_makes_several_in_order(put: Put, inlin
         if number >= most:
             return None
         if number % 2:
-            return {"cls": number + 1, "json": {"was": number}}  # by default with its key
+            return {"cls": number + 1, "json": {"was": number}}  # by default, the key stays
         return ({"__key__": f"{sample['__key__']}-{part}", "cls": number} for part in range(number % 3))
 
     report = nbdata.pack(f"{url}in/", f"{url}out/x-%d.tar", map=change, map_workers=3, quiet=True)
@@ -281,7 +281,9 @@ def test_what_goes_wrong_names_the_sample_and_leaves_nothing(
     assert "out/x.json" not in there(s3, bucket)
 
 
-def test_shards_that_are_there_need_a_word(put: Put, s3: EmbeddedServer, bucket: str, inline: None) -> None:
+def test_existing_shards_are_replaced_only_on_request(
+    put: Put, s3: EmbeddedServer, bucket: str, inline: None
+) -> None:
     url = put(content(20))
     line = nbdata.Pack(f"{url}in/", f"{url}out/x-%d.tar", map=dict, shard_size=20_000)
     line.run(quiet=True)
@@ -439,7 +441,7 @@ def test_the_stop_button_ends_it_and_says_how_to_go_on(
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
     assert pending(s3, bucket) == 0
-    # The kernel goes on, and so does the next pack.
+    # The kernel continues, and the next pack works.
     again = kernel.run(f"import nbdata\nprint(nbdata.pack('{url}in/', '{url}out/x-%d.tar', map=dict).counts)")
     assert (again.error, again.text) == (None, "{'packed': 1}\n")
 

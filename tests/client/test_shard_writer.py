@@ -1,4 +1,4 @@
-"""write_shards: what a program makes comes back, and nothing is left of what fails."""
+"""write_shards: the samples that a program writes can be read back, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def samples_of(count: int, size: int = 3000) -> list[dict[str, Any]]:
 
 
 def written(target: Any, samples: Iterable[dict[str, Any]], **options: Any) -> None:
-    """Write samples to a target, or by a writer."""
+    """Write samples to a target, or with an existing writer."""
     with nbdata.write_shards(target, **options) if isinstance(target, str) else target as shards:
         for sample in samples:
             shards.write(sample)
@@ -95,7 +95,7 @@ def test_what_is_written_comes_back(target: str, s3: EmbeddedServer, bucket: str
     assert all(len(one["md5sum"]) == 32 for one in said["shardlist"])
 
 
-def test_a_large_shard_goes_in_parts_and_its_bytes_are_those_of_a_small_machine(
+def test_a_large_shard_is_sent_in_parts_and_has_the_bytes_of_one_on_the_disk(
     s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
     samples = samples_of(25, MIB)
@@ -176,7 +176,7 @@ def test_shards_that_are_there_are_replaced_only_if_that_is_said(tmp_path: Path)
     assert back(nbdata.samples(f"{tmp_path}/x-[0-9].tar").stream()) == samples_of(20)
     assert len(json.loads((tmp_path / "x.json").read_bytes())["shardlist"]) == 2
     with nbdata.write_shards(f"{tmp_path}/x-%d.tar", overwrite=True):
-        pass  # nothing is written, nothing is deleted
+        pass  # neither writes nor deletes
     assert (tmp_path / "x-0.tar").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while a job runs: a real pseudo-terminal, read frame by frame."""
+"""The terminal's display while a job runs, read frame by frame from a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE, _RATE = 24_000_000, 6_000_000
 
 
 def in_a_terminal(*words: object, columns: int = 120) -> tuple[str, list[str]]:
-    """What a command prints to stdout, and the frames that it draws on the terminal that is its stderr."""
+    """Return a command's stdout, and the frames that it draws on the terminal at its stderr."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     try:
@@ -35,7 +35,7 @@ def in_a_terminal(*words: object, columns: int = 120) -> tuple[str, list[str]]:
     while True:
         try:
             more = os.read(ours, 1 << 16)
-        except OSError:  # Linux says so when nobody has the other end any more
+        except OSError:  # Linux reports this when the other end is closed
             break
         drawn += more
     os.close(ours)

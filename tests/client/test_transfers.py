@@ -1,4 +1,4 @@
-"""transfers: the table of jobs, and what it says of jobs that cannot be paused, resumed or cancelled."""
+"""transfers: the table of jobs, and its message for jobs that cannot be paused, resumed or cancelled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_twenty_jobs_are_shown_and_all_are_there() -> None:
     assert "more" not in every._repr_html_()
 
 
-def test_a_row_says_what_where_how_far_and_whose() -> None:
+def test_a_row_shows_verb_places_progress_and_owner() -> None:
     job = snapshot(
         7, "RUNNING", source="s3://b/d/", target="/x", bytes=5_000_000, bytes_total=20_000_000, files=3,
         files_total=12, rate=2e6, owner="kernel 42",
@@ -79,7 +79,7 @@ def test_no_transfers_are_said_to_be_none() -> None:
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "cancel"])
-def test_what_is_over_cannot_be_paused_resumed_or_cancelled_and_that_is_said(action: str) -> None:
+def test_pausing_resuming_or_cancelling_a_finished_job_is_refused(action: str) -> None:
     done = Probe(items=1, tag=f"over {action}").start()
     done.wait()
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The stores that the conformance suite runs over, each with a prefix of its own for every test."""
+"""The stores under test in the conformance suite; every test gets its own prefix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REMOTE = (*S3, "s3fs", "gs", "az")
 
 @dataclass
 class Place:
-    """A store under test: `prefix` ends in a slash, and nothing lies below it yet."""
+    """A store under test. `prefix` ends with a slash, and has no objects at first."""
 
     kind: str
     store: Store
@@ -45,7 +45,7 @@ class Place:
     server: EmbeddedServer | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
-    folder: Path | None = None  # what a store that is only read serves
+    folder: Path | None = None  # folder that a read-only store serves
 
     def put(self, key: str, data: bytes) -> ObjectInfo:
         if self.folder is not None:
@@ -70,7 +70,7 @@ class Place:
                 data += view[:count]
             if body.length >= 0:
                 assert len(data) == body.length
-            # A store that ignores ranges gives all, and says so by `start`.
+            # A store that ignores ranges returns everything, and reports that with `start`.
             assert body.start == start or not data or body.start == 0
             return bytes(data)
         finally:
@@ -87,7 +87,7 @@ class Place:
         self.store.delete(self.prefix + key for key in keys)
 
     def another(self, *, bucket: str = "", **options: Any) -> Store:
-        """A store like this one, with other options or of another bucket."""
+        """Return the same store with other options or another bucket."""
         options = {**self.options, **options}
         if self.kind == "s3fs":
             return s3fs_store(options)
@@ -99,7 +99,10 @@ class Place:
 
 
 class SftpPlace(Place):
-    """A folder of an SSH server, whose files change at different seconds, since no other times are told."""
+    """A folder of an SSH server.
+
+    Changed files get times at least a second apart, because SFTP reports whole seconds.
+    """
 
     _seconds = itertools.count(1_000_000_000)
 
@@ -116,7 +119,7 @@ class SftpPlace(Place):
 
 
 class ZipPlace(Place):
-    """A zip archive, written anew for each change, by way of fsspec."""
+    """A zip archive, read through fsspec, and rewritten for each change."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.held = folder / "all.zip", dict[str, bytes]()
@@ -143,7 +146,7 @@ class ZipPlace(Place):
 
 
 def context(**storage_options: Any) -> Context:
-    """A context with these options and no environment."""
+    """Return a context with these options and without environment variables."""
     return Context(cwd="/", env={"HOME": "/nonexistent"}, storage_options=storage_options)
 
 
@@ -152,7 +155,7 @@ def _s3_store(bucket: str, options: dict[str, Any]) -> S3Store:
 
 
 def s3fs_store(options: dict[str, Any]) -> FsspecStore:
-    """Plain s3fs, as somebody hands it in."""
+    """Return plain s3fs, as a user would pass it in."""
     import s3fs
 
     known = {k: v for k, v in options.items() if k != "bucket"}
@@ -162,13 +165,13 @@ def s3fs_store(options: dict[str, Any]) -> FsspecStore:
 
 
 def gs_store(options: dict[str, Any]) -> Store:
-    """Our store of Google's."""
+    """Return nbdata's Google store."""
     known = {k: v for k, v in options.items() if k != "bucket"}
     return open_place(f"gs://{options['bucket']}/", context(**known)).store
 
 
 def az_store(options: dict[str, Any]) -> AzStore:
-    """Our store of Azure's."""
+    """Return nbdata's Azure store."""
     known = {k: v for k, v in options.items() if k != "bucket"}
     return AzStore(options["bucket"], az_config("", context(**known)))
 
@@ -201,7 +204,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 @pytest.fixture(scope="session")
 def buckets(request: pytest.FixtureRequest) -> dict[str, tuple[EmbeddedServer, str]]:
-    """One bucket on each server that was asked for."""
+    """A bucket on each requested server."""
     return {}
 
 
@@ -216,7 +219,7 @@ def _bucket(request: pytest.FixtureRequest, kind: str) -> tuple[EmbeddedServer, 
 
 
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A new place of a kind."""
+    """Return a new place of this kind."""
     options: dict[str, Any]
     if kind == "local":
         return Place(kind, LocalStore(), str(tmp_path).lstrip("/") + "/store/")
@@ -248,7 +251,7 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
 
 
 def params(*kinds: str) -> list[Any]:
-    """Kinds of stores, each with what it needs."""
+    """Return kinds of stores as parameters, each with its needed capabilities."""
     return [
         pytest.param(kind, marks=pytest.mark.needs("azurite")) if kind == "az" else kind for kind in kinds
     ]
@@ -256,7 +259,7 @@ def params(*kinds: str) -> list[Any]:
 
 @pytest.fixture(params=params(*KINDS, *READ_ONLY))
 def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Each store in turn, also those that are only read."""
+    """Each store in turn, including read-only ones."""
     if request.param == "zip":
         yield ZipPlace(tmp_path)
         return
@@ -272,29 +275,29 @@ def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(params=params(*KINDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each store in turn."""
+    """Each writable store in turn."""
     return make_place(request.param, request, tmp_path)
 
 
 @pytest.fixture(params=params(*PARTS))
 def parts_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each store that takes an object in parts."""
+    """Each store with multipart uploads in turn."""
     return make_place(request.param, request, tmp_path)
 
 
 @pytest.fixture(params=params(*REMOTE))
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each store with a server."""
+    """Each store with a server in turn."""
     return make_place(request.param, request, tmp_path)
 
 
 @pytest.fixture(params=S3)
 def s3_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Our S3 store over each server in turn."""
+    """nbdata's S3 store on each server in turn."""
     return make_place(request.param, request, tmp_path)
 
 
 @pytest.fixture
 def seaweedfs_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Our S3 store over SeaweedFS."""
+    """nbdata's S3 store on SeaweedFS."""
     return make_place("seaweedfs", request, tmp_path)

@@ -1,8 +1,8 @@
-"""Which check runs over which store, as the page docs/conformance.md shows it.
+"""Generates the page docs/conformance.md: which check runs on which store.
 
-Made from the tests themselves: a check is a test with a fixture of stores, and that fixture says which ones it runs
-over. Where it does not, or the store is one that differs, the reason is written here; a cell without a reason is an
-error. ``python -m tests.conformance.table`` writes the page.
+The table comes from the tests themselves. A check is a test with a fixture of stores, and the fixture says on which
+ones the check runs. This module gives the reasons for exceptions and for stores that differ; a cell without a reason is
+an error. ``python -m tests.conformance.table`` writes the page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RUNS_OVER = {
 _READ_ONLY = "only read"
 _NO_PARTS = "objects are written in one stream"
 _NO_SERVER = "no server, no bucket"
-# By fixture: why a store is not among those that it gives.
+# For each fixture: why it does not include a store.
 _NOT: dict[str, dict[str, str]] = {
     "place": dict.fromkeys(READ_ONLY, _READ_ONLY),
     "parts_place": {
@@ -65,7 +65,7 @@ _NOT: dict[str, dict[str, str]] = {
         ),
     },
 }
-# By test: why it expects something else of a store, or does not run over it.
+# For each test: why it expects something else of a store, or does not run on it.
 _DIFFERS: dict[str, dict[str, str]] = {
     "test_a_listing_has_every_key_below_the_prefix_in_key_order": {"seaweedfs": "keeps folders, and lists by folder"},
     "test_a_listing_goes_on_behind_a_key": {"seaweedfs": "keeps folders, and lists by folder"},
@@ -89,7 +89,7 @@ _DIFFERS: dict[str, dict[str, str]] = {
 
 
 def checks(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """The tests of a module that run over stores, each with the fixture that gives them."""
+    """Yield a module's tests that run on stores, each with its fixture of stores."""
     for name, test in vars(module).items():
         if name.startswith("test_") and inspect.isfunction(test):
             fixture = next((f for f in inspect.signature(test).parameters if f in _RUNS_OVER), None)
@@ -98,7 +98,7 @@ def checks(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def cell(test: str, fixture: str, store: str, notes: list[str]) -> str:
-    """What the table says of one check of one store; KeyError if nobody knows why it is not made."""
+    """Return the table's cell for a test and a store; KeyError if a missing check has no reason."""
     differs = _DIFFERS.get(test, {}).get(store)
     runs = store in _RUNS_OVER[fixture]
     reason = differs or ("" if runs else _NOT[fixture][store])
@@ -110,7 +110,7 @@ def cell(test: str, fixture: str, store: str, notes: list[str]) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     notes: list[str] = []
     lines = [
         "# What is checked of which store",

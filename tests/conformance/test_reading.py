@@ -1,4 +1,4 @@
-"""What every store promises about listing and reading."""
+"""What every store must do when it lists and reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conformance.conftest import Place
 
 
 def in_order(place: Place, names: list[str]) -> list[str]:
-    """As the store lists them: by key, but SeaweedFS, which keeps folders, by folder."""
+    """Return names in the order of a listing: by key, except on SeaweedFS, which lists by folder."""
     return sorted(names, key=lambda name: name.split("/")) if place.kind == "seaweedfs" else sorted(names)
 
 
@@ -199,21 +199,21 @@ def test_a_listing_of_many_pages_is_streamed_and_whole(s3_place: Place) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: place.put(name, b""), names))
     found: Iterator[ObjectInfo] = place.store.list(place.prefix)
-    assert next(found).key == place.prefix + "00000"  # the first comes before the last page was asked for
+    assert next(found).key == place.prefix + "00000"  # before the last page is requested
     assert [info.key[len(place.prefix) :] for info in found] == names[1:]
     assert place.keys(after="01050") == names[1_051:]
-    place.delete(names)  # more than one request of 1000
+    place.delete(names)  # takes more than one request of 1000
     assert place.keys() == []
 
 
-# What file systems and servers are known to trip over.
+# Names that are known to cause trouble in file systems and servers.
 ODD = [
     "with space", "trailing space ", "ünï/çødé", "日本語/ファイル", "emoji 🎉", "a+b", "a%20b", "100%",
     "a#b", "a?b=c&d", "it's", 'say "x"', "semi;colon", "com,ma", "br[ack]ets", "br{ac}es", "star*",
     "~tilde", "back\\slash", ".hidden", "..two", "a:b", "a|b", "<a>", "a=b", "@at", "$dollar",
     "!bang", "^hat", "`tick`", "(round)", "e\u0301 decomposed", "-dash",
 ]  # fmt: skip
-# SeaweedFS and Azure take a backslash for a slash, whoever sends it; moto shows that we send it right.
+# SeaweedFS and Azure turn every backslash into a slash; moto shows that nbdata sends it right.
 _REWRITTEN = {("seaweedfs", "back\\slash"), ("s3fs", "back\\slash"), ("az", "back\\slash")}
 
 

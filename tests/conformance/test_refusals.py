@@ -1,4 +1,4 @@
-"""What stores say when the bucket, the credentials or the server are not there."""
+"""Errors of stores for a missing bucket, wrong credentials and an unreachable server."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_a_missing_bucket_is_named(remote: Place, what: str) -> None:
     if what == "write" and remote.kind in (
         "seaweedfs",
         "s3fs",
-    ):  # SeaweedFS makes the bucket for an administrator
+    ):  # SeaweedFS creates the bucket for an administrator
         asking(store, prefix)[what]()
         assert [info.size for info in store.list(prefix)] == [1]
         return
     with pytest.raises(NotFound) as caught:
         asking(store, prefix)[what]()
-    # s3fs asks by HEAD, whose answer does not say what is missing; nor do those of gs's emulator.
+    # s3fs uses HEAD, whose response does not name what is missing; neither do those of Google's emulator.
     if (what == "read" and remote.kind == "s3fs") or (what != "list" and remote.kind == "gs"):
         assert missing in str(caught.value)
         return
@@ -66,7 +66,7 @@ def test_a_handed_in_file_system_makes_no_bucket(request: pytest.FixtureRequest,
 def test_wrong_credentials_are_denied_and_not_shown(
     what: str, wrong: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    place = make_place("seaweedfs", request, tmp_path)  # moto takes any
+    place = make_place("seaweedfs", request, tmp_path)  # moto accepts any credentials
     assert place.server is not None
     store = place.another(**{wrong: "AKIAWRONGWRONGWRONG"})
     with pytest.raises(AccessDenied) as caught:
@@ -98,7 +98,7 @@ def test_nobody_listens(remote: Place, what: str) -> None:
     began = time.monotonic()
     with pytest.raises(StoreUnavailable) as caught:
         asking(store, remote.prefix)[what]()
-    # botocore below s3fs tries again by itself
+    # botocore, used by s3fs, retries by itself
     assert time.monotonic() - began < (PATIENCE if remote.kind == "s3fs" else AT_ONCE)
     assert caught.value.details["retry"] is True
     assert caught.value.details["unreached"] is True

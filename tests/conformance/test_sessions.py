@@ -1,4 +1,4 @@
-"""What every store promises about many reads and writes in one session."""
+"""What every store must do with many reads and writes in one session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by(threads: int) -> Callable[[], int]:
 
 
 def taken(session: Session[Any]) -> list[Answer[Any]]:
-    """All answers, with a copy of the bytes, which are valid until the next."""
+    """Return all answers with copies of their bytes, because the bytes are valid only until the next answer."""
     return [
         Answer(answer.request, answer.told, memoryview(bytes(answer.data)), answer.error)
         for answer in session.results()
@@ -36,7 +36,7 @@ def taken(session: Session[Any]) -> list[Answer[Any]]:
 
 
 def bytes_of(place: Place, answer: Answer[Read[Any]]) -> bytes:
-    """The bytes; if only a read of its own finds out what the answer means, those that it gives."""
+    """Return the bytes of an answer; if its meaning needs a separate read, those of that read."""
     request = answer.request
     if isinstance(answer.error, Unusual):
         whole = place.get(request.info.key[len(place.prefix) :], match=request.info)
@@ -74,7 +74,7 @@ def test_each_of_many_is_answered_once_whatever_its_size_and_range(readable: Pla
         for answer in answers:
             name, start, end = answer.request.of
             assert bytes_of(place, answer) == data[name][start:end]
-        for read in wanted[:5]:  # and once more
+        for read in wanted[:5]:  # read them again
             session.submit(read)
         assert len(taken(session)) == 5
 

@@ -1,4 +1,4 @@
-"""The page of what is checked of which store."""
+"""docs/conformance.md is up to date with the tests."""
 
 from __future__ import annotations
 

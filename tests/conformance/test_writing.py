@@ -1,4 +1,4 @@
-"""What every store promises about writing, deleting and multipart uploads."""
+"""What every store must do with writes, deletions and multipart uploads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Breaking:
-    """A source that gives some bytes and then fails."""
+    """A source that returns some bytes and then fails."""
 
     def __init__(self, size: int, error: Exception) -> None:
         self._left, self._error = size, error
@@ -75,7 +75,7 @@ def test_a_source_of_another_size_is_refused_and_leaves_nothing(place: Place, gi
             with pytest.raises(SourceChanged):
                 place.store.write(place.prefix + "x", io.BytesIO(b"x" * given), given - 1)
     assert place.keys() == []
-    place.put("x", b"fine")  # and the store is as good as before
+    place.put("x", b"fine")  # the store still works
     assert place.get("x") == b"fine"
 
 
@@ -105,7 +105,7 @@ def test_objects_can_be_written_from_many_threads(place: Place) -> None:
         try:
             place.put(name, data[name])
         except StoreUnavailable:
-            if place.kind != "gs":  # whose emulator closes a connection now and then, as no other server does
+            if place.kind != "gs":  # its emulator sometimes closes a connection
                 raise
             place.put(name, data[name])
 
@@ -143,7 +143,7 @@ def test_control_characters_name_the_right_object(seaweedfs_place: Place, name: 
     assert place.keys() == ([] if name == "a\nb" else ["a\nb"])
 
 
-# -- multipart ------------------------------------------------------------------------------------
+# -- multipart uploads ----------------------------------------------------------------------------
 
 
 def test_a_store_without_multipart_uploads_says_so(place: Place) -> None:
@@ -178,7 +178,7 @@ def test_parts_may_come_in_any_order_and_from_threads(parts_place: Place) -> Non
 
 
 def test_finishing_twice_gives_the_same_object(parts_place: Place) -> None:
-    """An answer that was lost on its way makes the engine ask again."""
+    """The engine repeats the request if the response was lost."""
     upload = parts_place.store.upload(parts_place.prefix + "x", 4)
     parts = [upload.part(1, io.BytesIO(b"1234"), 4)]
     first = upload.finish(parts)
@@ -211,7 +211,7 @@ def test_an_aborted_upload_leaves_nothing(s3_place: Place) -> None:
     upload = s3_place.store.upload(s3_place.prefix + "x", 10)
     upload.part(1, io.BytesIO(b"1234567890"), 10)
     upload.abort()
-    upload.abort()  # twice is no error
+    upload.abort()  # a second abort is no error
     assert s3_place.keys() == []
     assert list(s3_place.store.pending(s3_place.prefix)) == []
 

@@ -1,4 +1,4 @@
-"""The sample data set: whole, deterministic, of the wanted size, finished or not there."""
+"""The sample data set is complete, reproducible and of the requested size, and appears only when finished."""
 
 import fcntl
 import hashlib
@@ -112,7 +112,7 @@ def test_a_greater_size_repeats_the_trees(tmp_path, monkeypatch):
         (tree / f"file-{number}").write_bytes(bytes([number]) * 1000)
     (tree / "outside").symlink_to("/etc/hostname")
     monkeypatch.setattr("nbdata.demo.dataset._trees", lambda: [("tree", str(tree))])
-    own = tree / "dataset"  # inside the tree that it is made of
+    own = tree / "dataset"  # inside its own source tree
     made = build_dataset(own, size=12_000, volumes=3)
     names = [str(path.relative_to(tmp_path / "out")) for path in extract(made, tmp_path / "out")]
     assert names == [

@@ -1,4 +1,4 @@
-"""The line at the end of the demo."""
+"""The command that the demo suggests at its end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_make_demo_shows_what_it_installs() -> None:
 
 
 def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() -> None:
-    """But for torch and webdataset, without which the notebooks say so and go on."""
+    """Exceptions are torch and webdataset: without them the notebooks say so and continue."""
     code = "\n".join(
         "".join(cell["source"])
         for notebook in (ROOT / "notebooks").glob("*.ipynb")

@@ -1,4 +1,4 @@
-"""A store to play with: the lines that it shows work, and nothing of it is left, however it ends."""
+"""``nbdata demo --serve``: the commands that it prints work, and it leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NBDATA = Path(sys.executable).with_name("nbdata")
 
 
 def started(tmp_path: Path) -> tuple[subprocess.Popen[str], list[str]]:
-    """``nbdata demo --serve`` with a temporary folder of its own, and the lines that it has shown."""
+    """Start ``nbdata demo --serve`` with a private temporary folder.
+
+    Return the process and the commands that it printed.
+    """
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = subprocess.Popen(

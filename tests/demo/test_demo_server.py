@@ -1,4 +1,4 @@
-"""The embedded server: it answers, keeps its data, can be shared, and never outlives its owner."""
+"""The embedded server answers requests, keeps its data, can be shared, and never outlives its owner."""
 
 import contextlib
 import json
@@ -48,10 +48,10 @@ def get(server, key) -> bytes:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process ended (a zombie that nobody waits for has ended too)."""
+    """True if the process has ended; a zombie has ended too."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ended between open and read
         pass
     try:
         os.kill(pid, 0)
@@ -77,7 +77,7 @@ def server(request, tmp_path_factory):
         yield running
 
 
-# -- what it is good for --
+# -- use as a store --
 
 
 def test_objects_go_in_and_come_out(server):
@@ -195,7 +195,7 @@ def test_there_is_nothing_to_attach_to_where_nothing_runs(tmp_path):
     assert not server.is_alive()
 
 
-# -- again and again --
+# -- repeated starts --
 
 
 def test_a_second_start_keeps_objects_keys_and_url(tmp_path):
@@ -345,7 +345,7 @@ def test_stop_can_be_said_twice_and_leaves_nothing_behind(tmp_path):
     assert not [path for path in programs.leftovers(server.kind, ports) if os.path.exists(path)]
 
 
-# -- what goes wrong --
+# -- failures --
 
 
 def test_a_server_that_does_not_come_up_is_an_error_with_its_last_words(tmp_path, monkeypatch):
@@ -401,7 +401,7 @@ def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused():
-    with pytest.raises(AccessDenied, match="chmod u"):  # where not even root may write
+    with pytest.raises(AccessDenied, match="chmod u"):  # not even root may write there
         EmbeddedServer.start("/proc/sys", kind="moto")
 
 

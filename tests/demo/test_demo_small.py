@@ -1,4 +1,4 @@
-"""The demo on a small disk: volumes that are ten times as large as what the disk may hold, from store to store."""
+"""The demo on a small disk: volumes ten times as large as the disk allows pass from store to store."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_volumes_larger_than_the_disk_are_checked_and_unpacked_in_the_store(
     said = capsys.readouterr()
     assert f"{data.members:,} ok" in said.err
     assert "stood on the disk, all of it records" in said.out
-    assert most < data.bytes / 10 + 2_000_000  # the records of a thousand files, and a report's rows
+    assert most < data.bytes / 10 + 2_000_000  # for the records of a thousand files and a report's rows
     assert not any(os.scandir(tmp_path / "work"))

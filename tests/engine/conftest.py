@@ -1,4 +1,4 @@
-"""What tests of several files here share: a state folder, a folder to be packed, and buckets to copy between."""
+"""Shared fixtures: a private state folder, a folder to pack, and buckets to copy between."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.engine.copy.sides import Side, Sides
 from tests.engine.unpack.checkpointing import STEP, cut, entries, packed
 from tests.engine.unpack.unpacking import look, untar
 
-# Nanoseconds since 1970, with digits that a float has not.
+# Nanoseconds since 1970, with more digits than a float can hold.
 _LONG_AGO = 1_500_000_000_123_456_789
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A state folder of the test's own."""
+    """A private state folder for the test; returns its path."""
     folder = str(tmp_path / "state")
     monkeypatch.setenv("NBDATA_STATE_DIR", folder)
     return folder
@@ -27,7 +27,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def content(tmp_path: Path) -> Path:
-    """What is packed: folders, modes, old times, links, an empty file and one of several blocks."""
+    """A folder to pack: subfolders, modes, old times, links, an empty file and a file of several blocks."""
     root = tmp_path / "content"
     for number in range(60):
         file = root / f"d{number % 5}" / f"f{number:03d}.bin"
@@ -50,7 +50,7 @@ def content(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
-    """Makes buckets on ``seaweedfs`` or ``moto``."""
+    """Returns a function that creates a bucket on ``seaweedfs`` or ``moto``."""
     made: list[Side] = []
 
     def make(kind: str) -> Side:
@@ -64,19 +64,19 @@ def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
 
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder of its own: of the tests' common one others know uploads that they left unfinished."""
+    """Use a private state folder. The common one of all tests lists unfinished uploads of other tests."""
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints of untar_volumes every 100 KB, however long they take."""
+    """Let untar_volumes write a checkpoint every 100 KB, without regard to the time."""
     monkeypatch.setattr(checkpoints, "EVERY", STEP)
     monkeypatch.setattr(checkpoints, "_SHARE", 1)
 
 
 @pytest.fixture
 def expected(tmp_path: Path) -> dict[str, tuple[object, ...]]:
-    """What an undisturbed untar_volumes gives of the archive of `checkpointing`."""
+    """The tree that an undisturbed untar_volumes extracts from the archive of `checkpointing`."""
     untar(cut(packed(entries())[0], tmp_path / "whole"), tmp_path / "expected")
     return look(tmp_path / "expected")

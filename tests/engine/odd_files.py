@@ -1,6 +1,6 @@
-"""The kinds of files that a disk may hold besides plain ones that stay as they are, as ``docs/files.md`` shows them.
+"""The kinds of files on a disk other than unchanging regular files, and what commands do with them.
 
-What a row says is tried by ``test_odd_files.py``.
+`page` writes them into ``docs/files.md``. ``test_odd_files.py`` checks each row.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of thing below SOURCE: how it comes to be, what becomes of it, and what the report says.
+    """A kind of file below SOURCE: how to create it, what a command does with it, and what the report says.
 
-    `outcome` is "sent", "left out", "" (not spoken of), or a word of the report for a failure.
+    `outcome` is "sent", "left out", "" (not mentioned), or the report's word for a failure.
     """
 
     what: str
@@ -33,7 +33,7 @@ def _named_by_bytes(root: Path) -> None:
 def _socket(root: Path) -> None:
     here = os.open(root, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(f"/proc/self/fd/{here}/socket")  # a socket's path is short
+        sock.bind(f"/proc/self/fd/{here}/socket")  # short, because a socket's path is limited
     os.close(here)
 
 
@@ -216,7 +216,7 @@ _TOLD = {"": "not sent", "failed": "fails", "unreadable": "fails", "unrepresenta
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
 
     def lines(kinds: tuple[Kind, ...]) -> str:
         return "".join(f"| {k.what} | {_TOLD.get(k.outcome, k.outcome)} | {k.why} |\n" for k in kinds)

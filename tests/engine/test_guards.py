@@ -1,4 +1,4 @@
-"""What no pull may do: keep wrong bytes, delete what is not its own, run a command, trust a folder of others."""
+"""What no pull may do: keep wrong bytes, delete other people's files, run commands, trust others' folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = b"the right bytes, " * 1000
 
 
 class Flipping(SlowProxy):
-    """Turns one byte of what is stored into another on its way to the client."""
+    """Changes one byte of the stored data on its way to the client."""
 
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         if answers:
@@ -67,7 +67,7 @@ def test_a_mirror_deletes_what_it_wrote_and_refuses_what_it_never_wrote(put: Put
     assert sorted(p.name for p in out.iterdir()) == ["a", "b", "mine"]
     (out / "mine").unlink()
     url_of_one = put({"e/a": b"a"})
-    with pytest.raises(nbdata.BadOption, match="never wrote"):  # by a pull from elsewhere
+    with pytest.raises(nbdata.BadOption, match="never wrote"):  # the pull came from another place
         nbdata.pull(f"{url_of_one}e/", str(out), delete=True, quiet=True)
 
 

@@ -1,4 +1,4 @@
-"""Keys of every kind, to the disk and back; on moto, which keeps keys as they are."""
+"""Keys of every kind are pulled to the disk and pushed back; on moto, which keeps keys unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ODD = [
 
 @pytest.fixture
 def odd(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket whose keys are of every kind; each object holds its key's digest."""
+    """A bucket with keys of every kind; each object contains the digest of its key."""
     for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     moto.create_bucket("odd-names")
@@ -91,7 +91,7 @@ def test_each_key_is_a_file_or_is_named_as_one_that_cannot_be(odd: str, tmp_path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
-def test_encoded_every_key_is_a_file_and_comes_back_as_the_key_it_was(
+def test_with_encoding_every_key_becomes_a_file_and_the_same_key_again(
     odd: str, moto: EmbeddedServer, tmp_path: Path
 ) -> None:
     out = f"{tmp_path}/out"
@@ -114,7 +114,7 @@ def test_two_files_of_one_key_are_not_both_sent(odd: str, moto: EmbeddedServer, 
     assert "same key" in report.failures[0][1]
 
 
-def test_a_name_of_two_lines_is_a_name(tmp_path: Path) -> None:
+def test_a_name_with_a_line_break_is_valid(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "line\nfeed").write_text("x")
     assert nbdata.pull(f"{tmp_path}/in/", f"{tmp_path}/out", quiet=True).counts == {"fetched": 1}

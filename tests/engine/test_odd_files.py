@@ -1,6 +1,6 @@
-"""What push, pull and md5check do of all that a disk may hold besides plain files that stay as they are.
+"""push, pull and md5check of unusual files: sockets, links, unreadable files, files that change meanwhile, and so on.
 
-The tables of ``odd_files.py`` are the page ``docs/files.md``: what a row says is tried here.
+The tables in ``odd_files.py`` make up the page ``docs/files.md``. These tests check each of its rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def objects(url: str) -> dict[str, bytes]:
 
 
 def without_rights(*words: str) -> tuple[int, dict[str, Any], str]:
-    """Status, report and stderr of a command of a user to whom closed files are closed: also if that is root."""
+    """Run a command as a user who may not read closed files, even if root; return status, report and stderr."""
     limits = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*limits, NBDATA, *words, "--json"], env={**os.environ, "NBDATA_HOST": "inline"}, capture_output=True,
@@ -46,7 +46,7 @@ def without_rights(*words: str) -> tuple[int, dict[str, Any], str]:
 
 @pytest.fixture
 def everything(tmp_path: Path) -> Path:
-    """A folder with one of each kind."""
+    """A folder with one file of each kind."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").write_bytes(b"outside")
     root = tmp_path / "root"
@@ -77,7 +77,7 @@ def test_each_kind_of_file_comes_to_what_the_page_says(everything: Path, bucket:
 def test_filters_hold_for_what_is_left_out_and_for_what_cannot_be_read(everything: Path, bucket: str) -> None:
     url = f"s3://{bucket}/"
     _, report, _ = without_rights("push", str(everything), url, "--include", "*.txt")
-    # Of these nobody knows what they hold.
+    # The content of these is unknown.
     assert report["counts"] == {"left out": 2, "unreadable": 2}
     status, report, _ = without_rights("push", str(everything), url, "--include", "d/**")
     assert (status, report["counts"]) == (0, {"left out": 1})
@@ -85,7 +85,7 @@ def test_filters_hold_for_what_is_left_out_and_for_what_cannot_be_read(everythin
     words = [word for name in closed for word in ("--exclude", name)]
     status, report, _ = without_rights("push", str(everything), url, *words)
     assert (status, report["counts"]) == (0, {"sent": 5, "left out": 7})
-    # The pattern says of which depth.
+    # The pattern determines the depth.
     status, report, _ = without_rights("push", f"{everything}/*ile", url)
     assert (status, report["counts"]) == (0, {"unchanged": 1})
     status, report, _ = without_rights("push", f"{everything}/pip*", url)
@@ -95,7 +95,7 @@ def test_filters_hold_for_what_is_left_out_and_for_what_cannot_be_read(everythin
 
 
 class Moments(SlowProxy):
-    """A proxy to a store that does something when an object is being written, before the store hears of it."""
+    """A proxy that runs an action when an object is about to be written, before the store gets the request."""
 
     def __init__(self, upstream: str, moments: dict[str, Callable[[], object]]) -> None:
         super().__init__(upstream, rate=1 << 40)
@@ -118,7 +118,7 @@ def test_files_that_change_meanwhile_come_to_what_the_page_says(
     for kind in WHILE:
         (root / kind.path).write_bytes(b"0123456789" * 30_000)
     (root / "0-first").write_bytes(b"first")
-    for number in range(2 * AHEAD):  # so many are read before their turn
+    for number in range(2 * AHEAD):  # so many files are read ahead
         (root / f"1-{number}").write_bytes(b"then")
     moments = {kind.path: lambda kind=kind: kind.make(root) for kind in WHILE}
     moments["0-first"] = lambda: [kind.make(root) for kind in BEFORE]
@@ -217,7 +217,7 @@ def test_links_stay_where_sources_are_deleted_and_hard_links_go(tmp_path: Path, 
 def test_a_source_that_cannot_be_deleted_is_a_failure_and_is_counted_once(
     tmp_path: Path, bucket: str
 ) -> None:
-    """Of each way in which files are sent, and of those that the target has already."""
+    """This holds for each way of sending files, and for files that the target already has."""
     root, url = tmp_path / "root", f"s3://{bucket}/"
     root.mkdir()
     content = {"small": b"small", "whole": bytes(400_000), "parts": os.urandom(17 << 20)}
@@ -227,7 +227,7 @@ def test_a_source_that_cannot_be_deleted_is_a_failure_and_is_counted_once(
     try:
         first = without_rights("push", str(root), url, "--delete-source")
         sent = objects(url)
-        (root / "small").touch()  # to be compared
+        (root / "small").touch()  # must be compared
         again = without_rights("push", str(root / "small"), url, "--delete-source")
         stopped = without_rights("push", str(root), f"{url}x/", "--delete-source", "--on-error", "stop")
     finally:

@@ -1,4 +1,4 @@
-"""Progress after a resume is that of the whole: what earlier runs have done counts as done."""
+"""After a resume, progress covers the whole command: the work of earlier runs counts as done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def ended(job: Job) -> tuple[int, int | None, int, int | None, int]:
-    """What a job that is over has counted."""
+    """Return the counts of a finished job."""
     job.wait(PATIENCE)
     now = job.snapshot()
     return now.files, now.files_total, now.bytes, now.bytes_total, now.present
@@ -70,7 +70,7 @@ def test_an_archive_that_goes_on_shows_the_whole(tmp_path: Path) -> None:
 def test_a_push_that_was_interrupted_counts_the_parts_that_the_store_keeps(
     s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_state: None
 ) -> None:
-    """One part is there, the other one on its way: all that there is of the file was begun."""
+    """One part is in the store and the other one on its way, so all of the file was begun."""
     file, part = tmp_path / "big", 17 * MIB // 2
     file.write_bytes(os.urandom(17 * MIB))
     with Gate(s3.url, limit=12 * MIB, answers=False) as gate:

@@ -1,4 +1,4 @@
-"""What many objects, many failures and many levels of folders do: memory and what is shown stay as they are."""
+"""Memory use and output stay constant with many objects, many failures and deep folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEEP = "d/" * LEVELS
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    """Bytes that were held at most."""
+    """Return the peak number of allocated bytes."""
     tracemalloc.start()
     try:
         work()
@@ -45,7 +45,7 @@ def test_a_plan_of_four_times_as_many_objects_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peaks = {}
-    for count in (3_000, 3_000, 13_000):  # the first time modules are loaded
+    for count in (3_000, 3_000, 13_000):  # the first run also loads modules
         with serving(Bucket(count, 1000, 0.0).serve) as port:
             monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
             plan = nbdata.Pull("s3://b/many/", tmp_path / "out", storage_options={"anon": True})
@@ -56,7 +56,7 @@ def test_a_plan_of_four_times_as_many_objects_takes_no_more_memory(
 
 
 class Counting(Bucket):
-    """Remembers what it was asked."""
+    """Records the requests."""
 
     def __init__(self, objects: int) -> None:
         super().__init__(objects, 0, 0.0)
@@ -68,7 +68,7 @@ class Counting(Bucket):
 
 
 @pytest.mark.usefixtures("inline", "state")
-def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
+def test_unchanged_objects_cost_one_request_per_page_and_none_per_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 2_500
@@ -76,7 +76,7 @@ def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
     write_files(folder, count)
     with serving(bucket.serve) as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        for delete in (False, True):  # first they are compared by their MD5, and then by their records
+        for delete in (False, True):  # compared first by MD5, then by records
             lines: list[Callable[..., nbdata.Report]] = [nbdata.pull, nbdata.push]
             for line, places in zip(lines, [("s3://b/many/", folder), (folder, "s3://b/many/")], strict=True):
                 options = {"anon": True}
@@ -86,7 +86,7 @@ def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
                 bucket.asked.clear()
 
 
-def test_of_what_stands_at_a_target_only_places_are_held(tmp_path: Path) -> None:
+def test_little_memory_is_held_per_existing_object_of_the_target(tmp_path: Path) -> None:
     count = 30_000
     objects = (ObjectInfo(f"prefix/folder/object-{n:07d}", n, f'"{n:032x}"', 1.7e9 + n) for n in range(count))
     tracemalloc.start()
@@ -138,13 +138,13 @@ def test_a_report_of_many_failures_is_as_small_as_one_of_a_hundred(tmp_path: Pat
 
 @pytest.fixture
 def removed(tmp_path: Path) -> Iterator[Path]:
-    """A folder that is taken away by rm, since pytest cannot go that deep."""
+    """A folder that rm deletes afterwards, because pytest cannot delete so deep a tree."""
     yield tmp_path
     subprocess.run(["rm", "-rf", *map(str, tmp_path.iterdir())], check=True)
 
 
 def make_deep(root: Path, names: list[str]) -> None:
-    """Folders in one another with a file in each hundredth, and in the last; of paths of any length."""
+    """Make nested folders of any path length, with a file in every hundredth folder and in the last one."""
     root.mkdir()
     at = os.open(root, os.O_RDONLY)
     for number, name in enumerate(names, 1):

@@ -1,4 +1,4 @@
-"""--skip-written: what was written and then moved away counts as done, and nothing else does."""
+"""--skip-written: files that were written and then moved away count as done, and no other files do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(tmp_path: Path, mounts: None) -> Iterator[Path]:
 
 
 def heavy(tmp_path: Path, name: str) -> tuple[Path, dict[str, bytes]]:
-    """Volumes of 40 MB, and what they hold: files that cannot be compressed, some with a second name far behind."""
+    """Create volumes of 40 MB and return their content: incompressible files, some with a second name far behind."""
     source = random.Random(7)
     content = {f"d{n % 4}/f{n:02}": source.randbytes(1_000_000 + n) for n in range(40)}
     made: list[Entry] = [(f"d{n}", "folder", None) for n in range(4)]
@@ -54,7 +54,7 @@ def heavy(tmp_path: Path, name: str) -> tuple[Path, dict[str, bytes]]:
 
 
 def stored(s3: EmbeddedServer, bucket: str) -> dict[str, bytes]:
-    """All that a bucket holds below ``x/``."""
+    """Read all objects of a bucket below ``x/``."""
     client, found = client_of(s3), {}
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="x/"):
         for entry in page.get("Contents", []):
@@ -64,7 +64,7 @@ def stored(s3: EmbeddedServer, bucket: str) -> dict[str, bytes]:
 
 
 def in_rounds(line: Callable[[], Report], free: Callable[[], object]) -> list[str]:
-    """Say the line, make room, say it again, until it ends well; how each round ended."""
+    """Run the command and make room in turn until it succeeds; return how each round ended."""
     ended = []
     while len(ended) < 30:
         try:
@@ -92,10 +92,10 @@ def test_rounds_of_unpack_and_push_bring_all_to_the_store_once(
 
     ended = in_rounds(lambda: untar(volumes, out, ignore_space=True, skip_written=True), free)
     assert ended.count("NotEnoughSpace") >= 3
-    # A second name of a file that is away needs it once more.
+    # Extracting a second name needs the file again if it was moved away.
     assert ended.count("TransferFailed") <= 1
     assert stored(s3, bucket) == content
-    # And of two names the one that is deleted first changes the other, which push then keeps until the next time.
+    # Deleting one of two names changes the status of the other file, so push keeps that one until the next round.
     twice = {"d0/f00", "hard0", "d3/f39", "hard3"}
     assert {path for path in sent if sent.count(path) > 1} <= twice
     free()
@@ -167,12 +167,12 @@ def test_without_the_option_what_is_gone_is_written_again_and_the_message_says_s
     assert (out / "d0" / "f00").exists()
 
 
-# -- what counts, and what does not ---------------------------------------------------------------
+# -- what counts as written --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def unpacked(tmp_path: Path, expected: dict[str, tuple[object, ...]]) -> tuple[Path, Path]:
-    """Volumes, and all that they hold."""
+    """Volumes, and a folder with everything extracted from them."""
     volumes = cut(packed(entries())[0], tmp_path / "v")
     untar(volumes, tmp_path / "out")
     assert look(tmp_path / "out") == expected
@@ -194,7 +194,7 @@ def test_what_was_moved_is_not_written_again_wherever_it_was_interrupted(
         shutil.move(out / path, away / path)
     plan = untar(volumes, out, dry_run=True, skip_written=True)
     assert f"{len(moved)} members" in " ".join(plan.notes)
-    if "d0/f03" in moved:  # of which `hard` is another name, not made yet
+    if "d0/f03" in moved:  # `hard` is another name of it, not extracted yet
         with pytest.raises(nbdata.TransferFailed, match="moved away"):
             untar(volumes, out, skip_written=True)
         assert not moved & set(look(out))
@@ -247,7 +247,7 @@ def test_links_and_folders_that_were_moved_away(unpacked: tuple[Path, Path]) -> 
 
 @pytest.mark.usefixtures("inline")
 def test_a_second_name_that_is_left_is_still_what_it_was(unpacked: tuple[Path, Path]) -> None:
-    """Moving the first name away has changed the status of the file, and nothing else."""
+    """Moving the first name away changes only the file's status."""
     volumes, out = unpacked
     (out / "d0" / "f03").unlink()
     looked, content = (out / "hard").stat(), (out / "hard").read_bytes()
@@ -265,13 +265,13 @@ def test_a_second_name_that_is_left_is_still_what_it_was(unpacked: tuple[Path, P
 
 @pytest.mark.usefixtures("inline", "state")
 def test_a_record_that_was_only_announced_does_not_count(unpacked: tuple[Path, Path], state: str) -> None:
-    """As of a file that was about to be replaced when the agent was killed."""
+    """An example is a file that was about to be replaced when the agent was killed."""
     volumes, out = unpacked
     with _Records(state, out) as index:
         record = index.get("d0/f00")
         assert record is not None
         index.announce({"d0/f00": record.tag})
-        index._announced.clear()  # a kill puts nothing back
+        index._announced.clear()  # as after a kill
     (out / "d0" / "f00").unlink()
     (out / "d0" / "f06").unlink()
     report = untar(volumes, out, skip_written=True)
@@ -281,7 +281,7 @@ def test_a_record_that_was_only_announced_does_not_count(unpacked: tuple[Path, P
 
 @pytest.mark.usefixtures("inline", "state")
 def test_a_doubtful_member_does_not_count(unpacked: tuple[Path, Path], state: str) -> None:
-    """Its archive was damaged when it was read, so what was moved away may be wrong."""
+    """Its archive was damaged during extraction, so the file that was moved away may be wrong."""
     volumes, out = unpacked
     with _Records(state, out) as index:
         for path in ("d0/f00", "link"):
@@ -296,7 +296,7 @@ def test_a_doubtful_member_does_not_count(unpacked: tuple[Path, Path], state: st
 
 
 @pytest.mark.usefixtures("inline")
-def test_other_volumes_begin_again(tmp_path: Path) -> None:
+def test_other_volumes_are_extracted_from_the_start(tmp_path: Path) -> None:
     files, out = _files(tmp_path), tmp_path / "out"
     volumes = pack(files, tmp_path / "v", "a.tar", 100_000)
     untar(volumes, out)
@@ -310,7 +310,7 @@ def test_other_volumes_begin_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("inline")
-def test_of_a_name_that_comes_twice_only_the_last_one_stands_and_counts(tmp_path: Path) -> None:
+def test_of_two_members_with_one_name_only_the_last_counts(tmp_path: Path) -> None:
     source = archive(tmp_path / "v", ("x", "file", b"old"), ("y", "file", b"y"), ("x", "file", b"new"))
     out = tmp_path / "out"
     untar(source, out)
@@ -324,7 +324,7 @@ def test_of_a_name_that_comes_twice_only_the_last_one_stands_and_counts(tmp_path
 
 @pytest.mark.usefixtures("inline")
 def test_other_members_in_its_place_were_not_moved_away(tmp_path: Path) -> None:
-    """As those of another folder, which a line with other options has put there."""
+    """An example is members of another folder, extracted by a command with other options."""
     source = archive(tmp_path / "v", ("a/x", "file", b"same"), ("b/x", "file", b"same"))
     out = tmp_path / "out"
     untar(source, out, members="a", strip_components=1)
@@ -335,7 +335,7 @@ def test_other_members_in_its_place_were_not_moved_away(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("inline", "state")
 @pytest.mark.parametrize("size", [50_000, 3_000_000])
 def test_other_bytes_than_the_archive_holds_were_not_written(tmp_path: Path, state: str, size: int) -> None:
-    """Of an archive in one piece it shows only at its end that it came damaged; and that end may not have come."""
+    """An archive in one piece reveals only at its end that it arrived damaged. That end may not have been read."""
     source, out = (
         archive(tmp_path / "v", ("x", "file", os.urandom(size)), ("y", "file", b"y")),
         tmp_path / "out",
@@ -347,7 +347,7 @@ def test_other_bytes_than_the_archive_holds_were_not_written(tmp_path: Path, sta
         fingerprint, offset, _, line = record.tag.split(":")
         index.put({"x": record._replace(tag=f"{fingerprint}:{offset}:00000bad:{line}")})
     (out / "x").unlink()
-    if size > MB:  # its bytes have passed when it shows
+    if size > MB:  # its bytes have passed by then
         with pytest.raises(nbdata.TransferFailed, match="writes this file anew"):
             untar(source, out, skip_written=True)
     assert untar(source, out, skip_written=True).counts == {"extracted": 1, "unchanged": 1}
@@ -367,7 +367,7 @@ def test_volumes_are_deleted_when_what_they_hold_was_written_and_moved_away(
     with pytest.raises(nbdata.TransferFailed, match="volumes that hold it were deleted"):
         untar(first, out, delete_volumes=True)
     assert len(list(volumes.iterdir())) == left
-    moved -= set(look(out))  # what the volumes that are left hold was written again
+    moved -= set(look(out))  # members of the remaining volumes were extracted again
     report = untar(first, out, delete_volumes=True, skip_written=True)
     assert report.counts["moved away"] == len(moved) > 30
     assert list(volumes.iterdir()) == []
@@ -395,7 +395,7 @@ def test_the_option_and_one_that_writes_all_again_exclude_each_other() -> None:
             made("/v", "/out", skip_written=True, overwrite="always")
 
 
-def test_it_is_the_same_line_with_and_without_it() -> None:
+def test_the_command_has_the_same_identity_with_and_without_the_option() -> None:
     lines = [nbdata.UntarVolumes("/v", "/out", skip_written=told) for told in (False, True)]
     assert lines[0].identity() == lines[1].identity()
 
@@ -431,7 +431,7 @@ def test_a_pull_goes_in_rounds_too(
 
 
 @pytest.mark.usefixtures("inline", "state")
-def test_of_a_pull_what_is_only_announced_or_was_not_written_by_it_does_not_count(
+def test_files_only_announced_or_not_written_by_a_pull_do_not_count(
     put: Callable[[dict[str, bytes]], str], tmp_path: Path, state: str
 ) -> None:
     url, out = put({"a": b"a" * 100, "b": b"b" * 100, "c": b"c" * 100}), tmp_path / "out"
@@ -458,7 +458,7 @@ def _kill_the_agent() -> None:
 
 
 def _files(tmp_path: Path) -> Path:
-    """Eight files that cannot be compressed."""
+    """Create eight files that cannot be compressed."""
     files = tmp_path / "files"
     files.mkdir()
     for number in range(8):
@@ -467,7 +467,7 @@ def _files(tmp_path: Path) -> Path:
 
 
 class _Records:
-    """The index of a target, opened to be written."""
+    """The index of a target, opened for writing."""
 
     def __init__(self, state: str, out: Path) -> None:
         (self._index,) = written_below(state, str(out))

@@ -1,4 +1,4 @@
-"""Small objects: how many requests are under way, those that are asked for again included."""
+"""Transfers of small objects limit the number of simultaneous requests, including retries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import nbdata
 from tests.stores.servers import each, ok, serving, status
 
-# Objects, and requests at a time.
+# Number of objects, and of simultaneous requests.
 COUNT, ALLOWED = 80, 6
 
 
 class Refusing:
-    """A store of small objects that answers each at the second time; and how many it was asked for at once."""
+    """A store of small objects that answers each request at the second attempt, and counts simultaneous requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class Refusing:
         return status(500) if first else ok(b"x", f'ETag: "{hashlib.md5(b"x").hexdigest()}"')
 
 
-def test_no_more_are_under_way_than_asked_for_also_when_many_are_asked_for_again(
+def test_retries_count_towards_the_limit_of_simultaneous_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

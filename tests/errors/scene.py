@@ -1,4 +1,4 @@
-"""What the mistakes of the table are made with: files, a bucket, servers that refuse, disks that are full."""
+"""The scene for the mistakes of the table: files, a bucket, servers that refuse, and full disks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ HTML = b"<!DOCTYPE html><html><body>Log in</body></html>"
 
 
 def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
-    """One answer, after which the connection is closed."""
+    """Return one HTTP response, after which the connection closes."""
     lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 def error(code: str, message: str = "", more: str = "") -> bytes:
-    """An error as S3 tells it."""
+    """Return an error body in S3's format."""
     return f"<Error><Code>{code}</Code><Message>{message}</Message>{more}</Error>".encode()
 
 
 def answering(tell: Callable[[str], bytes]) -> Handler:
-    """A server that answers as `tell` says for a method, with no body after HEAD."""
+    """Return a server that responds with `tell(method)`, without a body after HEAD."""
 
     def handle(connection: socket.socket) -> None:
         head = read_head(connection)
@@ -53,7 +53,7 @@ def answering(tell: Callable[[str], bytes]) -> Handler:
 
 
 def ffrecord(samples: dict[bytes, int]) -> bytes:
-    """An FFRecord file of samples, with their sizes."""
+    """Return an FFRecord file of these samples; the values are their sizes."""
     at, starts = 12 + 12 * len(samples), []
     for size in samples.values():
         starts.append(at)
@@ -64,7 +64,7 @@ def ffrecord(samples: dict[bytes, int]) -> bytes:
 
 
 class Scene:
-    """A folder with all that lines name, and the names; a context manager."""
+    """A folder with everything that the commands name, and the names; a context manager."""
 
     def __init__(self, folder: Path, server: EmbeddedServer, url: str, certificate: Path) -> None:
         self.work, self._certificate = folder / "work", certificate
@@ -191,7 +191,7 @@ class Scene:
         self._serve("readable", answering(lambda method: empty if method == "GET" else denied))
         there = answer(200, b"", 'ETag: "0"').replace(b"Content-Length: 0", b"Content-Length: 5")
         cold = answer(403, error("InvalidObjectState", "It is in GLACIER."))
-        # A listing, the object together with others, and alone.
+        # The requests are a listing, the object together with others, and the object alone.
         asked = iter(range(1000))
         self._serve(
             "archived", answering(lambda m: there if m == "HEAD" else empty if next(asked) % 3 == 0 else cold)
@@ -217,7 +217,7 @@ class Scene:
             port = self._serve(f"web_{status}", answering(lambda _, status=status: answer(status)))
             self.names[f"web_{status}"] = f"127.0.0.1:{port}"
             self.shown_names[f"web_{status}"] = "store:9000"
-        taken = self._stack.enter_context(socket.socket())  # nobody listens there, and nobody else can
+        taken = self._stack.enter_context(socket.socket())  # no server listens there, and nobody else can
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         self._shown[f"127.0.0.1:{port}"] = "gone:9000"
@@ -244,7 +244,7 @@ class Scene:
     # -- disks --------------------------------------------------------------------------------------
 
     def disks(self) -> None:
-        """Mount the small ones."""
+        """Mount the small disks."""
         if "small" in self.names:
             return
         for name, how in {
@@ -261,7 +261,7 @@ class Scene:
             self._shown[str(disk)] = f"/{name.replace('_', '-')}"
 
     def closed(self) -> None:
-        """Folders of somebody else."""
+        """Make folders that the user may not read."""
         if "closed" in self.names:
             return
         root = os.getuid() == 0
@@ -281,10 +281,10 @@ class Scene:
             self.shown_names[name] = f"/{name}"
             self._shown[str(folder)] = f"/{name}"
 
-    # -- what is shown ------------------------------------------------------------------------------
+    # -- displayed texts ----------------------------------------------------------------------------
 
     def page(self, text: str) -> str:
-        """A text as the page has it: no names of this machine."""
+        """Replace the names of this machine in a text, as the page does."""
         for real in sorted(self._shown, key=len, reverse=True):
             text = text.replace(real, self._shown[real])
         text = re.sub(
@@ -295,7 +295,7 @@ class Scene:
 
 
 def archive(members: dict[str, bytes]) -> bytes:
-    """A tar."""
+    """Return a tar archive."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, data in members.items():

@@ -1,4 +1,7 @@
-"""The mistakes: what a user writes, and where. What is then said is in docs/errors.md."""
+"""The table of mistakes: the command that a user writes, and its environment.
+
+docs/errors.md has the resulting errors.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,22 @@ __all__ = ["SECTIONS", "Mistake"]
 
 
 class Mistake(NamedTuple):
-    """One row.
+    """One row of the table.
 
     Attributes
     ----------
     what : str
-        The mistake, for the page.
+        The mistake, as text of the page.
     words : str
-        The line, with ``{names}`` of the scene.
+        The command, with ``{names}`` of the scene.
     error : str
-        The class that is raised.
+        The class of the raised error.
     env : str
-        ``NAME=VALUE`` words for the environment, also with names; ``NAME=`` unsets.
+        ``NAME=VALUE`` words for the environment, also with names of the scene; ``NAME=`` unsets a variable.
     face : str
         ``both``, or only ``cell`` or ``terminal``.
     place : str
-        Where it can only be: ``nobody`` (who has no rights), ``mount`` (a disk of its own).
+        What the row requires: ``nobody`` (a user without rights), ``mount`` (a separate disk).
     """
 
     what: str

@@ -1,6 +1,6 @@
-"""Every mistake of the table is made, in a cell and in a terminal, and what is said is what docs/errors.md says.
+"""Makes every mistake of the table, in a cell and in a terminal, and compares the errors with docs/errors.md.
 
-``ERRORS_PAGE=write`` makes the page anew from what is said now; read it before you commit it.
+``ERRORS_PAGE=write`` rewrites the page with the current errors; read it before you commit it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 ROWS = [mistake for section in SECTIONS.values() for mistake in section]
 STATUS = {"BadOption": 2, "Cancelled": 130}
-# Characters of a line that still can be read at a glance.
+# Largest length of an error line that is still easy to read.
 LONGEST = 250
 HEAD = """# What goes wrong, and what to do
 
@@ -42,7 +42,7 @@ made: dict[str, str] = {}
 
 
 def committed() -> dict[str, str]:
-    """The lines of the page by mistake."""
+    """Return the error lines of the committed page, by mistake."""
     text = PAGE.read_text() if PAGE.exists() else ""
     return {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
 
@@ -74,7 +74,7 @@ def cell(scene: Scene) -> Iterator[Kernel]:
         yield running
 
 
-def test_there_are_enough_and_each_is_told_once() -> None:
+def test_the_table_has_enough_rows_and_each_occurs_once() -> None:
     assert len(ROWS) >= 100
     assert len({row.what for row in ROWS}) == len(ROWS)
 
@@ -119,7 +119,7 @@ def test_a_mistake_is_told_in_one_clear_line(
         assert name == row.error, shown
         if row.face == "both" and row.error != "Cancelled":
             in_cell = text.replace(f"%{row.words.split()[0]}", f"nbdata {row.words.split()[0]}")
-            assert scene.page(in_cell) == scene.page(told)  # but for what is free, which changes meanwhile
+            assert scene.page(in_cell) == scene.page(told)  # without the free space
         told = text
     assert 20 < len(scene.page(told)) <= LONGEST, told
     assert ". " in told or "(expected" in told, f"it says nothing of what to do: {told}"
@@ -131,12 +131,12 @@ def test_a_mistake_is_told_in_one_clear_line(
 
 
 def escaped(text: str) -> str:
-    """A text in a cell of a Markdown table."""
+    """Escape a text for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def terminal(row: Mistake, words: str, env: dict[str, str], scene: Scene) -> subprocess.CompletedProcess[str]:
-    """The line in a terminal."""
+    """Run the command in a terminal."""
     command = [NBDATA, *shlex.split(words)]
     if row.place == "nobody":
         return run_without_rights(command, env, scene)
@@ -153,7 +153,7 @@ def terminal(row: Mistake, words: str, env: dict[str, str], scene: Scene) -> sub
 
 
 def below(kernel: Kernel, row: Mistake, words: str, env: dict[str, str], scene: Scene) -> str:
-    """The error below a cell of a notebook."""
+    """Run the command in a notebook, and return the error below its cell."""
     kernel.run(f"os.environ.clear(); os.environ.update({env!r})")
     scene.asked.clear()
     running = kernel.start(f"%{words}")
@@ -173,7 +173,7 @@ shell.run_cell(sys.argv[1])
 
 
 def without_rights(words: str, env: dict[str, str], scene: Scene) -> str:
-    """What a cell shows who has no rights."""
+    """Run the command in a cell as a user without rights, and return its output."""
     done = run_without_rights([sys.executable, "-c", SHELL, f"%{words}"], env, scene)
     assert done.stdout.strip(), done.stderr
     return done.stdout.strip()
@@ -182,7 +182,7 @@ def without_rights(words: str, env: dict[str, str], scene: Scene) -> str:
 def run_without_rights(
     command: list[str], env: dict[str, str], scene: Scene
 ) -> subprocess.CompletedProcess[str]:
-    """A command of a user to whom others' files are closed: also if that is root, who then is no more than others."""
+    """Run a command as a user who may not read other users' files; if root, drop the rights to read them."""
     limits = (
         ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if os.getuid() == 0 else []
     )

@@ -1,4 +1,4 @@
-"""The examples of DATASET.py, run on small made data, and read back."""
+"""The examples of DATASET.py, run on small artificial data, and the result read back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
 
 def picture(path: Path, number: int, size: tuple[int, int] = (300, 280)) -> bytes:
-    """A JPEG file."""
+    """Write a JPEG file and return its bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shade = np.linspace(0, 200, size[0] * size[1] * 3).reshape(size[1], size[0], 3) + number
     Image.fromarray(shade.astype(np.uint8)).save(path, "JPEG")
@@ -36,7 +36,7 @@ def convert(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def imagenet(tmp_path: Path) -> dict[str, list[bytes]]:
-    """Two splits with a folder for each class; the files of each split in their order."""
+    """Two splits with a folder for each class; returns the files of each split in order."""
     return {
         split: [
             picture(tmp_path / "imagenet" / split / name / f"{name}_{n}.JPEG", 10 * number + n)

@@ -1,22 +1,27 @@
-"""The campaign: runs verbs repeatedly behind a proxy that injects faults, and checks every byte afterwards.
+"""The fault campaign: runs commands behind a proxy that injects faults, and checks every byte afterwards.
 
-A run is one command with faults chosen by a seed (`seeded.Seeded`). The command is one of these: `pull`, `push` or
-`pack` of some 300 small objects and two big ones; `untar_volumes` of an archive with the same content in some 20
-volumes; or a pass through tar shards with that content (`stream`). A run may end in two ways:
+A run is one command with faults chosen by a seed (`seeded.Seeded`). The command is one of these:
 
-- *right*: the command reports success, and every file is correct byte for byte; - *said*: the command ends with an
-nbdata error, no file with a final name is wrong, and the same command, repeated without faults, succeeds with correct
-files.
+- `pull`, `push` or `pack` of some 300 small objects and two big ones;
+- `untar_volumes` of an archive with the same content in some 20 volumes;
+- `stream`, a pass through tar shards with that content.
 
-Anything else is reported as a bug in nbdata: wrong bytes, a command that exceeds its time limit, an unexpected kind of
-error, or a command that cannot be completed. Bytes flipped in transit can be noticed only if the store has a checksum
-of the object; otherwise the objects are counted as *unguarded*. An extraction writes while it reads. It learns only at
-the end of a volume, or of a separately compressed piece, that the bytes are wrong. Members written from it before are
-counted as *unsure*, and must be correct after the repeated command. The same holds for samples of a shard whose bytes
-turn out wrong at its end.
+A run may end in two ways:
 
-One agent carries out the commands of all runs, as for users, outside this process. So the proxy has an interpreter to
-itself, and an agent that leaks a thread or a connection with each fault is detected. Streams are read by this process.
+- *right*: the command succeeds, and every file is correct byte for byte.
+- *said*: the command fails with an nbdata error, and no file with a final name is wrong. The same command, repeated
+  without faults, succeeds with correct files.
+
+Any other end is reported as a bug in nbdata: wrong bytes, a command that exceeds its time limit, an unexpected kind of
+error, or a command that cannot be completed.
+
+Flipped bytes can be detected only if the store has a checksum of the object. Objects without a checksum that arrive
+wrong are counted as *unguarded*. An extraction writes while it reads: it detects wrong bytes only at the end of a
+volume, or of a separately compressed piece. Members that it wrote from wrong bytes before that are counted as *unsure*,
+and must be correct after the repeated command. The same holds for samples of a shard that turns out wrong at its end.
+
+As for users, one agent outside this process carries out the commands of all runs. So the proxy has an interpreter to
+itself, and a thread or connection that the agent leaks with each fault is detected. This process reads the streams.
 """
 
 from __future__ import annotations
@@ -46,18 +51,18 @@ __all__ = ["EXTRACTIONS", "PACKS", "RIGHT", "SAID", "STALL", "STREAMS", "Result"
 
 #: Permitted ends of a run; any other `Result.end` describes a bug in nbdata.
 RIGHT, SAID = "right", "said, and right when said again"
-#: Seconds of silence after which nbdata gives a connection up: the longest stall of a busy disk.
+#: Seconds without a byte after which nbdata gives up a connection. It is the longest pause that a busy disk may cause.
 STALL = 2.0
 # Seconds within which a command must end.
 _BOUND = 180.0
-#: Runs from these numbers on are extractions, packs and streams.
+#: Numbers of runs: extractions, packs and streams start at these.
 EXTRACTIONS, PACKS, STREAMS = 10_000, 20_000, 30_000
-# Bytes of a shard or volume made by a pack, and the archives that it makes; a big object has its own shard.
+# Size of a packed shard or volume, and the formats of packed archives. A big object gets its own shard.
 _SHARD = 20_000_000
 _ARCHIVES = ("tar", "tar.gz", "tar.zst", "zip")
-# One run out of this many has a doomed object, and one has an object that is overwritten meanwhile.
+# Every 8th run has a doomed object (all its requests fail), and every 5th an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
-# The same for extractions.
+# Every 3rd extraction has a doomed volume.
 _DOOMED_VOLUMES = 3
 
 
@@ -74,15 +79,15 @@ class Result:
     retries : int
         Number of retries that the job reports.
     tally : Tally
-        The tally of the command with faults.
+        The proxy's tally of the command with faults.
     again : int
-        Bytes of objects transferred in addition to the size of the moved objects.
+        Bytes of objects that were transferred more than once.
     unsure : int
         Files that were wrong when an error was reported.
     unguarded : int
         Objects that are wrong because a byte was flipped and the store has no checksum.
     left : int
-        Uploads at the store that were started and not finished.
+        Uploads that were started and not finished at the store.
     """
 
     number: int
@@ -130,7 +135,7 @@ def run_all(
     told: Callable[[str], None],
     switch: Callable[[dict[str, str]], None],
 ) -> Iterator[Result]:
-    """Yield the results of the runs with these numbers: pull and push alternately, and extractions.
+    """Yield the results of the runs with these numbers: alternately pull and push, and extractions.
 
     `switch` sets the environment variables for the commands.
     """
@@ -160,7 +165,7 @@ class _Run:
             doomed = "" if source.randrange(_DOOMED_VOLUMES) else f"x-{source.randrange(12):03}.tar"
             self._plan = Seeded(f"{seed} {number}", doomed=doomed, volumes=True)
             return
-        # One doomed object in three is big.
+        # A third of the doomed objects are big.
         doomed = source.choice(BIG) if not source.randrange(3) else source.choice(list(scene.files))
         self._plan = Seeded(
             f"{seed} {number}",
@@ -186,7 +191,7 @@ class _Run:
         line = nbdata.Pull(f"s3://{scene.bucket}/", str(target))
         if self._said(line):
             self._again(sum(map(len, files_of(target).values())))
-            # Or the complete earlier content, if an object was replaced only after it had been read.
+            # The complete earlier content is correct too, if an object was replaced only after it had been read.
             self._look(files_of(target), old, whole=True)
             if (target / ".nbdata").exists():
                 self._bad("its own folder is left in the target")
@@ -214,7 +219,7 @@ class _Run:
             scene.client.delete_bucket(Bucket=self._bucket)
 
     def _extract(self) -> None:
-        """Extract to the disk, or in a quarter of the runs to a store, where each small object can meet a fault."""
+        """Extract to the disk. A quarter of the runs extract to a store, where each small object can meet a fault."""
         if (self._result.number - EXTRACTIONS) // len(PACKED) % 4 == 1:
             self._extract_to_store()
             return
@@ -247,7 +252,7 @@ class _Run:
             scene.client.delete_bucket(Bucket=self._bucket)
 
     def _pack(self) -> None:
-        """Pack into shards, and every second time into volumes of an archive, with the forms in turn."""
+        """Pack into shards, or in every second run into the volumes of an archive; the formats alternate."""
         scene, turn = self._scene, self._result.number - PACKS
         scene.server.create_bucket(self._bucket)
         old, source, target = scene.now(), f"s3://{scene.bucket}/", f"s3://{self._bucket}/x"
@@ -262,7 +267,7 @@ class _Run:
                 self._again(sum(map(len, (*old.values(), *made.values()))))
                 self._look(_members(made, form), old, whole=True)
             else:
-                if not form:  # an archive may have only later volumes
+                if not form:  # later volumes alone are no readable archive
                     self._look(_members(objects_of(scene.client, self._bucket)), old)
                 self._second(line)
                 self._look(_members(objects_of(scene.client, self._bucket), form), whole=True)
@@ -293,7 +298,7 @@ class _Run:
         if found != wanted:
             self._bad(f"{len(found)} samples of {len(wanted)}, or others")
 
-    # -- a line -----------------------------------------------------------------------------------
+    # -- the command ------------------------------------------------------------------------------
 
     def _said(self, line: Operation) -> bool:
         """Run the command with faults; True if it succeeds."""
@@ -315,7 +320,7 @@ class _Run:
         return False
 
     def _second(self, line: Operation) -> None:
-        """Run it again without faults."""
+        """Run the command again without faults."""
         self._proxy.begin()
         self._scene.now()
         error = _error_of(line.start())
@@ -326,10 +331,10 @@ class _Run:
         tally = self._result.tally
         self._result.again = tally.down.total() + tally.up.total() - moved
 
-    # -- what came of it ----------------------------------------------------------------------------
+    # -- the result ---------------------------------------------------------------------------------
 
     def _look(self, found: dict[str, bytes], *others: dict[str, bytes], whole: bool = False) -> None:
-        """Compare all files with final names with the expected content, or with `others`."""
+        """Compare all files with final names with the expected content, or with one of `others`."""
         wanted = self._scene.now() if self._result.verb in ("pull", "pack") else self._scene.files
         wrong = differences(found, wanted, *others)
         flipped = {request.key for request, fault in self._result.tally.faults if fault.kind == "flip"}
@@ -348,7 +353,7 @@ class _Run:
 
 
 def _error_of(job: Job) -> Exception | None:
-    """Return the error of a job, if any; TimeoutError if it does not end."""
+    """Wait for a job and return its error, if any; TimeoutError if it does not end."""
     try:
         job.wait(_BOUND)
     except TimeoutError as error:
@@ -367,7 +372,7 @@ def _verb_of(number: int) -> str:
 
 
 def _members(objects: dict[str, bytes], form: str = "") -> dict[str, bytes]:
-    """Return the content of all shards, or of the volumes of an archive of this form, as Python reads it."""
+    """Return the members of all shards, or of the volumes of an archive in this format, read with Python's modules."""
     found: dict[str, bytes] = {}
     if form:
         joined = b"".join(objects[name] for name in sorted(objects))
@@ -385,7 +390,7 @@ def _members(objects: dict[str, bytes], form: str = "") -> dict[str, bytes]:
 
 
 def _streamed(url: str) -> tuple[list[tuple[str, bytes]], Exception | None]:
-    """Return the samples of a pass through shards, and its error if any; TimeoutError if it does not end."""
+    """Return the samples of a pass through shards, and the error if it failed; TimeoutError if it does not end."""
     found: list[tuple[str, bytes]] = []
     errors: list[Exception] = []
 
@@ -407,7 +412,7 @@ def _streamed(url: str) -> tuple[list[tuple[str, bytes]], Exception | None]:
 
 
 def _classes(error: Exception) -> Counter[str]:
-    """Count the error classes: of each object, or of the whole command."""
+    """Count the classes of an error: of each object's error, or of the whole command's."""
     if isinstance(error, TransferFailed) and error.report is not None:
         return Counter(row.detail["error"] for row in error.report.rows if row.action == "failed")
     return Counter([type(error).__name__])

@@ -1,4 +1,4 @@
-"""A command for the machine-loss tests, the correct state after it, and how it is recorded."""
+"""One command of the machine-loss check: how it is recorded, and the correct state after it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Case:
     Attributes
     ----------
     root : Path
-        Folder that contains the target, ``state`` and perhaps a source; all of it is watched.
+        Watched folder with the target, ``state`` and perhaps a source.
     verb, options :
         The command.
     target : str
-        Path below `root`; '' if the command writes only state.
+        Path of the target below `root`; '' if the command writes only state.
     right : dict of str to list of bytes
         Permitted contents for each path of the target: first the final content, then earlier ones.
     tags : dict of (path, tag) to bytes
         Content that the store identifies by this tag.
     gone : dict of str to bytes
-        Files that the target contains before, and not after the command.
+        Files that exist in the target before the command and not after it.
     links : dict of str to str
         Symbolic links of the target.
     whole : bool
         Whether all of `right` exists at the end.
     reset : callable
-        Restores the other side, given the keys of objects that were created or about to be, and of those that were
-        deleted or about to be.
+        Restores the other side. It takes the keys of objects that were created or about to be, and the keys of objects
+        that were deleted or about to be.
     deletes : set of str
         Keys that the command deletes at its source at the end, when the target must be complete.
     ended : callable
@@ -64,7 +64,7 @@ class Case:
     ended: Callable[[], list[str]] = list
 
     def record(self, log: Path, environment: Mapping[str, str]) -> None:
-        """Run the command in a separate process and record what it does."""
+        """Run the command in a separate process and record how it changes the disk."""
         done = subprocess.run(
             [sys.executable, str(_PROGRAM), str(log), str(self.root), json.dumps(self.asked)],
             env={**os.environ, **environment, "NBDATA_HOST": "inline", **self.environment},
@@ -76,17 +76,17 @@ class Case:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return the command as JSON-able data."""
+        """Return the command as JSON-serializable data."""
         return {"verb": self.verb, "options": self.options}
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the command, except the store's."""
+        """Return the command's environment variables, without those for the store."""
         return {"NBDATA_STATE_DIR": str(self.root / "state")}
 
 
 def crc_lines(data: bytes) -> tuple[list[list[Any]], bytes]:
-    """Split a state file into its intact leading lines and the rest."""
+    """Split a state file into its valid leading lines and the rest."""
     found, at = [], 0
     for line in data.splitlines(keepends=True):
         crc, _, body = line.partition(b" ")

@@ -1,4 +1,4 @@
-"""File contents in many versions that share most of their bytes."""
+"""File contents: immutable objects that share most of their bytes with earlier versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Content:
         return cls().written(0, memoryview(data))
 
     def written(self, at: int, data: memoryview) -> Content:
-        """Return the content after `data` is written at `at`."""
+        """Return the content after a write of `data` at offset `at`."""
         pages, done = dict(self._pages), 0
         while done < len(data):
             number, start = divmod(at + done, _PAGE)

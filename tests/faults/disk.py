@@ -1,32 +1,36 @@
-"""A model of a disk whose machine may fail at any moment: the writes, and the states that may remain.
+"""A model of a disk whose machine may fail at any moment: it computes which states may remain after a failure.
 
-It replays a log of `recording`. For each file it keeps the bytes that are certainly on the disk and the changes since,
-and the same for the names in each folder. Only a sync makes data certain: `fsync` and `fdatasync` of a file cover its
-bytes (not its name), `fsync` of a folder covers its names (not the files' content), and `syncfs` covers a whole file
-system. POSIX promises this much; ext4, XFS and btrfs keep more. Each direct child of the watched folder is a file
-system of its own.
+The model replays a log of `recording`. For each file it keeps the *sure* bytes, which are certainly on the disk, and
+the changes since then; for each folder it does the same with names. Only a sync makes data sure:
 
-The remaining state is one of these (`KINDS`, or a seed for a random choice):
+- `fsync` and `fdatasync` of a file cover its bytes, but not its name;
+- `fsync` of a folder covers its names, but not the content of the files;
+- `syncfs` covers a whole file system.
+
+POSIX promises this much; ext4, XFS and btrfs keep more. Each direct child of the watched folder is a separate file
+system.
+
+After a failure one of these states remains (`KINDS`, or a seed for a random state):
 
 ``nothing``
-        only what is certain;
+    only what is sure;
 ``names``
-        all names, but only the certain bytes: an empty file under its final name;
+    all names, but only sure bytes: for example an empty file under its final name;
 ``sizes``
-        all names and all sizes, with zeros for bytes that are not certain;
+    all names and all sizes, with zeros for bytes that are not sure;
 ``bytes``
-        all bytes, but only the certain names;
+    all bytes, but only sure names;
 ``everything``
-    as after a kill;
+    all changes, as after a kill;
 ``all of NAME``
-        one file system as after a kill, and only what is certain of the others;
+    one file system with all changes, and only what is sure on the others;
 a seed
- each name as certain or as at any time since; each change of a file kept, lost or partly kept.
+    each name as when it was sure or as at any time since; each change of a file kept, lost or partly kept.
 
-Two rules hold on every file system in use. A rename never loses the file between its two names, and is certain when
-either folder is synced. A truncation comes before later writes, because freed blocks do not come back. The model does
-not cover a disk that reports ``synced`` too early, damage to certain data, an order within one sync, or the times and
-permissions of files.
+Two rules hold on every file system in use. First, a rename never loses the file between its two names, and is sure when
+either folder is synced. Second, a truncation reaches the disk before later writes, because freed blocks do not come
+back. The model does not cover a disk that reports a sync too early, damage to sure data, an order within one sync, or
+the times and permissions of files.
 """
 
 from __future__ import annotations
@@ -61,17 +65,17 @@ class Node:
     kind : str
         ``file``, ``folder`` or ``link``.
     target : str
-        Target of a link; on the disk as soon as its name is.
+        Target of a link; it is on the disk as soon as the link's name is.
     now, sure : Content
-        Bytes of a file as written, and as they are certainly on the disk.
+        A file's bytes as last written, and those that are certainly on the disk.
     changes : list
-        Changes to a file since then.
+        Changes to a file since it was last sure.
     names, sure_names : dict of str to Node
-        Names in a folder as changed, and as they are certainly on the disk.
+        A folder's names as last changed, and those that are certainly on the disk.
     were : dict of str to list
-        Everything that each name of a folder referred to since the last sync; None for nothing.
+        For each name of a folder, all nodes that it referred to since the last sync; None for no node.
     looks : set
-        Size, mtime and ctime of a file at the times of its stat calls.
+        Size, mtime and ctime of a file at each of its stat calls.
     """
 
     kind: str
@@ -85,12 +89,12 @@ class Node:
     looks: set[_Looks] = field(default_factory=set)
 
     def sync(self) -> None:
-        """Make the current state certain."""
+        """Make the current state sure."""
         self.sure, self.changes = self.now, []
         self.sure_names, self.were = dict(self.names), {}
 
     def name(self, name: str, node: Node | None) -> None:
-        """Let a name in a folder refer to a node, or to nothing."""
+        """Let a name in this folder refer to a node, or to nothing."""
         self.were.setdefault(name, [self.names.get(name)]).append(node)
         if node is None:
             del self.names[name]
@@ -98,9 +102,9 @@ class Node:
             self.names[name] = node
 
     def is_sure(self, name: str, node: Node | None) -> None:
-        """Note that a name's node is on the disk; the name may refer to another node since."""
+        """Note that a name's node is certainly on the disk; the name may refer to another node since then."""
         if name not in self.were:
-            return  # all of it is certain
+            return  # everything is sure
         if self.names.get(name) is node:
             del self.were[name]
         if node is None:
@@ -109,7 +113,7 @@ class Node:
             self.sure_names[name] = node
 
     def left(self, kind: str, source: random.Random) -> Content:
-        """Return the remaining bytes of a file."""
+        """Return the bytes of a file that remain in a state of this kind."""
         if kind in ("bytes", "everything"):
             return self.now
         if kind == "sizes":
@@ -125,12 +129,12 @@ class Node:
             elif kept[number]:
                 cut = source.choice([len(data), len(data), source.randrange(len(data) + 1) // 512 * 512])
                 found = found.written(at, data[:cut])
-            elif source.random() < 0.3:  # the size, without the bytes
+            elif source.random() < 0.3:  # the size was kept, but not the bytes
                 found = found.truncated(max(found.size, at + len(data)))
         return found
 
     def names_left(self, kind: str, source: random.Random) -> dict[str, Node]:
-        """Return the remaining names in a folder."""
+        """Return the names of a folder that remain in a state of this kind."""
         if kind in ("names", "sizes", "everything"):
             return self.names
         if kind in KINDS:
@@ -146,7 +150,7 @@ class Node:
 
 
 class _Rename(NamedTuple):
-    """A rename: its node moved from the old name to the new one."""
+    """A node that was moved from an old name to a new one."""
 
     node: Node
     old: Node
@@ -157,7 +161,7 @@ class _Rename(NamedTuple):
 
 @dataclass
 class Tree:
-    """The remaining files with their bytes, links with their targets, and folders, by relative path."""
+    """The files with their bytes, links with their targets, and folders that remain, by relative path."""
 
     files: dict[str, Content] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
@@ -165,7 +169,7 @@ class Tree:
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def write(self, root: Path) -> None:
-        """Write it into a folder; a file with several names becomes several files."""
+        """Write the tree into a folder; a file with several names becomes several files."""
         for path in sorted(self.folders):
             (root / path).mkdir(exist_ok=True)
         for path, content in self.files.items():
@@ -175,7 +179,7 @@ class Tree:
             (root / path).symlink_to(target)
 
     def below(self, folder: str) -> Tree:
-        """Return the part below a folder, with paths relative to it."""
+        """Return the subtree below a folder, with paths relative to it."""
         start = folder + "/"
 
         def cut(found: Any) -> Any:
@@ -186,7 +190,7 @@ class Tree:
 
 
 class Disk:
-    """The content of a folder from the start of a recording, when all of it is certain."""
+    """The content of a watched folder; when the recording starts, all of it is sure."""
 
     def __init__(self, root: Path) -> None:
         self._root_path = os.path.realpath(root)
@@ -195,7 +199,7 @@ class Disk:
         self.root = self._read(Path(self._root_path))
         del self._inodes
         self._unsure: set[Node] = set()
-        self._renames: list[_Rename] = []  # not yet certain
+        self._renames: list[_Rename] = []  # renames that are not yet sure
 
     def _read(self, path: Path) -> Node:
         found = path.lstat()
@@ -226,7 +230,7 @@ class Disk:
         return folder.names[name] if name else folder
 
     def take(self, what: list[Any], data: memoryview) -> None:
-        """Apply one entry of a log, with the bytes that were written."""
+        """Apply one entry of a log; `data` holds the written bytes."""
         do, *rest = what
         if do == "open":
             self._opened(*rest)

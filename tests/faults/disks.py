@@ -1,15 +1,16 @@
-"""The campaign of disks: commands that write to a disk with too little or barely enough room while others fill it.
+"""The small-disk campaign: commands write to disks with barely enough or too little room, while others fill them.
 
-A run is one command, or two in two processes, on a disk or in a limited folder. By a seed, the room is 0.3 to 1.5 times
-the need. In half of the runs another process fills the disk in the middle, at a byte at which a proxy holds the
-transfer. Another process watches the disk's content. A command may end in these ways:
+A run is one command, or two in two processes, on a disk or in a limited folder. A seed chooses the room, 0.3 to 1.5
+times the need. In half of the runs another process fills the disk meanwhile, at a byte at which a proxy holds the
+transfer. A further process watches the disk's content. A command may end in these ways:
 
-- *right*: everything is there, byte for byte; - *refused*: the need was known and exceeded the room; nothing was moved,
-and the reported numbers are true; - *filled*: with NotEnoughSpace in the middle, and no wrong file with a final name; -
-*waited*: it ran in the background, paused for lack of room, and resumed by itself when there was some.
+- *right*: everything is there, byte for byte.
+- *refused*: the need was known and exceeded the room. Nothing was moved, and the reported numbers are true.
+- *filled*: it failed with NotEnoughSpace after it had begun, and no file with a final name is wrong.
+- *waited*: it ran in the background, paused for lack of room, and resumed by itself when there was room.
 
 Then room is made. The same command must succeed with correct files and leave nothing in `.nbdata` or in the ledger. A
-limited folder must never hold more than its limit and `spare_of` it, and a cache never more than its limit.
+limited folder must never hold more than its limit plus `spare_of`, and a cache never more than its limit.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ __all__ = ["LINES", "NOT_RUN", "WAYS", "Result", "run_all", "spare_of"]
 
 #: The commands to run.
 LINES = ("pull", "untar_volumes", "cache_stream", "two pulls")
-#: Permitted ends of the first attempt.
+#: Permitted ends of the first attempt; see the first lines of this file.
 WAYS = ("right", "refused", "filled", "waited")
 NOT_RUN = "not run"
-# Room as a share of the need; in a third of the runs it is close to the need.
+# Range of the room as a share of the need. In a third of the runs the room is close to the need.
 _FEWEST, _MOST = 0.3, 1.5
 _CLOSE = 0.98, 1.03
 KIB, MIB = 1 << 10, 1 << 20
@@ -61,17 +62,17 @@ class Result:
     room : float
         The room as a share of the need.
     filled : bool
-        Whether another process filled the disk in the middle.
+        Whether another process filled the disk during the run.
     ways : list of str
         How each command ended at the first attempt.
     words : list of str
-        Each command's error message of that attempt, if it failed.
+        Each command's error message at the first attempt, if it failed.
     end : str
         '' if all is well, or a description of the bug; or `NOT_RUN` and the reason.
     over : int
-        Largest observed excess of a limited folder over its limit in bytes; negative: below the limit.
+        Largest observed excess of a limited folder over its limit, in bytes. Negative if it stayed below the limit.
     samples : int
-        Number of observations.
+        Number of measurements of the disk use.
     """
 
     number: int
@@ -88,7 +89,7 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """True if nothing is wrong."""
+        """True if no bug was found."""
         return not self.end or self.end.startswith(NOT_RUN)
 
     @property
@@ -103,16 +104,15 @@ class Result:
 
 
 def spare_of(files: Mapping[str, bytes], block: int) -> int:
-    """Return the bytes that writing these files may use beyond a limit, because a plan does not count them.
+    """Return how many bytes beyond a limit writing these files may use, because a plan does not count them.
 
-    This is one block for each folder, and for nbdata's own files: `.nbdata`, a marker, and the record of an object in
-    parts.
+    These are blocks of folders and of nbdata's own files: `.nbdata`, a marker, and the record of an object in parts.
     """
     return block * (folders_of(files) + 3)
 
 
 def run_all(goods: Goods, *, seed: int, numbers: Iterable[int], told: Any = print) -> Iterator[Result]:
-    """Yield the results of the runs with these numbers; kinds of disks and commands alternate."""
+    """Yield the results of the runs with these numbers; the kinds of disks and the commands alternate."""
     before = {name: os.environ.get(name) for name in ("NBDATA_HOST", *goods.server.environment())}
     try:
         for number in numbers:
@@ -209,7 +209,7 @@ class _Run:
             if self.result.said == "two pulls"
             else self._dice.choice(("agent", "inline"))
         )
-        # In addition: the folder for temporaries, its marker, and for each large object a record of its parts.
+        # Plus the folder for temporary files, its marker, and a record of the parts of each large object.
         parted = sum(len(data) > PART for data in files.values())
         needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 2 + parted
         operation: Operation = nbdata.Pull(goods.url(name), str(target))
@@ -221,7 +221,7 @@ class _Run:
         return Line(operation, host, target, files, needed, inodes, background)
 
     def _ends(self, disk: SmallDisk, lines: list[Line], free: tuple[int, int]) -> None:
-        """Check that each command could end as it did, given the free space."""
+        """Check that each command was allowed to end as it did, given the free space."""
         sees = self.result.kind not in UNSEEN
         for line in lines:
             if line.way == "waited" and not line.words.startswith("no space"):
@@ -233,13 +233,13 @@ class _Run:
                 self._bad("begun although it cannot fit")
         if self.result.filled:
             return
-        # This leaves a reserve for what a file system creates beside the files.
+        # `spare` is a reserve for what a file system creates beside the files.
         room, spare = min(free[0], disk.order.room), 2 * MIB
         needs = [blocks_of(line.files, self._block) + spare for line in lines]
         counts = [len(line.files) + folders_of(line.files) + 8 for line in lines]
         done = [line.way == "right" for line in lines]
-        # Bytes written by one command count twice for the others, until its ledger entry is updated half a second
-        # later.
+        # Another command counts bytes twice that are just written, until the writer's ledger entry is updated half a
+        # second later.
         if len(lines) * sum(needs) <= room and len(lines) * sum(counts) <= free[1] and not all(done):
             self._bad("there was room, and yet it was not done")
         if sees and max(needs) <= room and max(counts) <= free[1] and not any(done):
@@ -298,7 +298,7 @@ class _Run:
             self._bad(f"with room, the stream said: {error}")
 
     def _consumed(self, line: CacheStream) -> Exception | None:
-        """Read all items; returns the error if it ended early."""
+        """Read all items of a stream; return the error if it ended early."""
         left = dict(self._goods.items)
         try:
             with make_stream(line, quiet=True) as stream:
@@ -311,11 +311,11 @@ class _Run:
             self._bad(f"{len(left)} items were not handed out")
         return None
 
-    # -- all --------------------------------------------------------------------------------------
+    # -- every command ----------------------------------------------------------------------------
 
     @contextmanager
     def _other(self, disk: SmallDisk, gate: Gate) -> Iterator[None]:
-        """Fill the disk from another process as soon as the gate holds."""
+        """Let another process fill the disk as soon as the gate holds."""
         leave, over = self._dice.randrange(MIB), threading.Event()
 
         def fill() -> None:
@@ -350,7 +350,7 @@ class _Run:
             self._bad(f"{self.result.over:,} bytes over the limit, where {spare:,} may be")
 
     def _look_behind(self, disk: SmallDisk) -> None:
-        """Check that nothing of nbdata's own is left on the disk or in the ledger."""
+        """Check that nbdata left nothing of its own on the disk or in the ledger."""
         left = [str(path.relative_to(disk.folder)) for path in disk.folder.rglob(".nbdata*")]
         if left:
             self._bad(f"left behind: {', '.join(left)}")

@@ -1,4 +1,7 @@
-"""A proxy on loopback that holds a transfer after a number of bytes, so that a process can be killed then."""
+"""A proxy on loopback that holds a transfer after a number of bytes.
+
+Then a test can kill a process at a known moment.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from tests.waiting import PATIENCE
 
 
 class Gate(SlowProxy):
-    """Forwards at full speed until `limit` bytes have passed in one direction; later bytes wait until `open`.
+    """Forwards `limit` bytes in one direction at full speed; later bytes wait until `open` is called.
 
-    A test that needs some complete objects at that moment requests few at a time. With objects of `size` bytes and
-    `concurrency` of them in progress, more than ``limit / size - concurrency`` are complete when the gate holds.
+    A test that needs some complete objects at that moment transfers few at a time. With objects of `size` bytes and
+    `concurrency` transfers in progress, more than ``limit / size - concurrency`` objects are complete when the gate
+    holds.
 
     Parameters
     ----------
@@ -35,13 +39,13 @@ class Gate(SlowProxy):
         super().__exit__(kind, error, trace)
 
     def open(self) -> None:
-        """Let everything pass from now on."""
+        """Let all bytes pass from now on."""
         with self._passing:
             self._limit = -1
             self._passing.notify_all()
 
     def close(self, *, after: int = 0) -> None:
-        """Hold all bytes after `after` more have passed."""
+        """Let `after` more bytes pass, then hold."""
         with self._passing:
             self._limit = self.passed + after
             self._passing.notify_all()

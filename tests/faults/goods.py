@@ -1,4 +1,4 @@
-"""Test data for disks that are too small: trees, volumes of an archive, and items, all of small size."""
+"""Test data for the small-disk campaign: trees, volumes of an archive, and items to stream, all of small size."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Kills the agent or the kernel by SIGKILL at random moments of pull, push and extraction, and repeats the command.
+"""The kill campaign: kills the agent or the kernel with SIGKILL at random moments, and repeats the command.
 
-The moment is chosen by bytes, not by time. The proxy counts the bytes of objects that it carries, and at the chosen
-byte it stops until the process is dead. Afterwards no file with a final name is wrong. The repeated command succeeds
-with the same result as without a kill. According to the proxy, no more is moved twice than
+The commands are `pull`, `push` and `untar_volumes`. The moment is chosen by bytes, not by time: the proxy counts the
+bytes of objects that it carries, and stops at the chosen byte until the process is dead. After the kill no file with a
+final name is wrong. The repeated command succeeds with the same result as without a kill. The proxy checks that no more
+is transferred twice than
 
 * one part per connection, for a pull or a push;
 * the data after the last checkpoint, for an extraction: the second command's report states where it resumed.
 
-A kernel runs its command as a cell. When it is killed, the job continues in the agent. A new kernel runs the same cell
-at once and is attached to the job, or finds it done. In a third of the cases the agent is killed right after its
-kernel.
+A kernel runs its command in a cell. When the kernel is killed, the job continues in the agent. A new kernel runs the
+same cell at once and attaches to the job, or finds it done. In a third of these cases the agent is killed right after
+its kernel.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from tests.kernel import Kernel
 
 __all__ = ["AGENT", "ATTACHED", "BOTH", "DONE", "KERNEL", "PART", "VERBS", "Killed", "agent", "kill_all"]
 
-#: Size of a part: transferred in one piece and then recorded.
+#: Size of a part, which is transferred in one piece and then recorded.
 PART = 16 << 20
 VERBS = ("pull", "push", "untar_volumes")
-#: The process that is killed; and what follows after the kill of a kernel.
+#: The process to kill, and what happens after the kill of a kernel.
 AGENT, KERNEL = "agent", "kernel"
 ATTACHED, DONE, BOTH = "attached", "found done", "the agent killed, too"
-# Additional allowance: small objects that were not recorded yet, and the bytes of a part since it was last noted.
+# Bytes that may be transferred twice in addition: unrecorded small objects, and a part's bytes since its last record.
 _SLACK = 2_000_000 + NOTED
-# Seconds within which a command must end, and additional seconds for each byte.
+# Seconds within which a command must end, and the additional seconds per byte.
 _BOUND, _SLOWEST = 120.0, 1 / 5_000_000
 RIGHT = "right"
 
@@ -59,11 +60,11 @@ class Killed:
     tree : int
         Size of the tree in bytes.
     form : str
-        Form of the volumes; '' for pull and push.
+        Format of the volumes; '' for pull and push.
     then : str
         What followed the kernel's death: `ATTACHED`, `DONE` or `BOTH`; '' for an agent.
     share : float
-        The moment, as a share of the bytes.
+        The moment of the kill, as a share of the bytes.
     end : str
         `RIGHT`, or a description of the bug.
     again : int
@@ -95,7 +96,7 @@ class Killed:
 
     @property
     def moves_again(self) -> bool:
-        """True if the killed process moved bytes."""
+        """True if the killed process is the one that moves the bytes."""
         return self.victim == AGENT or self.then == BOTH
 
     @property
@@ -110,7 +111,7 @@ class Killed:
 
 
 def agent() -> int:
-    """Return the process id of the agent, which is started if necessary."""
+    """Return the process id of the agent; start the agent if necessary."""
     with connect() as connection:
         return int(connection.ask({"do": "hello"})["pid"])
 
@@ -125,10 +126,9 @@ def kill_all(
     switch: Callable[[dict[str, str]], None],
     over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Killed]:
-    """Perform this many kills of each process, with the verbs in turn; `switch` sets the commands' environment
-    variables.
+    """Kill each process this many times, with the verbs in turn.
 
-    Starts no new kill once `over` returns true.
+    `switch` sets the commands' environment variables. No new kill starts once `over` returns true.
     """
     chosen = _chosen(tree.size, seed, kills, kernel_kills)
     with FaultProxy(tree.server.url) as proxy, ExitStack() as stack:
@@ -153,7 +153,7 @@ def kill_all(
 
 
 def _chosen(tree: int, seed: int, kills: int, kernel_kills: int) -> list[Killed]:
-    """Choose the victims in random order, with the verbs, forms and follow-ups of each in turn."""
+    """Choose the kills in random order; the verbs, formats and follow-ups of each process alternate."""
     victims = [AGENT] * kills + [KERNEL] * kernel_kills
     random.Random(f"{seed} victims").shuffle(victims)
     found, turn = [], {AGENT: 0, KERNEL: 0}
@@ -171,7 +171,7 @@ def _chosen(tree: int, seed: int, kills: int, kernel_kills: int) -> list[Killed]
 
 
 class _Kernels:
-    """Running kernels that wait for a cell; a context manager."""
+    """A supply of running kernels that wait for a cell; a context manager."""
 
     def __init__(self, tree: Tree) -> None:
         self._folder = tree.work
@@ -194,17 +194,17 @@ class _Kernels:
         return kernel
 
     def give_back(self, kernel: Kernel) -> None:
-        """Return an idle, living kernel."""
+        """Return a kernel that is alive and idle."""
         self._waiting.append(kernel)
 
     def end(self, kernel: Kernel) -> None:
-        """End a kernel that is dead or may be."""
+        """End a kernel that may be dead."""
         self._living.remove(kernel)
         kernel.__exit__(None, None, None)
 
 
 class _Case:
-    """One kill; a context manager for its resources."""
+    """One kill with its resources; a context manager."""
 
     def __init__(self, tree: Tree, proxy: FaultProxy, kernels: _Kernels, killed: Killed) -> None:
         self._tree, self._proxy, self._kernels, self._killed = tree, proxy, kernels, killed
@@ -234,7 +234,7 @@ class _Case:
         self._stack.close()
 
     def run(self) -> None:
-        """Run a command, kill, check, run it again and check again."""
+        """Run a command, kill a process, check, run the command again and check again."""
         try:
             self._by_kernel() if self._killed.victim == KERNEL else self._by_agent()
             self._look(whole=True)
@@ -242,7 +242,7 @@ class _Case:
                 raise _Wrong("its own folder is left in the target")
         except _Wrong as wrong:
             self._killed.end = str(wrong)
-        except Exception as error:  # of any kind: the other kills are still to be run
+        except Exception as error:  # of any kind: the other kills still have to run
             self._killed.end = f"an accident: {error!r}"
 
     # -- the agent ------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class _Case:
         some = f" --concurrency {self._killed.connections}" if self._killed.verb != "untar_volumes" else ""
         return f"r = %{self._killed.verb} {line.source} {line.target}{some}"  # type: ignore[attr-defined]
 
-    # -- what came of it ------------------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------------------
 
     @property
     def _at(self) -> int:

@@ -1,22 +1,23 @@
-"""Loses a command's machine at any moment: checks the remaining state, and runs the same command again.
+"""The machine-loss check: a simulated power failure at any moment of a command, and the same command again.
 
 These rules hold for every state that `disk` models, at every entry of a recording:
 
 * a final name refers to correct content, earlier content or nothing;
-* what the index lists exists, and has the content that the store identifies by that tag;
-* what was replaced, here or at the store, does not look as if another process had replaced it;
+* each file in the index exists, and has the content that the store identifies by the recorded tag;
+* a file or object that nbdata replaced does not look as if another process had replaced it;
 * a part that is recorded as done holds the correct bytes; once recorded, part and record exist until the whole object
   has its final name;
-* an upload with a sent part is remembered, so that ``cleanup`` finds it;
-* what is deleted at the source is safe at the target;
-* what was deleted in the target is gone, or is still in the index, so that it can be deleted again;
+* an upload with a sent part is recorded, and ``cleanup`` finds it;
+* whatever is deleted at the source is safe at the target;
+* whatever was deleted in the target is gone, or is still in the index and can be deleted again;
 * after the end everything exists and is in the index.
 
-For some states the tree is made on the disk, under the same names, and the same command is run again. It must succeed,
-everything must be correct, and nothing of nbdata's own may remain in the target. A file that matched the index when it
-was recorded matches it again: its size and times are assumed to be on the disk even if its bytes are not. So the bytes
-alone decide whether the index was right. The machine has another boot id than at the recording, and was away for
-minutes.
+For some states the tree is created on the disk, under the same names, and the same command is run again. It must
+succeed, everything must be correct, and nothing of nbdata's own may remain in the target.
+
+A file that matched the index when it was recorded must match it again. Its size and times are assumed to be on the disk
+even if its bytes are not, so only the bytes decide whether the index was right. The machine has another boot id than
+at the recording, and was off for minutes.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from tests.faults.disk import KINDS, Disk, Node, Tree, read_log
 __all__ = ["Loss"]
 
 _OWN = ".nbdata"
-# Entries that change names or what is certain; after other entries, only one in `_SOME` is examined.
+# Entries that change names or make data sure. Of the other entries only one in `_SOME` is examined.
 _TURNS, _SOME = ("sync", "syncfs", "rename", "unlink", "rmdir", "moment"), 10
-# Seconds for which the machine was away.
+# Seconds for which the machine was off.
 _AWAY = 300
 
 
 class Loss:
-    """A recorded command whose machine is lost at each of its moments.
+    """A recorded command whose machine fails at each moment.
 
     Parameters
     ----------
@@ -83,22 +84,22 @@ class Loss:
         self._made: set[str] = set()
         self.states = self.repeated = 0
 
-    # -- moments --------------------------------------------------------------------------------
+    # -- moments of the failure --------------------------------------------------------------------
 
     def examine(
         self, *, seeds: int, again: int, source: random.Random, all_moments: bool = True
     ) -> list[str]:
-        """Lose the machine at each moment; returns the violated rules, each with an example.
+        """Let the machine fail at each moment; return the violated rules, each with an example.
 
         Parameters
         ----------
         seeds : int
-            Random states for each moment, in addition to `KINDS`.
+            Number of random states for each moment, in addition to `KINDS`.
         again : int
             Number of states from which the command is run again, besides those in which something is deleted at the
             source.
         all_moments : bool
-            If false, only the moments after a change of names or of what is certain, and some others.
+            If false, examine only the moments at which names change or data becomes sure, and some others.
         """
         wrong: dict[str, str] = {}
         log = list(read_log(self._log))
@@ -133,7 +134,7 @@ class Loss:
         known = len(self._known)
         found = self._wrong(self._disk.left(kind), end=end)
         while kind.startswith("seed") and len(self._known) > known:
-            self._known.popitem()  # of bytes that only this state has
+            self._known.popitem()  # bytes that only this state has
         return found
 
     def _assert_complete(self) -> None:
@@ -144,10 +145,10 @@ class Loss:
         assert not wrong, f"the recording is not complete: {wrong[:3]}"
         assert (ours.links, ours.folders) == (real.links, real.folders)
 
-    # -- what is left ---------------------------------------------------------------------------
+    # -- the remaining state --------------------------------------------------------------------
 
     def _wrong(self, tree: Tree, *, end: bool) -> list[str]:
-        """Return the rules that the remaining state violates."""
+        """Return the rules that a remaining state violates."""
         case = self._case
         target = tree.below(case.target) if case.target else Tree()
         found = [*self._names(target), *self._index(tree, target, end=end), *self._parts(target)]
@@ -165,7 +166,7 @@ class Loss:
         return bool(self._once((id(content), id(right)), (content, right), lambda: content == right))
 
     def _once(self, key: Any, alive: Any, made: Callable[[], Any]) -> Any:
-        """Compute a value once for a key; `alive` keeps the objects alive whose ids are in the key."""
+        """Compute a value once per key. `alive` keeps the objects alive whose ids are in the key."""
         if key not in self._known:
             self._known[key] = alive, made()
         return self._known[key][1]
@@ -221,7 +222,7 @@ class Loss:
             yield f"after the end the index does not vouch for {len(left)} files, such as {min(left)}"
 
     def _one(self, name: str, record: Record, content: Content, good: bool) -> Iterator[str]:
-        """Yield the rules that a file and its record violate; `good` if it looks as recorded."""
+        """Yield the rules that a file and its record violate; `good` means that the file looks as recorded."""
         rights = self._right.get(name) or self._gone[name]
         said = self._tags.get((name, record.tag), rights[0])
         if good and not self._same(content, said):
@@ -273,7 +274,7 @@ class Loss:
                 yield f"part {number} is recorded as done, and its bytes are wrong"
 
     def _recorded(self) -> Iterator[tuple[str, Node]]:
-        """Yield the records in the target at this moment, before anything is lost."""
+        """Yield the part records in the target at this moment, before the failure."""
         folder: Node | None = self._disk.root
         for name in [*filter(None, self._case.target.split("/")), _OWN]:
             folder = folder.names.get(name) if folder is not None else None
@@ -299,10 +300,10 @@ class Loss:
 
         return set(self._once(("uploads", id(content)), content, read))
 
-    # -- the line again -------------------------------------------------------------------------
+    # -- the repeated command ---------------------------------------------------------------------
 
     def _again(self, tree: Tree, made: set[str], deleted: set[str]) -> list[str]:
-        """Make the remaining state and run the command again; returns what is wrong then."""
+        """Create the remaining state, run the command again, and return what is wrong then."""
         case = self._case
         shutil.rmtree(case.root)
         case.root.mkdir()
@@ -334,7 +335,7 @@ class Loss:
         return found
 
     def _look_as_recorded(self, tree: Tree) -> None:
-        """Adjust the index to the inodes and times of the tree on the disk."""
+        """Write the inodes and times of the tree on the disk into the index."""
         case = self._case
         if not case.target or not (case.root / case.target).is_dir():
             return
@@ -358,7 +359,7 @@ class Loss:
 
 
 def _shape(found: str) -> str:
-    """Return the same text for messages that differ only in numbers."""
+    """Return a message without its numbers, to group similar messages."""
     return re.sub("[0-9a-f]*[0-9][0-9a-f]*", "N", found)
 
 

@@ -1,4 +1,4 @@
-"""The commands whose machine is lost: the state before them and the correct state afterwards."""
+"""The commands of the machine-loss check, with the state before and the correct state after each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CASES", "lost"]
 
 MIB = 1 << 20
 _SIZE = 3_000
-# Two of nbdata's parts; the last one is short.
+# The size of two of nbdata's parts, of which the last one is short.
 _BIG, _BIG_SIZE = "m/big.bin", 17 * MIB + 77
 _SENT_BIG, _SENT_PART = 33 * MIB, 5 * MIB
 
@@ -39,7 +39,7 @@ class Place:
     def __init__(self, server: EmbeddedServer, folder: Path, bucket: str) -> None:
         self.server, self.bucket = server, bucket
         self.root, self._folder = folder / "disk", folder
-        for name in ("data", "state"):  # two file systems
+        for name in ("data", "state"):  # each of them is a separate file system
             (self.root / name).mkdir(parents=True)
         self.client = client_of(server)
         self.url = f"s3://{bucket}/"
@@ -50,7 +50,7 @@ class Place:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_parts(self, key: str, data: bytes) -> None:
-        """Upload an object in parts like the case's pushes, so that its ETag reflects the parts."""
+        """Upload an object with the part size of the case's pushes, because the ETag depends on the part size."""
         place = {"Bucket": self.bucket, "Key": key}
         place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
         parts = []
@@ -73,16 +73,16 @@ class Place:
         }
 
     def tags(self, objects: Mapping[str, bytes]) -> dict[tuple[str, str], bytes]:
-        """Return the current tags of the objects in nbdata's form."""
+        """Return each object's current tag, in nbdata's form, with its content."""
         store = open_place(self.url, Context("/", env={**os.environ, **self.server.environment()})).store
         return {(info.key, validator(info)): objects[info.key] for info in store.list("")}
 
     def before(self, case: Case) -> None:
-        """Run a command before the recording."""
+        """Run a command before the recording starts."""
         case.record(self._folder / "before", self.server.environment())
 
     def source(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Create a folder that is not lost."""
+        """Create a source folder with these files, which the failure does not affect."""
         return fill(self._folder / name, files)
 
 
@@ -108,21 +108,21 @@ def _pull(place: Place, files: Mapping[str, bytes], **more: Any) -> Case:
 
 
 def pull(place: Place) -> Case:
-    """Pull into a folder that does not exist, below others that do not exist."""
+    """Pull into a new folder whose parent folders do not exist either."""
     files = _content(1, small=60)
     place.put(files)
     return _pull(place, files)
 
 
 def pull_of_two(place: Place) -> Case:
-    """Pull so few files that each is synced separately, into new folders."""
+    """Pull into new folders, with so few files that each one is synced separately."""
     files = {"one/1.bin": b"1" * _SIZE, "two/deep/2.bin": b"2" * _SIZE}
     place.put(files)
     return _pull(place, files)
 
 
 def pull_of_changes(place: Place) -> Case:
-    """Pull again as a mirror, from a source in which half of the objects have changed and some are gone."""
+    """Pull again with `delete`, after half of the source's objects have changed and some are gone."""
     old = _content(1)
     place.put(old)
     place.before(_pull(place, old))
@@ -195,7 +195,7 @@ def _push(place: Place, source: Path, files: Mapping[str, bytes]) -> Case:
 
 
 def push(place: Place) -> Case:
-    """Push small files and one file in parts."""
+    """Push small files, and one file that is sent in parts."""
     files = _content(4, big=_SENT_BIG)
     return _push(place, place.source("in", files), files)
 
@@ -243,7 +243,7 @@ CASES: dict[str, Build] = {
 
 @contextmanager
 def lost(name: str, server: EmbeddedServer) -> Iterator[Loss]:
-    """Record a case by its name; meanwhile this process uses the case's state."""
+    """Record a case, chosen by name. Meanwhile this process uses the case's state folder."""
     bucket = f"lost-{secrets.token_hex(6)}"
     server.create_bucket(bucket)
     folder = Path(tempfile.mkdtemp(prefix="nbdata-lost-"))

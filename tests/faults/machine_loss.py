@@ -1,6 +1,7 @@
-"""``make machine-loss``: checks every state at every moment of the commands in `loss_cases`.
+"""``make machine-loss``: runs the machine-loss check for every moment of the commands in `loss_cases`.
 
-``ARGS="--seed N --seeds N --again N NAME …"`` selects them. Exit status 1 if any recorded data would be missing.
+``ARGS="--seed N --seeds N --again N NAME …"`` selects the states and commands. Exit status 1 if any rule of `loss` is
+violated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# At the end of the path, so that `tests` is found there but nbdata where it is installed.
+# Appended to the path: `tests` is found in the checkout, but nbdata is the installed one.
 sys.path.append(str(Path(__file__).parents[2]))
 
 from nbdata.demo.server import EmbeddedServer
@@ -22,7 +23,7 @@ from tests.faults.loss_cases import CASES, lost
 
 
 def main() -> int:
-    """Record, lose the machine, check and report."""
+    """Record the commands, check every state after a failure, and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(CASES)}")
     parser.add_argument("--seed", type=int, default=1)

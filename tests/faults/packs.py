@@ -1,12 +1,12 @@
-"""Kills the agent by SIGKILL at random moments of packing and of unpacking into a store, and repeats the command.
+"""The kill campaign for packing and for unpacking into a store: kills the agent with SIGKILL and repeats the command.
 
-The commands pack files into shards and archives, and unpack archives into a store as objects and as shards. The
-repeated command must make the same shards, volumes or objects as a command without a kill.
+The commands pack files into shards and archives, and unpack archives into a store as objects or as shards. The moment
+of the kill is chosen by bytes, as in `tests.faults.kills`: the proxy counts the bytes of samples that are read and of
+shards that are sent.
 
-The moment is chosen by bytes, as in `tests.faults.kills`. The proxy counts the bytes of samples that are read and of
-shards that are sent. After the kill each object with a final name is complete. The repeated command makes the others.
-All of them are byte for byte the result of a command without a kill, with the same index beside shards, and the store
-holds no unfinished upload.
+After the kill each object with a final name is complete. The repeated command creates the others. Then all objects and
+the index beside shards equal, byte for byte, the result of a command without a kill, and the store holds no unfinished
+upload.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from tests.waiting import wait_until
 
 __all__ = ["ARCHIVES", "INTO_SHARDS", "OTHERS", "RECORDS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
-#: Sources of a pack, in turn: files, and shards made of them; in order and shuffled.
+#: Sources of a pack, in turn: files, and shards made of them. They are packed in order or shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
-#: Forms of archives in volumes into which files are packed, in turn.
+#: Formats of archives in volumes into which files are packed, in turn.
 ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "zip"))
 #: Sources that are packed into FFRecord files, in turn.
 RECORDS = ("files into ffrecord", "shards into ffrecord", "files, shuffled, into ffrecord")
-#: Forms of volumes that are unpacked into the store, in turn.
+#: Formats of volumes that are unpacked into the store as objects, in turn.
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
-#: The same, unpacked into tar shards.
+#: Formats of volumes that are unpacked into tar shards, in turn.
 INTO_SHARDS = tuple(f"{source} into shards" for source in VOLUMES)
-#: Two archives in one folder, and a single file whose size is known only at its end, so that its upload grows.
+#: Further volumes to unpack: two archives in one folder, and a single file of unknown size, whose upload grows.
 OTHERS = ("several archives", "a single file")
-# Approximate number of shards; one of them holds a single large file and is sent in parts that are read in order.
+# Approximate number of shards. One of them holds a single large file and is sent in parts that are read in order.
 _SHARDS = 8
-# Seconds within which a command must end, and additional seconds for each byte.
+# Seconds within which a command must end, and the additional seconds per byte.
 _BOUND, _SLOWEST = 120.0, 1 / 5_000_000
 
 
@@ -122,13 +122,13 @@ def kill_packs(
 
 
 class _Packs:
-    """Packs of a tree, each to its own prefix in one bucket."""
+    """Packs a tree again and again, each time to a new prefix in one bucket."""
 
     def __init__(self, tree: Tree, proxy: FaultProxy) -> None:
         self._tree, self._proxy, self._client = tree, proxy, tree.client
         self._bucket = f"packs-{secrets.token_hex(4)}"
         tree.server.create_bucket(self._bucket)
-        # For each source, the digests of a pack's result, and the number of bytes that the pack moves.
+        # For each source: the digests of an uninterrupted pack's result, and the number of bytes that the pack moves.
         self._right: dict[str, tuple[dict[str, str], int]] = {}
         self._shards = ""
 
@@ -138,7 +138,7 @@ class _Packs:
         self._client.delete_bucket(Bucket=self._bucket)
 
     def kill(self, killed: PackKilled) -> None:
-        """Kill the agent during a pack, check, run it again and check again."""
+        """Kill the agent during a command, check, run the command again and check again."""
         try:
             right, total = self._expected(killed.source)
             prefix = f"killed-{killed.number}/"
@@ -159,11 +159,11 @@ class _Packs:
                 raise _Wrong(f"{len(left)} unfinished uploads")
         except _Wrong as wrong:
             killed.end = str(wrong)
-        except Exception as error:  # of any kind: the other kills are still to be run
+        except Exception as error:  # of any kind: the other kills still have to run
             killed.end = f"an accident: {error!r}"
 
     def _interrupted(self, line: Operation, at: int) -> Tally:
-        """Run a command and kill the agent when this many bytes were carried."""
+        """Run a command and kill the agent when `at` bytes were carried."""
         victim = agent()
         tally = self._proxy.begin(at=at, then=lambda: os.kill(victim, signal.SIGKILL))
         try:

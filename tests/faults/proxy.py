@@ -1,12 +1,11 @@
-"""A proxy on loopback that injects faults according to a plan, and counts the bytes that it carries.
+"""A fault-injecting HTTP proxy on loopback: it follows a plan and counts the bytes that it carries.
 
-It stands between a client and an S3 store without TLS, with its own sockets on both sides. It understands enough of
-HTTP/1.1 to find where a body begins and ends, and its object and range. A *plan* is asked about each request; it names
-the fault to inject, or none. The proxy keeps a record, the *tally*: each injected fault with its moment in the
-exchange, and the bytes of objects in both directions. So the tally shows what was sent twice, independently of the
-client.
+It stands between a client and an S3 store without TLS. It parses enough of HTTP/1.1 to know where a body begins and
+ends, and which object and range it belongs to. For each request it asks the *plan*, which returns a fault to inject or
+None. It keeps a *tally*: each injected fault with its moment in the exchange, and the bytes of objects in both
+directions. So the tally shows independently of the client what was sent twice.
 
-One thread per connection, at most `CONNECTIONS`; stalled connections end with the run (`FaultProxy.begin`).
+There is one thread per connection, at most `CONNECTIONS`. Stalled connections end with the run (`FaultProxy.begin`).
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 __all__ = ["AFTER", "BEFORE", "BETWEEN", "BODY", "HEAD", "Exchange", "Fault", "FaultProxy", "Plan", "Tally"]
 
-#: Largest number of connections at a time; further clients wait.
+#: Largest number of simultaneous connections; further clients wait.
 CONNECTIONS = 64
-# Bytes that are carried at once, and the largest head.
+# Bytes that are carried at once, and the largest size of a head (request or status line with headers).
 _BLOCK, _HEAD_BYTES = 256 << 10, 64 << 10
-# Seconds after which a stalled connection ends, so that a forgotten one ends too.
+# Seconds after which a stalled connection ends, even if it was forgotten.
 _FOR_EVER = 120.0
 
-#: The moment of a fault in an exchange: instead of the response, within the response's head, within the body (of the
-#: upload or the response), after the store has completed the request, and between two parts of one object.
+#: The moment of a fault in an exchange: `BEFORE` replaces the response, `HEAD` is within the response's headers, `BODY`
+#: is within the body of the upload or the response, `AFTER` is when the store has completed the request, and `BETWEEN`
+#: is between two parts of one object.
 BEFORE, HEAD, BODY, AFTER, BETWEEN = "before the answer", "head", "body", "after", "between two parts"
 
 
@@ -64,7 +64,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as described by its head.
+    """A request, parsed from its head.
 
     Attributes
     ----------
@@ -73,8 +73,8 @@ class Exchange:
     key : str
         Key without the bucket.
     part : str
-        Identifies the parts of one object, however often they are requested: the number of an uploaded part, or the end
-        of a range that is read; otherwise ''.
+        Identifies a part of an object, however often it is requested: the number of an uploaded part, or the end of a
+        range that is read; otherwise ''.
     start : int
         Start of the range.
     size : int
@@ -118,7 +118,7 @@ class Exchange:
         return cls(action, key, part, int(start or 0), int(headers.get("content-length", 0)))
 
 
-#: Returns the fault for a request, given the number of earlier equal requests.
+#: A plan: returns the fault for a request or None, given the number of earlier equal requests.
 Plan = Callable[[Exchange, int], "Fault | None"]
 
 
@@ -160,7 +160,7 @@ class _Run:
             self.tally.faults.append((request, fault))
 
     def carried(self, request: Exchange, size: int) -> None:
-        """Count bytes; nothing is carried while `then` runs at the chosen byte."""
+        """Count the carried bytes. While `then` runs at the chosen byte, nothing is carried."""
         if not request.upload and not request.download:
             return
         with self._lock:
@@ -180,7 +180,7 @@ class FaultProxy:
         URL of the store.
     opaque : str
         Responses for keys with this prefix state that a KMS key encrypts the object, as S3 does, and carry no checksum.
-        The ETag then proves nothing about the bytes, and a client cannot notice wrong ones.
+        Then the ETag proves nothing about the bytes, and a client cannot detect wrong ones.
     replace : callable
         Overwrites an object at the store, given its key.
     """
@@ -215,7 +215,7 @@ class FaultProxy:
         at: int | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> Tally:
-        """Begin a run: end all connections and use the faults of `plan` from now on; returns the run's tally.
+        """Begin a run and return its tally: end all connections, and from now on inject the faults of `plan`.
 
         When `at` bytes of objects have been carried, `then` is called, and nothing more is carried until it returns.
         """
@@ -295,7 +295,7 @@ class _Over(Exception):
 
 
 class _Wire:
-    """A socket and the bytes that were received in advance."""
+    """A socket with a buffer of bytes that were received ahead."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -305,7 +305,7 @@ class _Wire:
         self.sock.sendall(data)
 
     def head(self) -> bytes:
-        """Read a head including the empty line after it; b'' if the peer closed."""
+        """Read a head including its final empty line; b'' if the peer closed the connection."""
         while (end := self._held.find(b"\r\n\r\n")) < 0:
             data = self.sock.recv(_HEAD_BYTES)
             if not data:
@@ -343,24 +343,24 @@ class _Wire:
             pass
 
     def give_back(self, data: bytes) -> None:
-        """Put `data` back before the next bytes."""
+        """Put `data` back, to be read next."""
         self._held = data + self._held
 
     def reset(self) -> None:
-        """Close the connection by RST."""
+        """Close the connection with RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # A close alone does not send RST while another thread waits on the descriptor; none does here.
+        # While another thread waits on the descriptor, a close alone sends no RST. No thread waits on it here.
         self.sock.close()
 
     def wait_for_the_end(self) -> None:
-        """Wait until the peer closes, or another thread here does."""
+        """Wait until the peer or another thread here closes the connection."""
         poll = select.poll()
         poll.register(self.sock, select.POLLRDHUP)
         poll.poll(int(_FOR_EVER * 1000))
 
 
 class _Spoil:
-    """Injects a fault into one exchange; each step raises _Over if the connection ends with it."""
+    """Injects a fault into one exchange. Each step raises _Over if the fault ends the connection."""
 
     def __init__(
         self, run: _Run, request: Exchange, client: _Wire, store: _Wire, fault: Fault | None
@@ -369,7 +369,7 @@ class _Spoil:
         self._fault = fault
 
     def _due(self, where: str) -> Fault | None:
-        """Return the fault if it belongs here, and record it as injected."""
+        """Return the fault if it is due at this moment, and record it as injected."""
         fault = self._fault
         if fault is None or fault.where != where:
             return None
@@ -377,7 +377,7 @@ class _Spoil:
         return fault
 
     def before_the_answer(self) -> None:
-        """Handle a fault after the request; the store never receives the request, unless it is only delayed."""
+        """Inject a fault right after the request. Unless the request is only delayed, the store never receives it."""
         fault = self._due(BEFORE)
         if fault is None:
             return
@@ -398,15 +398,15 @@ class _Spoil:
         raise _Over
 
     def after(self) -> None:
-        """Handle a fault after the store's response, which the client may not receive."""
+        """Inject a fault after the store has completed the request; the client may not receive the response."""
         if self._due(AFTER) is not None:
             raise _Over
 
     def body(self, source: _Wire, target: _Wire, size: int, head: bytes = b"") -> None:
-        """Carry a body, unless the fault is within it.
+        """Carry a body, and inject the fault if it is due within the body.
 
-        The head of an upload is sent with its first bytes, because SeaweedFS makes an empty object of a request that
-        ends after the head.
+        The head of an upload is sent together with its first bytes. If a request ended after its head, SeaweedFS would
+        create an empty object.
         """
         fault = self._fault
         if fault is None or fault.where != BODY or not size:
@@ -449,20 +449,20 @@ class _Spoil:
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
-    """Parse the first line, and the headers by their names in lower case."""
+    """Parse a head into its first line and its headers, by lower-case name."""
     line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     return line, {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
 
 
 def _opaque(answer: bytes) -> bytes:
-    """Change a response's head to that of an object without a checksum."""
+    """Change a response's head into that of an object without a checksum."""
     lines = answer.rstrip(b"\r\n").split(b"\r\n")
     kept = [line for line in lines if not line.lower().startswith(b"x-amz-checksum-")]
     return b"\r\n".join([*kept, b"x-amz-server-side-encryption: aws:kms", b"", b""])
 
 
 def _whole(store: _Wire, request: bytes) -> tuple[bytes, int]:
-    """Read a response's head and the size of its body; adds a length to a body without one."""
+    """Read a response's head and return it with the size of the body. A body without a length gets one."""
     answer = store.head()
     if not answer:
         raise _Over

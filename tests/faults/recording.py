@@ -1,14 +1,14 @@
-"""A program that runs one command in its own process and records its changes to the disk in order.
+"""Runs one command in this process and records, in order, how it changes the disk.
 
-``python recording.py LOG ROOT JSON``: JSON names the verb and its options. Changes below ROOT are written to ``LOG``,
-one JSON array per line, and the written bytes to ``LOG.bytes``.
+Usage: ``python recording.py LOG ROOT JSON``, where JSON names the verb and its options. Changes below ROOT are written
+to ``LOG``, one JSON array per line, and the written bytes to ``LOG.bytes``.
 
 The functions of `os` that change a disk, and `open`, are replaced by functions that do the same and record it, both
-under one lock. So the recorded order is one in which the changes really happened. Changes by other means are not
-noticed here, but when the log is replayed: at its end it must give exactly the tree on the disk.
+under one lock. So the changes really happened in the recorded order. Changes by other means are not noticed here, but
+when the log is replayed: the replay must give exactly the tree on the disk.
 
-The log also records moments that make promises: a part was sent to a store (``sent``), an object is about to be created
-there (``making``), and something is deleted at a source (``deleting``).
+The log also records moments at which nbdata relies on the disk: after a part was sent to a store (``sent``), before an
+object is created there (``making``), and before something is deleted at a source (``deleting``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Otherwise a script's own folder comes first, and the modules here would be taken for packages.
+# Python puts a script's own folder first on the path, where the modules of this folder would look like packages.
 if __name__ == "__main__":
     del sys.path[0]
 
@@ -35,7 +35,7 @@ _REAL: dict[str, Any] = {
     )
 }  # fmt: skip
 _OPEN = builtins.open
-#: The boot id of this recording; not a real one, because the machine is lost afterwards.
+#: The boot id of this recording. It is not a real one, because the machine fails afterwards.
 BOOT = "the boot before"
 
 
@@ -45,12 +45,12 @@ class Recorder:
     def __init__(self, log: str, root: str) -> None:
         self._root = os.path.realpath(root)
         self._lock = threading.RLock()
-        self._watched: dict[int, str] = {}  # open files below the folder, and their paths
+        self._watched: dict[int, str] = {}  # open files below the folder: paths by descriptor
         self._log = _OPEN(log, "w", encoding="ascii")
         self._bytes = _OPEN(log + ".bytes", "wb")
 
     def finish(self) -> None:
-        """Complete the log."""
+        """Complete and close the log."""
         with self._lock:
             self._log.close()
             self._bytes.close()
@@ -59,13 +59,13 @@ class Recorder:
         self._log.write(json.dumps(what) + "\n")
 
     def _place(self, path: Any) -> str | None:
-        """Return a path without links, or None if it is outside the folder."""
+        """Return a path with its links resolved, or None if it is outside the folder."""
         above, name = os.path.split(os.path.abspath(os.fsdecode(path)))
         full = os.path.join(os.path.realpath(above), name)
         return full if full == self._root or full.startswith(self._root + "/") else None
 
     def install(self) -> None:
-        """Install the recording functions."""
+        """Replace the functions of `os` and `open` by recording ones."""
         for name in ("write", "pwrite", "ftruncate", "close", "open"):
             setattr(os, name, getattr(self, "_" + name))
         for name in ("fsync", "fdatasync"):
@@ -103,7 +103,7 @@ class Recorder:
                 self._note("close", fd)
 
     def written(self, fd: int, data: Any, write: Callable[[], int], at: int | None = None) -> int:
-        """Write and record data; after the data written before, unless `at` gives an offset."""
+        """Write and record data, at offset `at`, or else after the data written before."""
         with self._lock:
             count = write()
             if fd in self._watched and count:
@@ -199,7 +199,7 @@ class Recorder:
     # -- moments --------------------------------------------------------------------------------
 
     def moment(self, name: str, owner: type, method: str, told: Callable[..., list[str]]) -> None:
-        """Record each call of a method."""
+        """Record each call of a method as a moment of this name."""
         real = getattr(owner, method)
 
         def called(*args: Any, **options: Any) -> Any:
@@ -211,7 +211,7 @@ class Recorder:
 
 
 class _NotedFile(io.FileIO):
-    """A file that is written by way of `open`."""
+    """A file opened by `open` whose writes are recorded."""
 
     def __init__(self, recorder: Recorder, file: Any, mode: str) -> None:
         self._recorder = recorder

@@ -1,9 +1,11 @@
-"""``make faults``: runs all campaigns and shows their tables; ``ARGS="--seed N --runs N --kills N --disks N --write"``.
+"""``make faults``: runs all fault campaigns and prints their tables.
 
-Kills can use trees of several sizes: ``--tree 200MB 2GB --kills 100 20 --kernel-kills 50 10``. Runs that would exceed
-``--minutes`` are left out, kills last; the tables state what was run. Exit status 1 if any run ended in a way that is
-not permitted. ``--write`` rewrites ``docs/reliability.md``. Small disks must be mounted; a user other than root does
-that in a user name space, if the system allows one.
+Options: ``ARGS="--seed N --runs N --kills N --disks N --write"``. Kills can use trees of several sizes:
+``--tree 200MB 2GB --kills 100 20 --kernel-kills 50 10``. Runs that would exceed ``--minutes`` are left out, kills last;
+the tables state what was run. ``--write`` rewrites ``docs/reliability.md``.
+
+Exit status 1 if any run ended in a way that is not permitted. Small disks must be mounted; without root, this happens
+in a user name space if the system allows one.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Runs as a user who may mount a tmpfs that is invisible to others.
+# Runs a command in a user name space, where it may mount a tmpfs that other processes do not see.
 _APART = ("unshare", "--user", "--map-root-user", "--mount")
-# At the end of the path, so that `tests` is found there but nbdata where it is installed.
+# Appended to the path: `tests` is found in the checkout, but nbdata is the installed one.
 sys.path.append(str(ROOT))
 
 from nbdata.client.agents import stop_all  # noqa: E402
@@ -85,7 +87,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.disks and os.geteuid() and _may_have_name_spaces():
         os.execvp(_APART[0], [*_APART, sys.executable, *sys.argv])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are stopped
     pytest_configure()  # a private runtime folder, without the user's own settings
     try:
         with tempfile.TemporaryDirectory(prefix="nbdata-faults-") as folder:
@@ -184,7 +186,7 @@ def _told(line: str) -> None:
 
 
 def _state_of(pid: int) -> str:
-    """Return a process's resource use."""
+    """Return the resource use of a process as text."""
     process = Path("/proc", str(pid))
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     return (

@@ -1,4 +1,4 @@
-"""A command that runs on a small disk, and how it ends: right, refused, filled, or waiting for room."""
+"""A command of the small-disk campaign, and how it ends: right, refused, filled or waiting for room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Line", "error_of", "way_of"]
 
 @dataclass
 class Line:
-    """One command and its expected result; `needed` counts bytes and files as in its plan."""
+    """A command and its expected result. `needed` and `inodes` count bytes and files as the command's plan does."""
 
     operation: Operation
     host: str
@@ -38,15 +38,15 @@ class Line:
 
     @property
     def at_rest(self) -> bool:
-        """True if it has ended, or waits for an action by someone else."""
+        """True if the command has ended, or waits until somebody acts."""
         assert self.job is not None
         found = self.job.snapshot()
         return found.finished or found.state == "PAUSED"
 
     def wait(self) -> None:
-        """Wait until it has ended or waits for room."""
+        """Wait until the command has ended or waits for room."""
         assert self.job is not None
-        with contextlib.suppress(AssertionError):  # the run must find and report a command that never ends
+        with contextlib.suppress(AssertionError):  # the campaign must report a command that never ends
             wait_until(lambda: self.at_rest)
         if (found := self.job.snapshot()).state == "PAUSED":
             self.way, self.words = "waited", found.reason
@@ -65,5 +65,8 @@ def error_of(job: Job) -> Exception | None:
 
 
 def way_of(error: Exception, target: Path) -> str:
-    """Classify an error; errors amid a command may have the same words, but then the target exists."""
+    """Return `refused` or `filled` for an error.
+
+    The messages may be the same, but a refused command has created no target.
+    """
     return "refused" if str(error).startswith("not enough space") and not target.exists() else "filled"

@@ -1,4 +1,4 @@
-"""The campaigns' data, and its comparison byte for byte by means other than nbdata's."""
+"""The campaigns' test data, and comparisons byte for byte that do not use nbdata."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.waiting import PATIENCE
 __all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of"]
 
 MIB = 1 << 20
-#: Objects that are transferred in three parts, the last one short.
+#: Objects that are transferred in three parts; the last part is short.
 BIG = ("b/first.bin", "d/second.bin")
 BIG_SIZE = 40_000_000
 #: Prefix of keys for which the store gives no checksum.
 OPAQUE = "c/opaque/"
 SMALL_SIZE = 2_000
-#: Sets of volumes with all the data; the store gives no checksum for the volumes of the last set.
+#: Sets of volumes, each with all the data. The store gives no checksum for the volumes of the last set.
 PACKED = (*FORMS, f"{OPAQUE}one.tar.gz")
-# Size of a volume, and of the data that is compressed at a time.
+# Size of a volume, and of a piece that is compressed separately.
 _VOLUME, _FRAME = 4_000_000, 4 * MIB
 # Samples per shard.
 _SAMPLES = 25
-# Size of a part at the store: one differs from nbdata's, one is equal.
+# Part sizes of the multipart uploads at the store: one differs from nbdata's part size, the other equals it.
 _PARTS = {BIG[0]: 8 * MIB, BIG[1]: 16 * MIB}
 
 
 def _content(source: random.Random) -> dict[str, bytes]:
-    """Create small objects before, between and after big ones, in the order of a listing."""
+    """Create small and big objects that are mixed in the order of a listing."""
     names = [f"a/{number:03}.bin" for number in range(150)]
     names += [f"c/{number:03}.bin" for number in range(120)]
     names += [f"{OPAQUE}{number:03}.bin" for number in range(30)]
@@ -48,14 +48,14 @@ def _content(source: random.Random) -> dict[str, bytes]:
 
 
 class Scene:
-    """A bucket to pull from and a folder to push from, with equal content at first.
+    """A bucket to pull from and a folder to push from; both start with the same content.
 
     Attributes
     ----------
     folder : Path
         The folder to push; it never changes.
     files : dict of str to bytes
-        Its content.
+        Content of the folder by relative path.
     """
 
     def __init__(self, server: EmbeddedServer, work: Path, *, seed: int) -> None:
@@ -85,7 +85,7 @@ class Scene:
             put_parts(self.client, self.bucket, key, io.BytesIO(data), part)
 
     def volumes(self, form: str) -> tuple[str, dict[str, int]]:
-        """Return the URL of a set of volumes in `PACKED`, and their keys and sizes; packed on first use."""
+        """Return the URL of a set of volumes in `PACKED`, and their sizes by key. The set is packed on first use."""
         bucket = f"{self.bucket}-packed"
         if not self._volumes:
             self.server.create_bucket(bucket)
@@ -100,7 +100,10 @@ class Scene:
         return f"s3://{bucket}/{form}/", self._volumes[form]
 
     def shards(self) -> tuple[str, list[tuple[str, bytes]]]:
-        """Return the URL of tar shards with all data except a big object, and their samples; made on first use."""
+        """Return the URL of tar shards with all data except one big object, and their samples.
+
+        They are made on first use.
+        """
         bucket, samples = f"{self.bucket}-shards", list(self.files.items())[: -len(BIG) + 1]
         url = f"s3://{bucket}/x-{{000..{-(-len(samples) // _SAMPLES) - 1:03}}}.tar"
         if not self._sharded:
@@ -129,12 +132,12 @@ class Scene:
             self._put(key, self._content[key])
 
     def now(self) -> dict[str, bytes]:
-        """Return the bucket's content, except during a replacement."""
+        """Return the bucket's current content. Not valid during a `replace`."""
         with self._lock:
             return dict(self._content)
 
     def target(self, name: str) -> Path:
-        """Return an empty folder to pull into."""
+        """Return an empty folder to pull into, with this name."""
         folder = self.work / name
         shutil.rmtree(folder, ignore_errors=True)
         return folder
@@ -160,7 +163,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def objects_of(client: Any, bucket: str) -> dict[str, bytes]:
-    """Read all objects of a bucket directly from the store."""
+    """Read all objects of a bucket directly from the store, by key."""
     listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
     assert len(listed) < 1000, "a listing of one page"
     keys = [entry["Key"] for entry in listed]
@@ -188,7 +191,7 @@ def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def differences(found: Mapping[str, bytes], *truths: Mapping[str, bytes]) -> dict[str, str]:
-    """Compare `found` with `truths`; returns the names that match none, with the difference from the first."""
+    """Return the names in `found` whose content matches none of `truths`, with the difference from the first."""
     wrong = {}
     for name, data in found.items():
         if any(data == truth.get(name) for truth in truths):

@@ -1,6 +1,6 @@
-"""Faults chosen by a seed: the fault of a request depends on its content and on its repetitions, not on its time.
+"""Faults chosen by a seed. They depend on a request's content and the number of its repetitions, but not on its time.
 
-So a run can be repeated by its seed, although a client's threads run in a different order each time.
+So a run can be repeated with its seed, although a client's threads run in a different order each time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["Seeded"]
 
 # Probability of a fault: for a small object, for a part of a big one, and for a request without object data.
 _SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
-# The same for a volume of an archive.
+# The same for a part of a volume of an archive.
 _VOLUME = 0.4
-# A request that has failed this often is let through, unless its object is doomed.
+# After this many faults a request is let through, unless its object is doomed.
 _OFTEN = 4
-# Kinds and weights, for reads and writes of objects and for other requests; over four fifths are in bodies.
+# Weights of the faults by kind and moment: for reads, writes, and other requests. Over four fifths are in bodies.
 _READ: Mapping[tuple[str, str], float] = {
     ("reset", BODY): 3,
     ("cut", BODY): 3,
@@ -52,24 +52,24 @@ _OTHER: Mapping[tuple[str, str], float] = {
     ("reset", HEAD): 1,
 }
 _STATUS = (500, 503, 429)
-# The fault for each request of a doomed object.
+# A doomed object gets one of these faults, on each of its requests.
 _DOOMS = (("flip", BODY), ("flip", BODY), ("reset", BODY), ("refuse", BEFORE))
 
 
 class Seeded:
-    """A plan (see `proxy.Plan`).
+    """A plan of faults (see `proxy.Plan`).
 
     Parameters
     ----------
     seed : str
         Identifies the run.
     doomed : str
-        A key whose requests all fail in the same way, so that the run cannot succeed; '' for none.
+        A key whose requests all fail in the same way, so the run cannot succeed; '' for none.
     replaced : str
         A key whose object is overwritten before its second part is first read; '' for none.
     volumes : bool
-        Whether all objects are volumes of an archive. Then bytes are flipped only in a doomed volume, because each
-        command ends with the first flip.
+        Whether all objects are volumes of an archive. Then bytes are flipped only in a doomed volume, because a single
+        flip ends the command.
     """
 
     def __init__(self, seed: str, *, doomed: str = "", replaced: str = "", volumes: bool = False) -> None:

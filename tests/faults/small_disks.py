@@ -1,7 +1,7 @@
-"""Too small disks and limited folders of every kind that this machine offers, and a process that fills them.
+"""Small disks and limited folders of every kind that this machine offers, and a process that fills them.
 
-Mounting needs root, or a user name space (`unshare --user --map-root-user --mount`), in which a user may mount only a
-tmpfs. `why_not` gives the reason for an unavailable kind, so none is left out silently.
+Mounting needs root, or a user name space (`unshare --user --map-root-user --mount`), where only a tmpfs may be mounted.
+`why_not` gives the reason why a kind is unavailable, so no kind is left out silently.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from nbdata.space.limits import used_below
 __all__ = ["KINDS", "LIMITED", "UNSEEN", "Order", "SmallDisk", "small_disk", "why_not"]
 
 MIB = 1 << 20
-#: Kinds, by what is limited: a disk, its number of files, a kernel quota, a limit of nbdata.
+#: Kinds, named after the limit: a disk, its number of files (inodes), a kernel quota, nbdata's own limit.
 KINDS = ("tmpfs", "tmpfs, inodes", "ext4", "btrfs, qgroup", "%quota", "NBDATA_QUOTA")
 #: Kinds with a limit that only nbdata enforces; other programs may exceed it.
 LIMITED = ("%quota", "NBDATA_QUOTA")
-#: Kinds with a limit that no program can query before it reaches it.
+#: Kinds whose limit no program can query; it notices the limit only when it reaches it.
 UNSEEN = ("btrfs, qgroup",)
-# Size of a disk that is not the limiting factor.
+# Size of a disk if something else is the limit.
 _AMPLE = 256 * MIB
-# Limit on the shown output of a program.
+# Largest length of a program's output in messages.
 _LAST = 200
 
 
 @dataclass(frozen=True)
 class Order:
-    """A requested kind with room for this many bytes and files; blocks have this size where it can be chosen."""
+    """Describes a disk to create: its kind and its room in bytes and files.
+
+    The block size is set where the kind allows it.
+    """
 
     kind: str
     room: int
@@ -50,9 +53,9 @@ class SmallDisk:
     Attributes
     ----------
     folder : Path
-        The folder in which commands write, each into its own folder.
+        The folder in which commands write, each into its own subfolder.
     limit : int or None
-        Bytes allowed below it, if only nbdata enforces the limit.
+        Bytes allowed below the folder, if only nbdata enforces the limit.
     others : int
         Bytes that another process has written there.
     """
@@ -64,7 +67,7 @@ class SmallDisk:
         self._made: list[Path] = []
 
     def free(self) -> tuple[int, int]:
-        """Return the bytes and files that may still be written, as the system reports them."""
+        """Return how many bytes and files may still be written, as the system reports it."""
         found = os.statvfs(self.folder)
         free = found.f_bavail * found.f_frsize
         if self.limit is not None:
@@ -72,7 +75,7 @@ class SmallDisk:
         return free, found.f_favail if found.f_files else 1 << 40
 
     def fill(self, leave: int) -> None:
-        """Fill the disk with another process's files, so that only `leave` bytes or files are free."""
+        """Fill the disk with files of another process until only `leave` bytes or files are free."""
         if self.order.kind == "tmpfs, inodes":
             crowd = self.folder / "crowd"
             self._made.append(crowd)
@@ -85,17 +88,17 @@ class SmallDisk:
         size = max(0, free - leave)
         path = self.folder / f"somebody-elses-{len(self._made)}"
         self._made.append(path)
-        with contextlib.suppress(OSError), open(path, "wb") as file:  # there may be no room even for a name
+        with contextlib.suppress(OSError), open(path, "wb") as file:  # perhaps no room even for the name
             while size > 0:
                 try:
                     os.posix_fallocate(file.fileno(), 0, size)
                     break
-                except OSError:  # reserved for the file system, or written meanwhile
+                except OSError:  # the file system reserves this room, or something was written meanwhile
                     size -= 256 << 10
             self.others += os.fstat(file.fileno()).st_blocks * 512
 
     def make_room(self) -> None:
-        """Make room for everything that is still to be written."""
+        """Make room for everything that commands still have to write."""
         for path in self._made:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self._made, self.others = [], 0
@@ -109,7 +112,7 @@ class SmallDisk:
             self.apply()
 
     def apply(self) -> None:
-        """Set the limit in nbdata."""
+        """Tell nbdata the limit."""
         if self.order.kind == "%quota":
             nbdata.quota(self.folder, limit=f"{self.limit}", quiet=True)
         elif self.order.kind == "NBDATA_QUOTA":
@@ -122,7 +125,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk(work: Path, order: Order) -> Iterator[SmallDisk]:
-    """Create the requested disk; always unmounted and removed at the end."""
+    """Create the requested disk; it is always unmounted and removed at the end."""
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="disk-", dir=work)))
         folder = place / "disk"
@@ -183,7 +186,7 @@ def _mounted(folder: Path, *how: str) -> Iterator[None]:
     finally:
         try:
             _run("umount", str(folder))
-        except subprocess.CalledProcessError:  # a process still uses it
+        except subprocess.CalledProcessError:  # a process still uses the mount
             _run("umount", "--lazy", str(folder))
 
 

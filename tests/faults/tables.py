@@ -1,4 +1,4 @@
-"""The tables of the campaigns, and the page ``docs/reliability.md`` that contains them."""
+"""The tables with the campaigns' results, and the page ``docs/reliability.md`` that contains them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _events(results: Iterable[Result], verb: str) -> Counter[tuple[str, str]]:
-    """Count the injected faults by kind and phase."""
+    """Count the injected faults by kind and moment."""
     found: Counter[tuple[str, str]] = Counter()
     for result in results:
         if result.verb == verb:
@@ -44,7 +44,7 @@ def _events(results: Iterable[Result], verb: str) -> Counter[tuple[str, str]]:
 
 
 def body_share(results: Iterable[Result]) -> float:
-    """Return the share of faults within a body."""
+    """Return the share of faults that were injected within a body."""
     where = Counter(fault.where == BODY for result in results for _, fault in result.tally.faults)
     return where[True] / max(1, where.total())
 
@@ -54,7 +54,7 @@ def _many(values: Sequence[float], form: str) -> str:
 
 
 def campaign_tables(results: Sequence[Result]) -> str:
-    """Tables of the outcomes, a histogram of the faults, and their cost."""
+    """Return the tables of the fault campaign: outcomes, faults by kind and moment, and their cost."""
     by = {verb: [result for result in results if result.verb == verb] for verb in VERBS}
     rows: list[list[object]] = [["runs", *(len(by[verb]) for verb in VERBS)]]
     for name, test in {
@@ -107,13 +107,13 @@ def campaign_tables(results: Sequence[Result]) -> str:
 
 
 def kill_tables(killed: Sequence[Killed]) -> str:
-    """Tables of the kills for each size of tree, by killed process and by verb."""
+    """Return the tables of the kills for each size of tree, by killed process and by verb."""
     sizes = sorted({each.tree for each in killed})
     return "\n".join(_kills_of([each for each in killed if each.tree == size]) for size in sizes)
 
 
 def _kills_of(killed: Sequence[Killed]) -> str:
-    """Tables of the kills in one tree."""
+    """Return the tables of the kills in one tree."""
     groups = {
         f"{victim}, {verb}": [each for each in killed if (each.victim, each.verb) == (victim, verb)]
         for victim in (AGENT, KERNEL)
@@ -186,7 +186,7 @@ def _extraction(killed: Sequence[Killed]) -> list[object]:
 
 
 def disk_tables(results: Sequence[OnDisk]) -> str:
-    """Tables of how commands ended on each kind of disk, and how close they came to a limit."""
+    """Return tables of how commands ended on each kind of disk, and how close they came to a limit."""
     rows: list[list[object]] = []
     for kind in KINDS:
         of = [result for result in results if result.kind == kind]

@@ -1,4 +1,4 @@
-"""A short, always equal part of both campaigns; `make faults` runs them completely."""
+"""A short, fixed part of the fault campaign and the kill campaign; `make faults` runs them completely."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.faults.tables import body_share, campaign_tables, kill_tables
 from tests.faults.trees import Tree
 
 SEED = 1
-# A pull with an object that arrives wrong each time, so that it ends with an error; a push; the extraction of a plain
-# tar with such a volume; a pack, and a pass through shards.
+# The runs: a pull with an object that arrives wrong each time, so the pull fails; a push; the extraction of a plain tar
+# with such a volume; a pack; and a pass through shards.
 NUMBERS = (4, 11, EXTRACTIONS + 10, PACKS, STREAMS)
-# Size of the tree in which processes are killed.
+# Size of the tree for the kills.
 TREE = 40_000_000
 
 
@@ -33,7 +33,7 @@ def scene(seaweedfs: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Sets environment variables for the test, which starts with its own agent."""
+    """Return a function that sets environment variables for the test. The test starts with its own agent."""
     stop_all(now=True)
 
     def set_all(variables: dict[str, str]) -> None:

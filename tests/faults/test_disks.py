@@ -1,4 +1,4 @@
-"""A short, always equal part of the campaign of disks; `make faults` runs it completely."""
+"""A short, fixed part of the small-disk campaign; `make faults` runs it completely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.faults.small_disks import KINDS, Order, small_disk, why_not
 from tests.faults.tables import disk_tables
 
 SEED = 1
-# One for each kind of disk in CI, and for each command; some of the disks are filled by others.
+# One run for each kind of disk in CI, and for each command. In some runs another process fills the disk.
 NUMBERS = (1, 2, 4, 11, 16, 19, 30)
 
 
@@ -39,7 +39,7 @@ def test_a_disk_with_too_little_room_is_never_overfilled_and_the_same_line_compl
     assert [result.line for result in results if not result.good] == []
     ways = {way for result in results for way in result.ways}
     assert ways >= {"right", "refused"}
-    # A command whose disk is filled by others pauses or ends, depending on its progress.
+    # If another process fills the disk, the command pauses or fails; that depends on its progress.
     assert ways & {"filled", "waited"}
 
 
@@ -74,8 +74,8 @@ def test_a_small_disk_is_gone_whatever_happens_on_it(kind: str, tmp_path: Path) 
     assert "NBDATA_QUOTA" not in os.environ
 
 
-def test_who_is_not_root_has_small_disks_in_a_name_space_of_its_own(tmp_path: Path) -> None:
-    """Otherwise the reason is given: some systems do not allow it."""
+def test_a_user_other_than_root_mounts_small_disks_in_a_name_space(tmp_path: Path) -> None:
+    """If the system allows no user name space, the reason is given."""
     assert shutil.which("unshare")
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"

@@ -1,4 +1,4 @@
-"""Kills the agent by SIGKILL in each verb at several moments: nothing wrong remains, and a second run resumes."""
+"""Kills the agent with SIGKILL in each verb at several moments: no wrong file remains, and a second run resumes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def one_agent() -> Iterator[None]:
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Gate]]:
-    """Puts a gate in front of SeaweedFS, replacing an earlier gate."""
+    """Return a function that puts a gate in front of SeaweedFS, replacing an earlier gate."""
     made: list[Gate] = []
 
     def make(**options: Any) -> Gate:
@@ -64,7 +64,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def kill_at(at: Gate, job: Job, moved: int, ready: Callable[[], bool] = lambda: True) -> None:
-    """Kill the agent when the gate holds, this many bytes have moved, and `ready` returns true."""
+    """Kill the agent once the gate holds, `moved` bytes have moved, and `ready` returns true."""
     at.wait_until_it_holds()
     wait_until(lambda: (job.snapshot().bytes >= moved and ready()) or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING"
@@ -84,7 +84,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def hashes(found: dict[str, bytes]) -> dict[str, str]:
-    """Return digests, which give short messages for differences."""
+    """Return digests of contents, because they give short messages for differences."""
     return {name: hashlib.md5(data).hexdigest() for name, data in found.items()}
 
 
@@ -103,7 +103,7 @@ def pending(client: Any, bucket: str) -> int:
     return len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
 
 
-# -- pull: bytes that pass the gate, bytes moved until then, bytes that are kept -----------------------
+# -- pull (parameters: bytes that pass the gate, bytes moved until then, bytes that are kept) ------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_killed_copy(
     put({f"from/{name}": data for name, data in content.items()})
     client, url = client_of(s3), f"s3://{bucket}/"
     expected = {f"to/{name}": data for name, data in content.items()}
-    # Another endpoint than the source's, so that the bytes pass through this machine.
+    # An endpoint other than the source's, so that the bytes pass through this machine.
     at = gate(limit=8 * MIB, answers=False)
     other = {"target_options": s3.storage_options(), "concurrency": 1, "part_size": "5MiB"}
     other["target_options"]["endpoint_url"] = at.url
@@ -236,7 +236,7 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
     assert len(found) < len(expected)
 
     report = nbdata.pack(f"{url}in/", f"{url}to/x-%03d.tar", **options, **other)
-    # The record of the last complete one may be lost.
+    # The record of the last complete shard may be lost.
     assert report.counts.get("unchanged", 0) >= len(found) - 1
     assert hashes(objects(client, bucket, "to/")) == hashes(expected)
     assert pending(client, bucket) == 0, "what the killed one had begun is given up"
@@ -264,7 +264,7 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
     gate()
     report = nbdata.pack(f"{url}in/", target / "x.tar.zst", **options, quiet=True)
     volumes = [name for name in found if not name.endswith(".md5")]
-    # The record of the last complete one may be lost.
+    # The record of the last complete shard may be lost.
     assert report.counts.get("unchanged", 0) >= len(volumes) - 1
     assert hashes(files_of(target)) == hashes(expected)
 
@@ -323,7 +323,7 @@ def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path:
     assert report.ok
     assert hashes(files_of(target)) == hashes(members)
     assert not (target / ".nbdata").exists()
-    # A counted file is recorded and not written again.
+    # A file that the progress counts is recorded, and is not written again.
     assert report.counts.get("unchanged", 0) >= written
 
 
@@ -357,7 +357,7 @@ def test_a_killed_untar_into_a_store(
     assert len(found) < len(expected)
 
     report = nbdata.untar_volumes(f"{url}v/", f"{url}out/", **other, quiet=True)
-    # Records of some complete ones may be lost; then the listed MD5 shows that they are right.
+    # The records of some complete objects may be lost. Then the MD5 in the listing shows that they are right.
     assert report.counts.get("unchanged", 0) >= sum(key != "out/large.bin" for key in found)
     assert hashes(objects(client, bucket, "out/")) == hashes(expected)
     assert pending(client, bucket) == 0, "what the killed one had begun is given up"

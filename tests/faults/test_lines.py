@@ -1,4 +1,4 @@
-"""Single commands with a single fault each: which bytes are moved again, and which are not."""
+"""One fault in one command: which bytes are transferred again, and which are not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def proxy(s3: EmbeddedServer, inline: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def always(fault: Fault, **what: str) -> Plan:
-    """Return a plan that injects the fault into each matching request."""
+    """Return a plan that injects the fault into each request that matches `what`."""
 
     def plan(request: Exchange, before: int) -> Fault | None:
         return fault if all(getattr(request, name) == value for name, value in what.items()) else None
@@ -40,14 +40,14 @@ def always(fault: Fault, **what: str) -> Plan:
 
 
 def once(fault: Fault, **what: str) -> Plan:
-    """Return a plan that injects the fault only into the first attempt of each matching request."""
+    """Return a plan that injects the fault only into the first attempt of each request that matches `what`."""
     each = always(fault, **what)
     return lambda request, before: None if before else each(request, before)
 
 
 @pytest.fixture
 def push(s3: EmbeddedServer, bucket: str, tmp_path: Path) -> Iterator[Callable[..., nbdata.Report]]:
-    """Push one file, `x`."""
+    """Return a function that pushes one file, `x`."""
 
     def say(data: bytes, **options: Any) -> nbdata.Report:
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def push(s3: EmbeddedServer, bucket: str, tmp_path: Path) -> Iterator[Callable[.
 
 @pytest.fixture
 def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[], dict[str, bytes]]]:
-    """Return the bucket's content."""
+    """Return a function that returns the bucket's content."""
     client = client_of(s3)
     yield lambda: objects_of(client, bucket)
     client.close()
@@ -89,7 +89,7 @@ def test_only_the_part_that_arrived_wrong_is_sent_again(proxy: FaultProxy, push:
     assert there() == {"x": BIG}
 
 
-def test_what_cannot_be_proved_stays_there(proxy: FaultProxy, push: Any, there: Any) -> None:
+def test_an_object_that_cannot_be_verified_is_not_deleted(proxy: FaultProxy, push: Any, there: Any) -> None:
     with FaultProxy(proxy.url, opaque="x") as opaque, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", opaque.url)
         with pytest.raises(TransferFailed, match="no MD5"):
@@ -127,7 +127,7 @@ def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     assert all(note.startswith("tried again") for note in report.notes)  # none was not verified
 
 
-def test_silence_is_given_up_after_the_time_that_is_said(
+def test_a_silent_connection_is_given_up_after_the_stall_timeout(
     proxy: FaultProxy,
     put: Callable[[dict[str, bytes]], str],
     tmp_path: Path,

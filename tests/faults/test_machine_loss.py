@@ -1,7 +1,7 @@
 """The machine fails at any moment of a command: no recorded data is missing, and the same command resumes.
 
-This is a short part of ``make machine-loss``. See `disk` for what may be lost, `loss` for the rules that must hold
-then, and `loss_cases` for the commands.
+This is a short part of ``make machine-loss``. See `disk` for what a failure may lose, `loss` for the rules that must
+hold then, and `loss_cases` for the commands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.mark.parametrize(
     "name", [name for name in CASES if name != "push"]
-)  # included in the push of changes
+)  # the push of changes includes these
 def test_nothing_that_was_recorded_is_missing(name: str, s3: EmbeddedServer) -> None:
     again = 1 if name == "push of changes" else 2
     with lost(name, s3) as loss:
@@ -93,7 +93,7 @@ def test_the_bytes_of_a_content_are_those_that_were_written() -> None:
     assert content == Content.of(bytes(right))
 
 
-# -- a torn state ---------------------------------------------------------------------------------------
+# -- a torn state file ----------------------------------------------------------------------------------
 
 
 def index_of(folder: Path) -> Index:
@@ -156,9 +156,9 @@ def test_what_was_announced_and_did_not_come_to_be_is_as_it_was(tmp_path: Path) 
 def test_temporaries_of_a_lost_machine_go_although_their_mark_says_nothing(put: Any, tmp_path: Path) -> None:
     own = tmp_path / "out" / ".nbdata"
     own.mkdir(parents=True)
-    for name in ("0123456789ab0", "0123456789ab1", "ba98765432101f"):  # the last one has lost its marker
+    for name in ("0123456789ab0", "0123456789ab1", "ba98765432101f"):  # the last folder has lost its marker
         (own / name).write_bytes(b"")
         os.utime(own / name, (0, 0))
-    (own / "aaaaaaaaaaaa1").write_bytes(b"")  # young: its marker may follow
+    (own / "aaaaaaaaaaaa1").write_bytes(b"")  # a young file: its marker may still follow
     nbdata.pull(put({"a": b"1"}), tmp_path / "out", quiet=True)
     assert [path.name for path in own.iterdir()] == ["aaaaaaaaaaaa1"]

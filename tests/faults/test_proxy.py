@@ -1,4 +1,4 @@
-"""The proxy follows its plan and counts correctly; otherwise the campaigns would prove nothing."""
+"""The fault proxy follows its plan and counts correctly; otherwise the campaigns would prove nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTING = b"<ListBucketResult/>" * 100
 
 
 class Store:
-    """A store that remembers its requests, answers a listing in chunks, and returns the same bytes for any object."""
+    """A store that records its requests, answers a listing in chunks, and returns the same bytes for any object."""
 
     def __init__(self) -> None:
         self.got: dict[str, bytes] = {}
@@ -52,7 +52,7 @@ class Store:
 
 
 class Client:
-    """One connection to the proxy; `fault` is for the first request, `patience` is the timeout in seconds."""
+    """One connection to the proxy. `fault` is for the first request; `patience` is the timeout in seconds."""
 
     def __init__(
         self, proxy: FaultProxy, fault: Fault | None = None, *, patience: float | None = None
@@ -66,14 +66,14 @@ class Client:
         self.body = b""
 
     def ask(self, method: str = "GET", target: str = "/bucket/key", data: bytes = b"") -> int:
-        """Send a request and return the status; `body` holds the received bytes, even if an error is raised."""
+        """Send a request and return the status. `body` holds the received bytes, even if an error is raised."""
         self._connection.request(method, target, data or None)
         answer = self._connection.getresponse()
         self.headers = {name.lower(): value for name, value in answer.getheaders()}
         self.body = b""
         while piece := answer.read1(8192):
             self.body += piece
-        answer.read()  # releases the connection
+        answer.read()  # reading the whole response frees the connection
         if len(self.body) < int(self.headers.get("content-length", 0)):
             raise http.client.IncompleteRead(self.body)
         return answer.status
@@ -104,7 +104,7 @@ def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> Iterator[Client
 
 
 def faulty(*faults: Fault) -> Any:
-    """Run the test with each of these faults."""
+    """Return a decorator that runs the test with each of these faults."""
     return pytest.mark.parametrize(
         "client", faults, indirect=True, ids=[f"{f.kind} {f.where}" for f in faults]
     )

@@ -1,4 +1,4 @@
-"""Many small objects at once with one fault: all are right, and only the damaged one moves again."""
+"""One fault among many small objects in transfer: all arrive right, and only the damaged one is transferred again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_pull_with_a_fault_brings_every_byte(
     report = nbdata.pull(url, tmp_path / "out", quiet=True)
     assert report.counts == {"fetched": len(FILES)}
     assert report.bytes == sum(map(len, FILES.values()))
-    if fault.kind != "drop":  # not a failure on a connection that had been used before
+    if fault.kind != "drop":  # a dropped connection that was used before does not count as a failure
         assert report.retries == 1
         assert report.notes[-1].startswith("tried again once because: ")
     assert len(tally.faults) == 1
@@ -103,7 +103,7 @@ def test_a_stream_outlives_a_burst_of_refusals(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """More refusals than may wait for a retry, while the next item waits for room."""
+    """There are more refusals than may wait for a retry, while the next item waits for room."""
     files = {f"{folder}/{number:03}": bytes([number]) * 1000 for folder in "abc" for number in range(250)}
     url, made, make = put(files), itertools.count(), stream_small.new_file
 
@@ -126,10 +126,10 @@ def test_a_stream_outlives_a_burst_of_refusals(
     assert not (tmp_path / ".nbdata").exists()
 
 
-def test_what_no_listing_decides_is_streamed_one_by_one(
+def test_objects_without_a_checksum_in_the_listing_are_streamed_one_by_one(
     proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
-    """Such as objects encrypted with a KMS key, beside others."""
+    """The listing has no checksum for some objects, such as those encrypted with a KMS key."""
     url = put({("k/" if int(name) % 3 else "p/") + name: data for name, data in FILES.items()})
     with FaultProxy(proxy.url, opaque="k/") as opaque, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", opaque.url)
@@ -200,7 +200,7 @@ def test_the_first_failure_stops_what_is_to_stop_there(
 def test_a_file_that_changed_while_it_was_sent_is_not_deleted(
     proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
-    """Even if size and time are unchanged, as after a copy in place."""
+    """This holds even if size and time are unchanged, as after a copy in place."""
     file = tmp_path / "000"
     file.write_bytes(b"before")
 

@@ -1,4 +1,4 @@
-"""Uploads that arrive wrong at a store: they create no object, or the object is removed."""
+"""Uploads that arrive damaged at the store create no object, or nbdata deletes the object."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ both = pytest.mark.parametrize("data", [SMALL, MIDDLING], ids=["in memory", "str
 
 
 def either(*plans: Plan) -> Plan:
-    """Return the fault of the first plan that has one."""
+    """Return a plan with the fault of the first plan that has one."""
     return lambda request, before: next(filter(None, (plan(request, before) for plan in plans)), None)
 
 
 @both
-def test_what_arrives_wrong_each_time_never_stands_there(
+def test_a_file_that_always_arrives_wrong_never_becomes_an_object(
     data: bytes, proxy: FaultProxy, push: Any, there: Any
 ) -> None:
     push(data[::-1])
-    # All other requests are refused, so that nothing can be repaired afterwards.
+    # All other requests are refused, so nothing can be repaired afterwards.
     proxy.begin(either(always(FLIPPED, action="put"), always(REFUSED, key="x")))
     with pytest.raises(TransferFailed, match="not what was sent"):
         push(data)
@@ -49,14 +49,14 @@ def test_what_arrives_wrong_each_time_never_stands_there(
     assert there() == {"x": data}
 
 
-def test_a_copy_that_arrives_wrong_each_time_never_stands_there(
+def test_a_copy_that_always_arrives_wrong_never_becomes_an_object(
     proxy: FaultProxy, s3: EmbeddedServer, put: Callable[[dict[str, bytes]], str], there: Any
 ) -> None:
     url, old = put({"from": MIDDLING, "to": SMALL}), {"from": MIDDLING, "to": SMALL}
     wrong, undeleted = always(FLIPPED, action="put"), always(REFUSED, action="other")
     for plan, right in ((either(wrong, undeleted), old), (either(), {**old, "to": MIDDLING})):
         proxy.begin(plan)
-        # To the same server under another name, so that the bytes go through this machine.
+        # The same server under another name, so that the bytes go through this machine.
         report = nbdata.copy(
             f"{url}from", f"{url}to", storage_options={"endpoint_url": s3.url},
             target_options={"endpoint_url": proxy.url}, force=True, quiet=True, on_error="report",
@@ -115,17 +115,17 @@ def test_other_words_of_refusal_are_understood(
     assert (report.counts, report.retries, asked) == ({"sent": 1}, 2, [data] * 3)
 
 
-def test_a_file_that_changes_without_its_times_telling_is_not_sent(
+def test_a_file_that_changes_without_a_change_of_its_times_is_not_sent(
     proxy: FaultProxy, bucket: str, push: Any, there: Any, tmp_path: Path
 ) -> None:
-    """Such as a file that is written through a mapping: its pages were dirty before it was examined."""
+    """An example is a file that is written through a mapping: its pages were dirty before nbdata examined it."""
     data = BIG[:8_000_000]
     push(data)
     with open(tmp_path / "in" / "x", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[len(data) - 1] ^= 1
 
         def change(request: Exchange, _before: int) -> Fault | None:
-            if request.action == "put":  # hashed, and not yet sent except for the content of buffers
+            if request.action == "put":  # hashed, and not yet sent except for buffered bytes
                 mapped[len(data) - 1] ^= 1
             return None
 
@@ -137,7 +137,7 @@ def test_a_file_that_changes_without_its_times_telling_is_not_sent(
 
 @pytest.fixture
 def taking_all(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, inline: None) -> Iterator[FaultProxy]:
-    """A proxy in front of a store that ignores the MD5 of uploads, with an empty bucket ``taking-all``."""
+    """A proxy in front of a store that ignores the MD5 of uploads. The bucket ``taking-all`` is empty."""
     moto.create_bucket("taking-all")
     with FaultProxy(moto.url) as made:
         for name, value in {**moto.environment(), "AWS_ENDPOINT_URL": made.url}.items():
@@ -147,7 +147,7 @@ def taking_all(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, inline: No
 
 @pytest.fixture
 def taken(moto: EmbeddedServer, taking_all: FaultProxy) -> Iterator[Callable[[], dict[str, bytes]]]:
-    """Return the content of that bucket."""
+    """Return a function that returns the content of that bucket."""
     client = client_of(moto)
     yield lambda: objects_of(client, "taking-all")
     client.delete_object(Bucket="taking-all", Key="x")
@@ -155,11 +155,11 @@ def taken(moto: EmbeddedServer, taking_all: FaultProxy) -> Iterator[Callable[[],
 
 
 @both
-def test_what_arrives_wrong_each_time_does_not_stay_where_all_is_taken(
+def test_a_wrong_object_is_deleted_from_a_store_that_ignores_checksums(
     data: bytes, taking_all: FaultProxy, taken: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_bytes(data)
-    busy = once(REFUSED, action="head"), once(REFUSED, action="other", key="x")  # to delete it
+    busy = once(REFUSED, action="head"), once(REFUSED, action="other", key="x")  # these would delete `x`
     tally = taking_all.begin(either(always(FLIPPED, action="put"), *busy))
     with pytest.raises(TransferFailed, match="What the store had was deleted"):
         nbdata.push(tmp_path / "x", "s3://taking-all/x", quiet=True)

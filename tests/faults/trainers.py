@@ -1,6 +1,6 @@
-"""Trainers that are killed repeatedly; each resumes from the last saved state.
+"""The kill campaign for trainers: a trainer is killed repeatedly, and the next one resumes from the last saved state.
 
-For trainers with a cache, the trainer, one of its workers, or the agent that keeps the cache is killed.
+If the trainer uses a cache, the victim is the trainer, one of its workers, or the agent that keeps the cache.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "PROGRAMS", "SHARDS", "Trained", "train_all", "trained"]
 
-#: The training data: forty samples of two files.
+#: The training data: forty samples of two files each.
 FILES = {f"{n:03}.{name}": f"{name} {n}".encode() * (n + 1) for n in range(40) for name in ("jpg", "cls")}
-#: The trainer program for each packing.
+#: The trainer program for each way of packing the data.
 PROGRAMS = {
     "objects": "tests.loaders.train",
     "shards": "tests.loaders.train_shards",
     "objects in a cache": "tests.loaders.train_cached",
 }
-# Runs a test module with the installed nbdata, as the tests do, so that both use the same agent.
+# Runs a test module with the installed nbdata, as the tests do. So both use the same agent.
 _RUN = (
     f"import runpy, sys; sys.path.append({str(Path(__file__).parents[2])!r}); module = sys.argv.pop(1); "
     "runpy.run_module(module, run_name='__main__', alter_sys=True)"
@@ -41,7 +41,7 @@ _RUN = (
 
 
 def _shard(numbers: range) -> bytes:
-    """Return some of the samples as a shard."""
+    """Return a shard with the samples of these numbers."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for number in numbers:
@@ -66,9 +66,9 @@ class Trained:
         A key of `PROGRAMS`.
     seed : int
     kills : int
-        Number of trainers that were killed in the epoch.
+        Number of kills in the epoch.
     seen : list of (key, text)
-        The samples in the order in which they were handed out.
+        The samples in the order in which the trainers got them.
     """
 
     packing: str
@@ -78,7 +78,7 @@ class Trained:
 
     @property
     def good(self) -> bool:
-        """True if each sample was seen exactly once, with the right bytes."""
+        """True if the trainers got each sample exactly once, with the right bytes."""
         right = {name[:3]: data.decode() for name, data in FILES.items() if name.endswith(".jpg")}
         return len(self.seen) == len(right) and dict(self.seen) == right
 
@@ -90,7 +90,7 @@ class Trained:
 
 
 def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills: int) -> Trained:
-    """Run one epoch in which this many trainers are killed.
+    """Run one epoch with this many kills.
 
     Each trainer has other workers and batches, or other parts and readahead, than the one before.
     """
@@ -110,12 +110,12 @@ def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills
     )
 
 
-#: The processes to kill of a trainer with a cache.
+#: The possible victims if a trainer uses a cache.
 VICTIMS = ("trainer", "worker", "agent")
 
 
 def _kill(trainer: subprocess.Popen[bytes], victim: str) -> bool:
-    """Kill one process, and return whether it was alive. A trainer ends with its worker but not with the agent."""
+    """Kill one process and return whether it was alive. A trainer dies with its worker, but not with the agent."""
     if trainer.poll() is not None:
         return False
     if victim == "agent":

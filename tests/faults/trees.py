@@ -1,6 +1,6 @@
-"""Mixed trees of any size on the disk, in a bucket and packed into volumes, and their comparison with other copies.
+"""Trees of mixed files of any size: on the disk, in a bucket and packed into volumes. Copies are compared with them.
 
-Everything is compared byte for byte with the tree on the disk, one block at a time; no tree is ever held in memory.
+Everything is compared byte for byte with the tree on the disk, one block at a time. No tree is ever held in memory.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from tests.waiting import PATIENCE
 __all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "put_parts", "stored"]
 
 MIB = 1 << 20
-#: Sets of volumes: plain, gzip in members, Zstandard in frames, and gzip in one piece, which has no restart points.
+#: Sets of volumes by format: plain tar, gzip in members, Zstandard in frames, and gzip in one piece, which has no
+#: points to resume at.
 FORMS = ("tar", "tar.gz", "tar.zst", "one.tar.gz")
-# Divisors of the tree's size that give the sizes of the two big files.
+# The sizes of the two big files are the tree's size divided by these numbers.
 _FIRST, _SECOND = 5, 7
-#: Number of files in a tree, and of medium-sized files, which have some tens of MB in a tree of 2 GB.
+#: Number of files in a tree, and of medium-sized files, which together have some tens of MB in a tree of 2 GB.
 FILES, MIDDLING = 326, 24
-# Minimum size of the first big file, unless that is more than half of the tree, so that it is sent in parts.
+# Minimum size of the first big file, which must be sent in parts. It applies unless it exceeds half of the tree.
 _IN_PARTS = 40_000_000
-# Size of a part of the uploads made here; differs from nbdata's.
+# Part size of uploads that are made without nbdata; it differs from nbdata's part size.
 _PART = 8 * MIB
 # The modification time of all members.
 _TIME = 1_500_000_000
-# Number of archive members that are links to files, in pairs: a symbolic link and a hard link.
+# Number of archive members that are links to files. They come in pairs: a symbolic link and a hard link.
 _LINKS = 5
 
 
 class Tree:
-    """A folder of about 330 small, medium and big files, and the same files in a bucket.
+    """A folder of about 330 small, medium and big files, and a bucket with the same files.
 
     Attributes
     ----------
     folder : Path
         The folder; never changed.
     files : dict of str to Path
-        Files by their names in the tree.
+        The files, by their relative paths.
     members : dict of str to Path
-        The unpacked content of the archives, including links and their targets.
+        The unpacked content of the archives; each name, including links, maps to the file with its content.
     size : int
         Total size of all files.
     """
@@ -78,15 +79,15 @@ class Tree:
             for kind in ("soft", "hard")
         }
         self._packed: dict[str, int] = {}
-        self._several = self._single = 0  # volumes of several archives, and bytes of one file, if they exist
+        self._several = self._single = 0  # number of volumes, and size of one compressed file
 
     @property
     def url(self) -> str:
-        """URL of the files."""
+        """URL of the files in the bucket."""
         return f"s3://{self.bucket}/tree/"
 
     def volumes(self, form: str) -> tuple[str, int]:
-        """Return the URL of a set of volumes and their total size; packed on first use."""
+        """Return the URL of a set of volumes and their total size. The set is packed on first use."""
         if form not in self._packed:
             volume, frame = self._volume_size, self._frame_size
             self._packed[form] = pack(form, self._pack, self._put, volume=volume, frame=frame)
@@ -98,7 +99,10 @@ class Tree:
         return f"s3://{self.bucket}/several/"
 
     def _copied(self, form: str, name: str) -> int:
-        """Copy a set of volumes under another name to the folder of several; returns the number of volumes."""
+        """Copy a set of volumes under another name into the folder of several archives.
+
+        Return the number of volumes.
+        """
         self.volumes(form)
         listed = self.client.list_objects_v2(Bucket=self.bucket, Prefix=f"{form}/")["Contents"]
         for entry in listed:
@@ -108,7 +112,7 @@ class Tree:
         return len(listed)
 
     def single(self) -> str:
-        """Return the URL of a folder with the volumes of one compressed file that is not an archive."""
+        """Return the URL of a folder with the volumes of one compressed file that contains no archive."""
         if not self._single:
             volumes = _Volumes(self._put, "single/all.bin.gz", self._volume_size)
             sink = _Whole(volumes)
@@ -152,7 +156,7 @@ class Tree:
             put_parts(self.client, self.bucket, key, file, _PART)
 
     def target(self, name: str) -> Path:
-        """Return an empty folder to write into."""
+        """Return an empty folder to write into, with this name."""
         folder = self.work / name
         shutil.rmtree(folder, ignore_errors=True)
         return folder
@@ -165,7 +169,7 @@ class Tree:
 
 
 def put_parts(client: Any, bucket: str, key: str, file: BinaryIO, part: int) -> None:
-    """Create an object by a multipart upload with this part size."""
+    """Create an object by a multipart upload with the given part size."""
     place = {"Bucket": bucket, "Key": key}
     place["UploadId"] = client.create_multipart_upload(**place)["UploadId"]
     parts = []
@@ -176,7 +180,7 @@ def put_parts(client: Any, bucket: str, key: str, file: BinaryIO, part: int) -> 
 
 
 def _sizes(size: int, source: random.Random) -> dict[str, int]:
-    """Choose sizes of small files before, between and after big ones, in the order of a listing."""
+    """Choose the sizes of small, medium and big files, mixed in the order of a listing."""
     small = {
         f"{'ace'[number % 3]}/{number:03}.bin": source.randrange(20_000)
         for number in range(FILES - MIDDLING - 2)
@@ -193,7 +197,7 @@ def _sizes(size: int, source: random.Random) -> dict[str, int]:
 
 
 def _fill(path: Path, size: int, source: random.Random) -> None:
-    """Write bytes, half of which can be compressed to nothing."""
+    """Write a file of random bytes, half of which compress to nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         while size:
@@ -213,7 +217,7 @@ def pack(
     volume: int,
     frame: int,
 ) -> int:
-    """Make the volumes of an archive below a prefix that ends in one of `FORMS`; returns their total size."""
+    """Create the volumes of an archive below a prefix that ends in one of `FORMS`; return their total size."""
     kind = form.rpartition("/")[2]
     volumes = _Volumes(put, f"{form}/set.{kind.removeprefix('one.')}", volume)
     sink: _Sink = volumes
@@ -233,7 +237,7 @@ class _Sink(Protocol):
 
 
 class _Blocks(abc.ABC):
-    """Cuts its input into blocks."""
+    """Cuts its input into blocks of a fixed size."""
 
     def __init__(self, block: int) -> None:
         self._block, self._held = block, bytearray()
@@ -258,7 +262,7 @@ class _Blocks(abc.ABC):
 
 
 class _Volumes(_Blocks):
-    """Cuts its input into objects."""
+    """Cuts its input into volumes, each stored as an object."""
 
     def __init__(self, put: Callable[[str, bytes], None], stem: str, volume: int) -> None:
         super().__init__(volume)
@@ -310,9 +314,9 @@ class _Whole:
 
 
 def on_disk(tree: Tree, folder: Path, *, whole: bool, unpacked: bool = False) -> str:
-    """Compare the files with final names below a folder; returns '' if all are right and, if `whole`, none is missing.
+    """Compare the files with final names below a folder with the tree; return '' if all are right.
 
-    For an `unpacked` archive, links and times must be those of the archive.
+    If `whole`, no file may be missing. For an `unpacked` archive, links and times must be those of the archive.
     """
     wanted = tree.members if unpacked else tree.files
     found = {
@@ -339,7 +343,7 @@ def on_disk(tree: Tree, folder: Path, *, whole: bool, unpacked: bool = False) ->
 
 
 def stored(tree: Tree, bucket: str, *, whole: bool) -> str:
-    """Compare a bucket in the same way, read directly from the store."""
+    """Compare a bucket with the tree as `on_disk` does, read directly from the store."""
     listed = tree.client.list_objects_v2(Bucket=bucket).get("Contents", [])
     assert len(listed) < 1000, "a listing of one page"
     found = {entry["Key"] for entry in listed}

@@ -1,7 +1,7 @@
-"""nbdata.ffrecord beside the library that it stands for: the same bytes, the same samples. Not part of ``make test``.
+"""Compares nbdata.ffrecord with the original library: same bytes, same samples. Not part of ``make test``.
 
-It needs that library, which builds on Linux with libaio, zlib and pybind11 (https://github.com/HFAiLab/ffrecord), on
-the path: ``PYTHONPATH=…/ffrecord pytest tests/ffrecord/beside_original.py``.
+It needs that library on the path (https://github.com/HFAiLab/ffrecord), which builds on Linux with libaio, zlib and
+pybind11: ``PYTHONPATH=…/ffrecord pytest tests/ffrecord/beside_original.py``.
 """
 
 import pickle
@@ -45,7 +45,7 @@ def test_both_write_the_same_file_and_read_it_alike(tmp_path, samples):
             one.dtype == np.uint8 and one.ndim == 1 and one.flags.writeable for one in reader.read(order)
         )
         if not samples:
-            continue  # the original's columns of none raise
+            continue  # the original library raises for an empty file
         assert reader.get_checksums(0).tolist() == ffrecord.FileReader(ours).get_checksums(0).tolist()
         assert reader.get_offsets(0).tolist() == ffrecord.FileReader(ours).get_offsets(0).tolist()
         reader.validate()

@@ -1,4 +1,4 @@
-"""FFRecord files on the disk: byte for byte as the format has them, whole or not there, and damage found."""
+"""FFRecord files on the disk match the format byte for byte, appear only when complete, and damage is detected."""
 
 import array
 import contextlib
@@ -20,7 +20,7 @@ from nbdata import BadArchive, BadOption, ChecksumMismatch, NbdataError, NotFoun
 from nbdata.ffrecord import FileReader, FileWriter
 from nbdata.formats.ffrecord import HeadWriter
 
-#: Samples, and the file that has them: computed from the format's rules.
+#: Samples and the file that contains them, computed from the format's rules.
 GOLDEN = [
     ([b"12345"], "f8e3ccca 0100000000000000 1c3af5cb 1800000000000000 3132333435"),
     (
@@ -43,7 +43,7 @@ def write(path, samples, n="count"):
 
 
 def made(samples):
-    """A file made by the rules, by other code than nbdata's."""
+    """Return a file built by the rules of the format, without nbdata's code."""
     offsets, at = [], 12 + 12 * len(samples)
     for sample in samples:
         offsets.append(at)
@@ -196,13 +196,13 @@ def test_a_file_that_becomes_shorter_is_told(tmp_path, mapped):
 
 
 @pytest.mark.parametrize("index", [-1, 2, 1 << 70])
-def test_there_is_no_sample_outside(tmp_path, index):
+def test_indices_outside_the_range_are_refused(tmp_path, index):
     reader = FileReader(write(tmp_path / "x.ffr", [b"one", b"two"]))
     with pytest.raises(BadOption, match="there is no sample"):
         reader.read([0, index])
 
 
-def test_more_samples_than_the_original_takes_at_once(tmp_path):
+def test_more_samples_than_the_original_allows_are_read_at_once(tmp_path):
     samples = [str(number).encode() for number in range(10_000)]
     reader = FileReader(write(tmp_path / "x.ffr", samples))
     assert contents(reader) == samples
@@ -270,7 +270,7 @@ def test_a_header_is_the_same_when_samples_come_in_any_order():
     assert b"".join(head.pieces()) + b"".join(samples) == made(samples)
 
 
-# -- many at a time -----------------------------------------------------------------------------------
+# -- batches ------------------------------------------------------------------------------------------
 
 
 def test_many_threads_read_at_a_time(tmp_path):
@@ -367,7 +367,7 @@ def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path):
     assert left(tmp_path) == []
 
 
-def test_what_may_be_written(tmp_path):
+def test_bytes_like_objects_can_be_written(tmp_path):
     given = [
         bytearray(b"ab"),
         memoryview(b"cd"),
@@ -427,7 +427,7 @@ def test_a_kill_in_the_middle_leaves_nothing_under_the_name(tmp_path, moment):
     assert contents(FileReader(path)) == [b"old"]
     path.unlink()
     with pytest.raises(NotFound):
-        FileReader(tmp_path)  # what is left there is hidden, and no data
+        FileReader(tmp_path)  # only hidden files are left, no data
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):

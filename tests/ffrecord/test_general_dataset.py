@@ -1,4 +1,4 @@
-"""GeneralDataset reads what this converter and the original one made, and unpickles nothing unasked."""
+"""GeneralDataset reads splits of this converter and of the original one, and unpickles only on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nbdata.ffrecord import FileWriter, GeneralDataset
 
 
 class Touch:
-    """Leaves a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class Touch:
 def made(
     folder: Path, samples: list[bytes], *, stored: str = "", meta: Any = None, split: str = "train"
 ) -> Path:
-    """A split as the original makes it; with `stored` as this converter does."""
+    """Write a split as the original converter does; with `stored`, as this converter does."""
     records = folder / "name" / split / "ffrdata"
     records.mkdir(parents=True)
     half = len(samples) // 2

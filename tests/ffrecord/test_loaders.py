@@ -1,4 +1,4 @@
-"""Counterparts of ffrecord.torch in real loaders, with real workers."""
+"""nbdata's counterparts of ffrecord.torch in real loaders with real workers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def batches(loader: Any) -> list[list[int]]:
 @pytest.mark.parametrize(("workers", "options"), WAYS, ids=str)
 def test_a_loader_gives_what_pytorchs_does(numbers: Numbers, workers: int, options: dict[str, Any]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about a fork beside threads
         wanted = [list(part) for part in itertools.batched(range(50), 7)] if hasattr(itertools, "batched") else [
             list(range(at, min(at + 7, 50))) for at in range(0, 50, 7)
         ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_batch_is_one_read(numbers: Numbers) -> None:
     assert numbers.asked == 5
 
 
-def test_what_makes_no_sense(numbers: Numbers) -> None:
+def test_options_that_make_no_sense_are_refused(numbers: Numbers) -> None:
     loader = DataLoader(numbers, 10)
     for step in (-1, 5):
         with pytest.raises(BadOption, match="no such batch"):

@@ -1,4 +1,4 @@
-"""A folder as one FFRecord file: as the original makes it, and never unpickled."""
+"""A folder packed into one FFRecord file, as the original library packs it; nothing is unpickled."""
 
 import os
 import pickle
@@ -39,7 +39,7 @@ def with_names(path, data):
     return path
 
 
-def test_it_is_what_the_original_makes(packed):
+def test_the_file_equals_that_of_the_original_library(packed):
     reader = FileReader(packed)
     *files, names = (bytes(sample) for sample in reader.read(range(reader.n)))
     assert files == [b"1", b"4", b"22", b"", b"333"]
@@ -99,8 +99,8 @@ class Executes:
         b"piouhjgbr" + pickle.dumps(OrderedDict([("", 0)])),
         b"piouhjgbr" + pickle.dumps(OrderedDict([("a", "text")])),
         b"piouhjgbr" + pickle.dumps(TREE)[:-4],
-        b"piouhjgbr\x80\x04ccollections\nOrderedDict\n)Rq\x00X\x01\x00\x00\x00ah\x00s.",  # in itself
-        b"piouhjgbr\x80\x04K\x01r\xff\xff\xff\x7f.",  # a memo of gigabytes
+        b"piouhjgbr\x80\x04ccollections\nOrderedDict\n)Rq\x00X\x01\x00\x00\x00ah\x00s.",  # contains itself
+        b"piouhjgbr\x80\x04K\x01r\xff\xff\xff\x7f.",  # needs gigabytes of memo
     ],
 )
 def test_names_that_are_no_names_are_refused_and_nothing_is_executed(tmp_path, monkeypatch, names):

@@ -39,7 +39,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return put({"x.ffr": (tmp_path / "x.ffr").read_bytes()}) + "x.ffr"
 
 
-def test_its_files_are_samples_as_loose_ones_are(place: str, tmp_path: Path) -> None:
+def test_files_of_a_packed_folder_form_the_same_samples_as_loose_files(place: str, tmp_path: Path) -> None:
     with nbdata.samples(place) as samples, nbdata.samples(f"{tmp_path}/folder/") as loose:
         assert list(samples.keys) == list(loose.keys) == sorted([*KEYS, "n0/empty"])
         assert samples[3] == {**loose[3], "__url__": place}

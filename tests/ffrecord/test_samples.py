@@ -1,4 +1,4 @@
-"""Samples in FFRecord files, on the disk and in a real store: each one once, the right bytes, exactly resumed."""
+"""Samples in FFRecord files, on the disk and in a real store: each read once, with the right bytes, and resumable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["proxy"]
 Put = Callable[[dict[str, bytes]], str]
 
 CHANCE = random.Random(1)
-#: By file; with empty ones among them, some neighbours small and some large.
+#: Samples by file. Some are empty, and small and large ones are mixed.
 FILES = [
     [CHANCE.randbytes(CHANCE.choice([0, 1, 300, 9000])) for _ in range(count)] for count in (40, 0, 1, 59)
 ]
@@ -42,7 +42,7 @@ BYTES = dict(zip(KEYS, ALL, strict=True))
 
 @pytest.fixture(params=["disk", "store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A folder that holds the files."""
+    """A folder or URL with the files."""
     files = {f"train.ffr/PART_{n:05}.ffr": made(own) for n, own in enumerate(FILES)}
     files["train.ffr/meta.pkl"] = b"?"
     if request.param == "store":
@@ -81,24 +81,24 @@ def test_samples_are_read_by_number(samples: Samples, place: str) -> None:
         samples.fetch([100])
 
 
-def test_it_says_what_there_is(samples: Samples, place: str) -> None:
+def test_the_overview_and_report_are_right(samples: Samples, place: str) -> None:
     assert "100 samples in 4 FFRecord files" in repr(samples)
     assert samples.to_dict()["fields"] == {"bin": {"objects": 100, "bytes": sum(map(len, ALL))}}
     assert "bin" in samples.text()
     assert "100" in samples._repr_html_()
     samples.fetch([0, 1, 48])
     report = samples.report
-    # The overview has shown the first ones.
+    # The overview has already read the first ones.
     assert report.samples >= 3
     assert report.bytes >= 3 << 20
     with pytest.raises(BadOption, match="need no index"):
         samples.save_index()  # type: ignore[attr-defined]
 
 
-def test_other_sequences_of_them(samples: Samples) -> None:
+def test_slices_and_windows_are_right(samples: Samples) -> None:
     assert bins(list(samples[10:30:7])) == ALL[10:30:7]
     windows = samples.windows(3)
-    assert len(windows) == 38 + 57  # of one file each
+    assert len(windows) == 38 + 57  # each within one file
     assert bins(windows.fetch([0, 1])[1]) == ALL[1:4]
     assert bins(list((samples + samples).fetch([1, 101]))) == [ALL[1]] * 2
     assert len(samples.select(lambda key: key.endswith("0"))) == 11
@@ -152,7 +152,7 @@ def test_a_shuffled_stream_reads_blocks_in_place_of_samples(put: Put, tmp_path: 
         found = [sample["bin"] for sample in samples.stream(shuffle=True)]
         assert Counter(found) == Counter(own)
         records = samples._stored._of[place]  # type: ignore[attr-defined]
-        assert records.counts.samples < 40  # ranges, of some 200 samples each
+        assert records.counts.samples < 40  # counts ranges, each of some 200 samples
 
 
 @pytest.mark.parametrize("kind", ["all", "part", "windows", "batches"])
@@ -171,7 +171,7 @@ def test_what_is_fetched_ahead_is_not_fetched_again(
             else:
                 chosen = {"all": samples, "part": samples[:], "windows": samples.windows(2, stride=2)}[kind]
                 assert len(list(chosen.stream())) == len(chosen)
-        # Each answer has a head, too.
+        # Each response also has a head.
         assert proxy.answered - opened < 1.1 * 200 * 20_000
 
 
@@ -183,14 +183,14 @@ WAYS: list[tuple[int, dict[str, Any]]] = [
 
 
 def checked(sample: dict[str, Any]) -> str:
-    """The key of a sample, if its bytes are right."""
+    """Check a sample's bytes and return its key."""
     assert sample["bin"] == BYTES[sample["__key__"]]
     return str(sample["__key__"])
 
 
 @pytest.mark.parametrize(("workers", "options"), WAYS, ids=str)
 def test_loaders_have_each_sample_once(samples: Samples, workers: int, options: dict[str, Any]) -> None:
-    samples[0]  # the parent has opened what it reads before it forks
+    samples[0]  # the parent opens the files before it forks
     plain = DataLoader(
         SampleDataset(samples, checked), 7, shuffle=True, num_workers=workers, collate_fn=list, **options
     )
@@ -224,7 +224,7 @@ def test_a_pickle_opens_the_same_files_or_none(samples: Samples, place: str, tmp
 def test_a_wrong_sample_fails_alone(put: Put, tmp_path: Path) -> None:
     whole = bytearray(made(FILES[0]))
     at = next(n for n, sample in enumerate(FILES[0]) if sample)
-    whole[12 + 12 * len(FILES[0])] ^= 1  # the first byte of the first sample that has one
+    whole[12 + 12 * len(FILES[0])] ^= 1  # the first byte of the first sample that is not empty
     (tmp_path / "x.ffr").write_bytes(whole)
     for place in (str(tmp_path / "x.ffr"), put({"x.ffr": bytes(whole)}) + "x.ffr"):
         with nbdata.samples(place) as samples:
@@ -302,7 +302,7 @@ def test_samples_are_made_of_their_bytes(place: str) -> None:
         nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)
 
 
-def test_what_makes_no_sense(tmp_path: Path) -> None:
+def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     (tmp_path / "empty.ffr").mkdir()
     with pytest.raises(BadOption, match="have no names"):
@@ -319,7 +319,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         nbdata.samples(f"{tmp_path}/")
 
 
-def test_nothing_stays_open(tmp_path: Path) -> None:
+def test_no_file_stays_open(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

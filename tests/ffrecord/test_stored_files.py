@@ -1,4 +1,4 @@
-"""FileReader over a real store: what it does on the disk, by ranges."""
+"""FileReader on a real store works as on the disk, with ranged reads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_damage_is_found(put: Put) -> None:
         FileReader(f"{place}empty.ffr")
 
 
-def test_what_makes_no_sense(place: str) -> None:
+def test_options_that_make_no_sense_are_refused(place: str) -> None:
     with pytest.raises(BadOption, match="on the disk"):
         FileReader(f"{place}a/", mapped=True)
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Headers of tars and zips, and compressed frames: what Python's own libraries read of them."""
+"""Headers of tars and zips, and compressed frames, are read correctly by Python's own libraries."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_sizes_over_4_gib_stand_in_the_64_bit_fields() -> None:
     size = 5 << 30
     entry = ZipEntry(Member("a", size, 0), STORED, 1, size, size, 6 << 30, True)
     header, listed, told = local_header(entry), central_header(entry), descriptor(entry)
-    assert struct.unpack_from("<HHQQ", header, 31) == (1, 16, 0, 0)  # behind the name of one byte
+    assert struct.unpack_from("<HHQQ", header, 31) == (1, 16, 0, 0)  # after the name of one byte
     assert struct.unpack("<4sIQQ", told) == (b"PK\7\10", 1, size, size)
     assert struct.unpack_from("<HHQQQ", listed, 47) == (1, 24, size, size, 6 << 30)
     end = end_of_zip(70_000, 7 << 30, 100)

@@ -1,4 +1,4 @@
-"""Conditions of pack --select: what they mean, and that nothing else than BadOption comes of any text."""
+"""Conditions of pack --select: what they select, and that invalid texts raise only BadOption."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SAMPLES: dict[str, Mapping[str, int]] = {
         ("  jpg  and\tcls ", "12"),
     ],
 )
-def test_what_they_mean(text: str, wanted: str) -> None:
+def test_conditions_select_as_documented(text: str, wanted: str) -> None:
     condition = parse(text)
     assert "".join(key[-1] for key, sizes in SAMPLES.items() if condition(key, sizes)) == wanted
 
@@ -63,7 +63,7 @@ def test_what_they_mean(text: str, wanted: str) -> None:
         "len(jpg) < 3", "__import__('os')", "key = '[a'", "(" * 60 + "jpg" + ")" * 60, "not " * 60 + "jpg", "x" * 5000,
     ],
 )  # fmt: skip
-def test_what_is_none_is_told(text: str) -> None:
+def test_invalid_conditions_are_refused(text: str) -> None:
     with pytest.raises(BadOption, match=r"--select|glob"):
         parse(text)
 
@@ -77,7 +77,7 @@ def test_what_is_none_is_told(text: str) -> None:
         max_size=12,
     ).map(" ".join)
 )
-def test_any_text_is_a_condition_or_told_to_be_none(text: str) -> None:
+def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
     with contextlib.suppress(BadOption):
         condition = parse(text)
         for key, sizes in SAMPLES.items():

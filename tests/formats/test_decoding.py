@@ -1,4 +1,4 @@
-"""Fields by extension, else by their first bytes; as other libraries write them, and nothing is unpickled."""
+"""Fields are decoded by extension, or else by their first bytes, as in other libraries, and never unpickled."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_images_come_as_is_asked_for() -> None:
     got = nbdata.decode({"png": image("PNG")}, images="torch")["png"]
     assert (got.shape, got.dtype) == ((3, 5, 4), torch.uint8)
     assert (got.permute(1, 2, 0).numpy() == PIXELS).all()
-    got += 1  # it is the caller's own
+    got += 1  # the array belongs to the caller and is writable
     assert nbdata.decode({"png": grey}, images="torch")["png"].shape == (1, 5, 4)
     assert nbdata.decode({"png": colored}, images="numpy")["png"].shape == (5, 4, 3)
     with pytest.raises(BadOption, match="pil, numpy, torch"):

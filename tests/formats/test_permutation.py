@@ -1,4 +1,4 @@
-"""Shuffled orders: each number once, another order for each epoch, the same for ever."""
+"""Shuffled orders contain each number once, differ for each epoch, and never change between versions."""
 
 from __future__ import annotations
 

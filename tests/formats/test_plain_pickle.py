@@ -1,4 +1,4 @@
-"""Pickles of plain data are read; nothing that a pickle names is ever called."""
+"""Pickles of plain data are read; a function that a pickle names is never called."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_arrays_come_back_as_they_were(protocol: int, kind: str) -> None:
     assert found["one"] == several["one"]
     assert found["kind"] == array.dtype
     assert found["nested"][0][0] is found["nested"][0][1]["again"] is found["c"]
-    found["c"][:] = found["c"]  # it may be written to
+    found["c"][:] = found["c"]  # it is writable
 
 
 class Calls:
-    """Pickled as a call."""
+    """Is pickled as a function call."""
 
     def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
         self.call = (function, args) if state is None else (function, args, state)
@@ -101,9 +101,7 @@ def hostile(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", hostile(Path()))
-def test_what_is_more_than_plain_data_is_refused_and_not_run(
-    tmp_path: Path, name: str, protocol: int
-) -> None:
+def test_pickles_beyond_plain_data_are_refused_and_not_run(tmp_path: Path, name: str, protocol: int) -> None:
     try:
         data = pickle.dumps(hostile(tmp_path)[name], protocol)
     except (TypeError, pickle.PicklingError):  # modules cannot be pickled

@@ -1,4 +1,4 @@
-"""The index of samples: what is written is read, whatever keys and ETags are like, and damage is told."""
+"""The index of samples: it reads what it wrote, for all keys and ETags, and reports damage."""
 
 from __future__ import annotations
 

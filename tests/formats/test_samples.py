@@ -1,4 +1,4 @@
-"""What a sample is, and that a listing is cut into samples whatever its names look like."""
+"""What counts as a sample, and how a listing with any names is divided into samples."""
 
 import pytest
 from hypothesis import given

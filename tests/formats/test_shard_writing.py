@@ -1,4 +1,4 @@
-"""Headers of members as other programs read them."""
+"""Other programs read the headers of written members correctly."""
 
 from __future__ import annotations
 

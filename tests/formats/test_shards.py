@@ -1,4 +1,4 @@
-"""Samples in tar shards: grouped as the WebDataset library does, and nothing lost without a word."""
+"""Samples in tar shards are grouped as in the WebDataset library, and nothing is lost silently."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from nbdata.formats.shards import LeftOut, samples_in, split_member
 
 # Name, kind and content of a member.
 Member = tuple[str, bytes, bytes]
-# What it adds to the fields.
+# The fields that the library adds.
 OF_THE_LIBRARY = ("__key__", "__url__", "__local_path__")
 FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 
 
 def shard(members: Iterable[Member], **options: Any) -> bytes:
-    """A tar archive of members, as Python writes it."""
+    """Return a tar archive of members, written with Python's tarfile."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", **options) as archive:
         for name, kind, content in members:
@@ -42,7 +42,7 @@ def shard(members: Iterable[Member], **options: Any) -> bytes:
 
 
 def read(data: bytes) -> tuple[list[tuple[str, dict[str, bytes]]], LeftOut]:
-    """The samples of a shard, and what is in none."""
+    """Return the samples of a shard, and the members that belong to none."""
     left_out = LeftOut()
     reader = ForwardReader(io.BytesIO(data), "x.tar", 0)  # type: ignore[arg-type]
     return [(key, fields) for key, fields, _ in samples_in(reader, left_out.add)], left_out
@@ -104,7 +104,7 @@ def test_samples_are_those_that_the_webdataset_library_finds(
 ) -> None:
     try:
         data = shard(members, format=format_)
-    except ValueError:  # a name that is too long for this format
+    except ValueError:  # the name is too long for this format
         return
     path = tmp_path_factory.mktemp("shard") / "x.tar"
     path.write_bytes(data)
@@ -112,7 +112,7 @@ def test_samples_are_those_that_the_webdataset_library_finds(
 
 
 def found_by_webdataset(path: Path) -> list[tuple[str, dict[str, bytes]]]:
-    """What that library finds; of two fields of one name it is told to keep the first."""
+    """Return the samples that the library finds; of two fields with one name it keeps the first."""
     import webdataset
 
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""Shards of strangers: whatever bytes they are, samples or a clear error come, the same on the fast way and the slow.
+"""Arbitrary bytes as shards give samples or a clear error, the same with the fast parser and the careful one.
 
-``make fuzz`` tries many more than a run of all tests does.
+``make fuzz`` tries many more examples than a normal test run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.formats.test_shards import MEMBERS, Member, shard
 EXAMPLES = int(os.environ.get("NBDATA_FUZZ", "200"))
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 BLOCK = 512
-# What a header of at most 4 MiB may cost, several times over.
+# Several times the memory that a header of at most 4 MiB may need.
 MOST = 64 << 20
 
 
 class Blocks(io.RawIOBase):
-    """Bytes in pieces, as they come from a store."""
+    """Returns bytes in pieces of `size`, like reads from a store."""
 
     def __init__(self, data: bytes, size: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Blocks(io.RawIOBase):
 
 
 def read(data: bytes, size: int) -> Any:
-    """The samples with their places and what was left out, or what the error says."""
+    """Return the samples with their places and the left-out names, or the error's message."""
     left_out = LeftOut()
     try:
         return list(samples_in(ForwardReader(Blocks(data, size), "x.tar", 0), left_out.add)), left_out
@@ -51,7 +51,7 @@ def read(data: bytes, size: int) -> Any:
 
 
 def summed(data: bytearray, at: int) -> None:
-    """Make the checksum of the header there right."""
+    """Set the right checksum in the header at this offset."""
     header = data[at : at + BLOCK]
     if len(header) == BLOCK:
         header[148:156] = b" " * 8
@@ -66,7 +66,7 @@ RECORDS = st.dictionaries(
 
 
 def with_records(members: list[Member], of_all: dict[str, str], of_each: dict[str, str]) -> bytes:
-    """A shard with pax records that hold for all members, and for each."""
+    """Return a shard with pax records for all members, and for each one."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT, pax_headers=of_all) as archive:
         for name, kind, content in members:
@@ -79,14 +79,14 @@ def with_records(members: list[Member], of_all: dict[str, str], of_each: dict[st
 
 @st.composite
 def shards(draw: st.DrawFn) -> bytes:
-    """Shards that programs write, then spoilt: bytes changed, with a checksum that is right again, or cut off."""
+    """Shards as programs write them, then damaged: with changed bytes and corrected checksums, or truncated."""
     members: list[Member] = draw(MEMBERS)
     try:
         if draw(st.booleans()):
             data = bytearray(with_records(members, draw(RECORDS), draw(RECORDS)))
         else:
             data = bytearray(shard(members, format=draw(st.sampled_from(FORMATS))))
-    except ValueError:  # a name that is too long for this format
+    except ValueError:  # the name is too long for this format
         data = bytearray(shard([]))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data) - 1))
@@ -96,7 +96,7 @@ def shards(draw: st.DrawFn) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-# Of what fails the bytes are to be seen, however many.
+# Show the bytes of a failing example completely.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 @given(data=shards(), size=st.sampled_from([BLOCK, 1000, 4096, 1 << 20]))
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""Checksum files of every style, checked against the real md5sum and sha256sum."""
+"""Checksum files of every style, compared with the real md5sum and sha256sum."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _run(folder: Path, *command: str, stdin: bytes | None = None) -> bytes:
 @pytest.mark.parametrize("options", [[], ["--binary"], ["--tag"], ["--zero"]])
 def test_what_the_coreutils_write_is_read_with_every_name_as_it_is(tmp_path, tool, algorithm, options):
     _make(tmp_path, ODD_NAMES)
-    # Only --zero says a name of blanks alone so that it can be told from no name.
+    # Only --zero can express a name that consists of blanks.
     names = [name for name in ODD_NAMES if name.strip()]
     found = parse_checksums(_run(tmp_path, tool, *options, "--", *names))
     assert found.problems == []
@@ -104,7 +104,7 @@ def test_the_lines_are_those_of_md5sum_to_the_byte(tmp_path):
     names = [name for name in ODD_NAMES if name.strip()]
     _make(tmp_path, names)
     made = _run(tmp_path, "md5sum", "--", *names)
-    # The carriage return is escaped since coreutils 9.0.
+    # coreutils escape the carriage return since version 9.0.
     if rb"carriage\rreturn" in made:
         assert format_checksums(parse_checksums(made).entries).encode(errors="surrogateescape") == made
 
@@ -210,7 +210,7 @@ def test_a_digest_alone_is_read_however_it_was_saved(data):
         ("DMF1ucDxtqgxw5niaXcmYQ==  a", Entry("a", "md5", A)),
         ("DMF1ucDxtqgxw5niaXcmYQ== *a", Entry("a", "md5", A)),
         ("MD5 (a) = DMF1ucDxtqgxw5niaXcmYQ==", Entry("a", "md5", A)),
-        # With both letters that differ between the alphabets of base64.
+        # Contains both letters in which the alphabets of base64 differ.
         ("-_-_-_-_-_-_-_-_-_-_-w==  a", Entry("a", "md5", "fbffbf" * 5 + "fb")),
         ("+/+/+/+/+/+/+/+/+/+/+w==  a", Entry("a", "md5", "fbffbf" * 5 + "fb")),
     ],

@@ -1,4 +1,4 @@
-"""Which files hold checksums."""
+"""Names of files that contain checksums."""
 
 from __future__ import annotations
 

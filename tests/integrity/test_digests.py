@@ -1,4 +1,4 @@
-"""Digests of streams, and of files whose parts land in any order."""
+"""Digests of streams, and of files whose parts are written in any order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_is_ambiguous_or_no_digest_tells_no_algorithm(text):
 
 @pytest.fixture
 def landed(tmp_path):
-    """A file of 3 MiB and a bit, and its content."""
+    """Create a file of slightly more than 3 MiB, and return it with its content."""
     data = random.Random(2).randbytes((3 << 20) + 12345)
     path = tmp_path / "data"
     path.write_bytes(data)
@@ -117,7 +117,7 @@ def test_the_digest_of_a_part_never_passes_for_that_of_the_whole():
             digest.hexdigest(size)
 
 
-def test_an_offer_does_not_wait_for_somebody_who_hashes():
+def test_an_offer_does_not_wait_for_a_thread_that_hashes():
     digest = OrderedDigest("md5")
     hashing, go_on = threading.Event(), threading.Event()
 
@@ -197,7 +197,7 @@ def test_two_threads_that_offer_the_same_bytes_at_once_hash_them_once():
 
 
 class _Racing:
-    """A digest that shows a race: it notes its bytes slowly and fails if two threads are inside."""
+    """A digest that detects races: it records its bytes slowly, and fails if two threads are inside at once."""
 
     def __init__(self):
         self.content = bytearray()

@@ -1,4 +1,4 @@
-"""ETags: what they say, and making those of multipart uploads."""
+"""What an ETag says about the bytes, and computing ETags of multipart uploads."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def test_a_multipart_object_is_recognised_among_the_candidates():
 
 
 def test_a_composite_checksum_is_made_of_those_of_the_parts_as_the_etag_is():
-    # The worked way of Amazon's guide, "Checking object integrity": digest the parts' digests, and count them.
+    # The worked example of Amazon's guide "Checking object integrity": the digest of the parts' digests, and their
+    # number.
     parts = [b"a" * 10, b"b" * 10, b"c" * 3]
     for algorithm in ("sha1", "sha256"):
         digest = MultipartDigest(10, algorithm)

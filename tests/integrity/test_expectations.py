@@ -1,4 +1,4 @@
-"""Which digest each file should have, and what is said when nobody knows."""
+"""The expected digest of each file, and the result for files without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B, C = md5("a"), md5("b"), md5("c")
 
 
 def collect(data, files, **options):
-    """The expectations for these data names, with the checksum files given as text."""
+    """Return the expectations for these data files, with the checksum files given as text."""
     return collect_expectations(data, files, lambda name: files[name].encode(), **options)
 
 
@@ -80,7 +80,7 @@ def test_an_empty_checksum_file_is_a_problem():
     assert [problem.source for problem in found.problems] == ["MD5SUMS", "a.md5"]
 
 
-# -- lists
+# -- manifests
 
 
 def test_names_in_a_manifest_are_relative_to_its_folder():
@@ -139,7 +139,7 @@ def test_names_are_missing_once_however_many_name_them():
     assert found.missing == ["a", "b"]
 
 
-# -- sources that meet
+# -- several sources for one file
 
 
 def test_the_strongest_known_algorithm_is_chosen():
@@ -155,7 +155,7 @@ def test_an_algorithm_that_is_asked_for_is_the_only_one():
     files = {"MD5SUMS": f"{A}  a\n", "a.sha256": sha256("a"), "b.sha256": sha256("b")}
     found = collect(["a", "b"], files, algorithm="md5")
     assert digests(found) == {"a": A}
-    assert found.unverifiable == ["b"]  # named, so not extra
+    assert found.unverifiable == ["b"]  # a checksum file names it, so it is not extra
 
 
 def test_an_unknown_algorithm_is_refused():
@@ -197,7 +197,7 @@ def test_a_dispute_about_a_weaker_digest_is_told_though_the_stronger_decides():
 def test_a_file_that_a_complete_manifest_of_its_folder_leaves_out_is_extra():
     found = collect(["a", "new", "d/b", "d/new", "e/c"], {"MD5SUMS": f"{A}  a\n{B}  d/b\n"})
     assert found.extra == ["d/new", "new"]
-    assert found.unverifiable == ["e/c"]  # the manifest says nothing about e
+    assert found.unverifiable == ["e/c"]  # no manifest covers e
 
 
 @pytest.mark.parametrize("content", [f"{A}  a\n<junk>\n", f"{A}  a\n{B}  ../b\n"])

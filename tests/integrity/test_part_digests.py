@@ -1,4 +1,4 @@
-"""Digests of parts, hashed side by side: whatever came in which order, the same as in order."""
+"""Digests of parts that are hashed in parallel equal the digests in order, whatever the order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five answers of a check."""
+"""The five possible results of a check."""
 
 from __future__ import annotations
 

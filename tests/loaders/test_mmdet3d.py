@@ -1,4 +1,4 @@
-"""nbdata.loaders.mmdet3d, with stand-ins for mmcv and mmdet. With the real mmengine: make test-mmengine."""
+"""nbdata.loaders.mmdet3d with stand-ins for mmcv and mmdet; make test-mmengine tests it with the real mmengine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def picture(number: int) -> np.ndarray:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
-    """Pictures by name, and a text."""
+    """Pictures and a text, packed by name."""
     files = {}
     for number in range(5):
         out = io.BytesIO()
@@ -42,7 +42,7 @@ def records(tmp_path: Path) -> Path:
 
 
 class Backend:
-    """mmengine's and mmcv's base class."""
+    """Stand-in for the backends' base class in mmengine and mmcv."""
 
     _allow_symlink = False
 
@@ -52,7 +52,7 @@ class Backend:
 
 
 class Client:
-    """Their FileClient, with its rule for what may be registered."""
+    """Stand-in for their FileClient, with its rule for backends that may be registered."""
 
     known: ClassVar[dict[str, type]] = {}
 
@@ -79,7 +79,7 @@ class Registry:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """Stand-ins of mmcv before 2.0 and of mmdet."""
+    """Install stand-ins for mmcv before 2.0 and for mmdet."""
     fileio, builder, found = types.ModuleType("mmcv.fileio"), types.ModuleType("builder"), Registry()
     fileio.BaseStorageBackend, fileio.FileClient = Backend, Client  # type: ignore[attr-defined]
     builder.PIPELINES = found  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     return types.SimpleNamespace(client=Client, pipelines=found)
 
 
-def test_files_are_had_by_the_last_component_of_their_path(records: Path) -> None:
+def test_files_are_found_by_the_last_component_of_their_path(records: Path) -> None:
     backend = FFRecordBackend(str(records))
     assert backend.get("./data/anything/3.png").startswith(b"\x89PNG")
     several = backend.get(["a/0.png", "1.png", "0.png"])
@@ -103,7 +103,7 @@ def test_files_are_had_by_the_last_component_of_their_path(records: Path) -> Non
         backend.get("9.png")
 
 
-def test_text_is_had_from_the_records_or_as_annotations_from_the_disk(records: Path, tmp_path: Path) -> None:
+def test_text_is_read_from_the_records_or_as_annotations_from_the_disk(records: Path, tmp_path: Path) -> None:
     backend = FFRecordBackend(str(records))
     assert backend.get_text("x/note.txt") == "größer"
     (tmp_path / "annotations.txt").write_text("on the disk")
@@ -120,10 +120,10 @@ def test_configurations_find_it_as_backend_ffrecord(records: Path, library: type
         "mmcv.fileio: backend ffrecord",
         "mmdet.datasets.builder.PIPELINES: LoadMultiViewImageFromFilesHF",
     ]
-    args = {"backend": "ffrecord", "fname": str(records)}  # as configurations have it today
+    args = {"backend": "ffrecord", "fname": str(records)}  # as in today's configurations
     assert library.client(**args).get("4.png").startswith(b"\x89PNG")
     assert library.pipelines.known == {"LoadMultiViewImageFromFilesHF": LoadMultiViewImageFromFilesHF}
-    assert len(mmdet3d.register()) == 2  # again, as reloads do
+    assert len(mmdet3d.register()) == 2  # repeated, as on a reload
 
 
 def test_it_is_imported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

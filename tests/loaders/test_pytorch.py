@@ -1,4 +1,4 @@
-"""The PyTorch data set in real DataLoaders, with real workers: each item once, whatever the workers are."""
+"""The PyTorch data set in real DataLoaders with real workers: it yields each item once, for any number of workers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_each_item_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(
     assert passes == [FILES, FILES]
     assert list(passes[0]) != list(passes[1])
     assert watcher.most <= 120_000 + 2 * 4096
-    # The same seed gives the same orders, also to a loader that begins with the second epoch.
+    # The same seed gives the same orders, even if a loader starts with the second epoch.
     again = loader(CacheStreamDataset(url, by="file", max_size="1MB", shuffle=True, seed=7, epoch=1), workers)
     assert list(dict(again)) == list(passes[1])
     del made, again
@@ -108,7 +108,7 @@ def test_a_loader_that_is_left_in_the_middle_leaves_nothing(put: Put, workplace:
 
 
 def read_shard(item: Item) -> Iterator[str]:
-    """The names in a shard, as its samples."""
+    """Yield the names in a shard as its samples."""
     with tarfile.open(item.path) as shard:
         yield from shard.getnames()
 
@@ -130,7 +130,7 @@ def test_workers_share_the_shards_and_each_sample_comes_once(put: Put) -> None:
 
 
 def test_an_error_in_a_worker_reaches_the_training(put: Put) -> None:
-    data = CacheStreamDataset(put(FILES), by="file", max_size=40_000)  # for each half
+    data = CacheStreamDataset(put(FILES), by="file", max_size=40_000)  # 20 kB per worker
     with pytest.raises(BadOption, match="--max-size"):
         next(iter(loader(data, 2, multiprocessing_context="fork")))
 

@@ -1,4 +1,4 @@
-"""SampleLoader: it goes on where it was, with whatever workers and ranks, each sample of the epoch exactly once."""
+"""SampleLoader resumes exactly, with any workers and ranks: each sample of the epoch comes once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_however_often_batches_and_ranks_change_each_sample_comes_once(
             for rank in range(ranks)
         ]
         if not last and steps > samplers[0].steps(start):
-            continue  # the epoch would be over
+            continue  # else the epoch would end
         for sampler in samplers:
             sampler.set_epoch(3, start)
         dealt = [list(itertools.islice(sampler, None if last else steps)) for sampler in samplers]
@@ -85,7 +85,7 @@ def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     batches.close()
     second = loader(5, then)
     second.load_state_dict(state)
-    second.set_epoch(second.epoch)  # as trainers do before each pass
+    second.set_epoch(second.epoch)  # trainers call this before each epoch
     assert len(second) == 6
     assert seen + keys_of(second) == whole
     assert second.epoch == 1

@@ -1,4 +1,4 @@
-"""Samples in real DataLoaders, with real workers: each sample once, the right bytes, nothing left behind."""
+"""Samples in real DataLoaders with real workers: each sample once, with the right bytes, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def samples(s3: EmbeddedServer, train: str) -> Iterator[Samples]:
 
 
 def checked(sample: dict[str, Any]) -> tuple[str, int]:
-    """The key of a sample, if its bytes are right, and the process that made it."""
+    """Check a sample's bytes; return its key and the process that read it."""
     key = sample["__key__"]
     assert {"jpg": FILES[f"{key}.jpg"], "cls": FILES[f"{key}.cls"]}.items() <= sample.items()
     return key, os.getpid()
@@ -68,7 +68,7 @@ WAYS: list[tuple[int, dict[str, Any]]] = [
 def test_a_loader_that_looks_ahead_gives_each_sample_once_in_an_order_of_the_epoch(
     samples: Samples, workers: int, options: dict[str, Any]
 ) -> None:
-    samples[0]  # the parent has used its connections before it forks
+    samples[0]  # the parent uses its connections before it forks
     batches = samples.batch_sampler(3, shuffle=True, seed=5, ahead=6)
     wanted = [[samples.key(n) for batch in batches.batches(epoch) for n in batch] for epoch in range(2)]
     loader = DataLoader(

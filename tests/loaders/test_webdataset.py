@@ -1,4 +1,4 @@
-"""Samples in pipelines of the webdataset library."""
+"""nbdata's samples in pipelines of the webdataset library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer that saves where it is after each batch, in one file with what it has seen; somebody kills it.
+"""A trainer for tests that kill it: after each batch it saves its position and the seen samples in one file.
 
 ``python -m tests.loaders.train URL STATE WORKERS BATCH`` prints a line after each batch.
 """
@@ -16,7 +16,7 @@ from nbdata.loaders.pytorch import SampleLoader
 
 
 def main(url: str, place: str, workers: str, batch: str, **options: Any) -> None:
-    """Go through the rest of the first epoch."""
+    """Read the rest of the first epoch."""
     loader = SampleLoader(
         nbdata.samples(url, concurrency=8, **options),
         int(batch),

@@ -1,4 +1,4 @@
-"""As `tests.loaders.train`, through a cache that holds a third of the data, in the folder of the state."""
+"""`tests.loaders.train` with a cache beside the state file that holds a third of the data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A trainer that streams shards in several parts, and saves where each is after each sample; somebody kills it.
+"""A trainer for tests that kill it: it streams shards in several parts, and saves all positions after each sample.
 
-``python -m tests.loaders.train_shards URL STATE PARTS AHEAD`` prints a line after each sample. PARTS, from 0, is one
-less than the parts, as the processes of a training would have them; here they take turns. AHEAD is in MiB.
+``python -m tests.loaders.train_shards URL STATE PARTS AHEAD`` prints a line after each sample. The number of parts is
+PARTS + 1. In a real training each part has its own process; here the parts take turns. AHEAD is in MiB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import nbdata
 
 
 def main(url: str, place: str, parts: str, ahead: str) -> None:
-    """Go through the rest of the epoch."""
+    """Read the rest of the epoch."""
     samples = nbdata.samples(url, concurrency=8, window=5, ahead_bytes=int(ahead) << 20)
     count = int(parts) + 1
     saved = Path(place)

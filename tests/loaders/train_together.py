@@ -1,4 +1,4 @@
-"""One rank of a distributed training over gloo: a model in DDP, batches of a SampleLoader.
+"""One rank of a distributed training over gloo: a model in DDP, with batches of a SampleLoader.
 
 ``python -m tests.loaders.train_together URL RANK RANKS FILE`` prints the keys of all ranks after each step.
 """
@@ -16,12 +16,12 @@ from nbdata.loaders.pytorch import SampleLoader
 
 
 def numbered(sample: dict[str, bytes | str]) -> tuple[int, torch.Tensor]:
-    """A sample as a number and a tensor."""
+    """Return a sample as a number and a tensor."""
     return int(sample["__key__"]), torch.ones(4) * len(sample["jpg"])
 
 
 def main(url: str, rank: str, ranks: str, place: str) -> None:
-    """Two epochs."""
+    """Train for two epochs."""
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=int(rank), world_size=int(ranks))
     model = DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), 1e-9)

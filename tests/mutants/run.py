@@ -1,10 +1,11 @@
-"""Removes one guard after the other and checks that a named test fails: ``make mutants``.
+"""Removes one guard after the other and checks that its test fails: ``make mutants``.
 
-Each ``NAME.mutant`` in this folder begins with the purpose of the guard (``Guard:``), the test that must fail without
-it (``Test:``, a file or one test in it), and whether it belongs to the short run (``Short:``). The changes follow. Each
-one replaces the whole lines between ``<<<<`` and ``====`` by the lines up to ``>>>>``. Changes name no file, so that
-code may move, but the lines must occur exactly once in nbdata/. Otherwise the mutant fails, because the guard was
-rewritten or removed.
+Each ``NAME.mutant`` in this folder begins with three headers. ``Guard:`` is the purpose of the guard. ``Test:`` is a
+test file, or one test in it, that must fail without the guard. ``Short:`` says if the mutant is in the short run.
+
+The changes follow. Each change replaces the whole lines between ``<<<<`` and ``====`` with the lines up to ``>>>>``.
+Changes name no file, so code may move. The lines must occur exactly once in nbdata/; otherwise the mutant fails,
+because the guard was rewritten or removed.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-# Whole lines and their replacement.
+# The lines to replace, and their replacement.
 _CHANGE = re.compile(r"^<<<<\n(.*?)^====\n(.*?)^>>>>$", re.MULTILINE | re.DOTALL)
 NEEDED = ("nbdata", "tests", "benchmarks", "docs", "pyproject.toml", "README.md")
 
 
 @dataclass
 class Mutant:
-    """A guard and the changes that remove it."""
+    """A guard, its test, and the changes that remove the guard."""
 
     name: str
     guard: str
@@ -50,12 +51,12 @@ class Mutant:
         return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes", changes)
 
     def applied(self, tree: Path) -> dict[Path, str]:
-        """Return the new texts of the files that it changes; writes nothing.
+        """Return the new texts of the files that it changes, by path; write nothing.
 
         Raises
         ------
         ValueError
-            If the replaced lines do not occur exactly once.
+            If the lines to replace do not occur exactly once.
         """
         found: dict[Path, str] = {}
         texts = {path: path.read_text() for path in sorted((tree / "nbdata").rglob("*.py"))}
@@ -72,7 +73,7 @@ class Mutant:
 
 
 def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
-    """Run the mutant's test in this tree; returns the exit status and the end of the output."""
+    """Run the mutant's test in a tree; return the exit status and the end of the output."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NBDATA_TESTED", None)
     command = [
@@ -92,7 +93,7 @@ def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
 
 
 def _copied(tree: Path) -> Path:
-    """Copy the files that the tests need into a separate folder."""
+    """Copy the files that the tests need into a separate folder, and return the copy."""
     for part in NEEDED:
         source = ROOT / part
         if source.is_dir():
@@ -103,7 +104,7 @@ def _copied(tree: Path) -> Path:
 
 
 def _falls(mutant: Mutant, tree: Path) -> bool:
-    """True if the mutant's test fails; prints the result."""
+    """True if the mutant's test fails as it should; prints the result."""
     mutated = mutant.applied(tree)
     before = {path: path.read_text() for path in mutated}
     for path, text in mutated.items():
@@ -121,7 +122,7 @@ def _falls(mutant: Mutant, tree: Path) -> bool:
 
 
 def _why_not(mutant: Mutant, tree: Path) -> str:
-    """Return the reason why a mutant cannot be tried; '' if it can."""
+    """Return why a mutant cannot run on this machine; '' if it can."""
     try:
         mutant.applied(tree)
     except ValueError as error:
@@ -133,7 +134,7 @@ def _why_not(mutant: Mutant, tree: Path) -> str:
 
 
 def main() -> int:
-    """Run all mutants, the short ones, or some by name; returns 1 if one survives."""
+    """Run all mutants, the short ones, or those named; return 1 if a test passes without its guard."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--short", action="store_true", help="only the quick ones; all must apply")

@@ -1,4 +1,4 @@
-"""The widgets under a background job's panel."""
+"""The button widgets below a background job's panel."""
 
 from __future__ import annotations
 

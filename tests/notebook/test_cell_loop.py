@@ -1,4 +1,4 @@
-"""cache_stream in real kernels: the magic, the cell as the body of a loop, and what a dying kernel leaves."""
+"""cache_stream in real kernels: the magic, a cell as the body of a loop, and what remains after a kernel's death."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FOLDERS = {f"f{n:02}/a": bytes([n]) * 200_000 for n in range(12)}
 
 
 def leftovers(folder: Path) -> bool:
-    """Whether caches stay below a folder."""
+    """True if caches are left below a folder."""
     return not wait_until(lambda: not list(folder.glob(".nbdata/cache-*")))
 
 
 def running(kernel: Kernel, folder: Path, url: str, cell: str = "") -> str:
-    """Start a loop that never ends; returns when it is in it."""
+    """Start an endless loop, and return once its body runs."""
     endless = f"%%cache_stream {url} --max-size 2MB\nopen('in', 'w').close()\nwhile True: pass"
     begun = kernel.start(cell or endless)
     wait_until((folder / "in").exists)
@@ -95,7 +95,7 @@ def test_a_restart_leaves_nothing(kernel: Kernel, put: Put, tmp_path: Path, now:
 def test_a_loop_that_waits_for_the_store_can_be_stopped(
     kernel: Kernel, put: Put, tmp_path: Path, s3: object
 ) -> None:
-    """Also while it waits for bytes that do not come."""
+    """This also holds while it waits for bytes that never arrive."""
     from tests.faults.gate import Gate
 
     url = put(FOLDERS)

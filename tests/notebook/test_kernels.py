@@ -1,4 +1,4 @@
-"""Real kernels: a busy one, an interrupted one, a restarted one, a killed one, a forked one."""
+"""Real kernels: busy, interrupted, restarted, killed and forked ones."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Put = Callable[[dict[str, bytes]], str]
 
 
 def only_job() -> str:
-    """State of the newest job."""
+    """Return the state of the newest job."""
     return AgentHost().jobs()[-1].state
 
 
 def begun(kernel: Kernel, gate: Gate, code: str, folder: Path) -> str:
-    """Run a cell that pulls to ``out``; returns when the store says no more and some objects are whole."""
+    """Run a cell that pulls to ``out``; return once the gate holds and some objects are complete."""
     gate.close(after=8_000_000)
     cell = kernel.start(code)
     gate.wait_until_it_holds()
@@ -43,7 +43,7 @@ def begun(kernel: Kernel, gate: Gate, code: str, folder: Path) -> str:
 
 @pytest.fixture
 def url(put: Put) -> str:
-    """60 objects of 400 kB; of 8 MB, with four at a time, sixteen are whole."""
+    """The URL of 60 objects of 400 kB. When 8 MB have passed with four at a time, sixteen are complete."""
     return put({f"data/{n:02d}": os.urandom(400_000) for n in range(60)}) + "data/"
 
 
@@ -128,7 +128,7 @@ def test_a_job_outlives_its_kernel_and_the_same_line_attaches(
 def test_a_busy_kernel_slows_a_pull_little_and_cancel_works_meanwhile(
     kernel: Kernel, put: Put, tmp_path: Path
 ) -> None:
-    """On a thread of the kernel the same pull was measured to take 13 to 33 times as long."""
+    """In a thread of the kernel, the same pull took 13 to 33 times as long."""
     url = put({f"d/{n:03d}": bytes(10_000) for n in range(600)}) + "d/"
     code = f"""
 import nbdata, time
@@ -149,7 +149,7 @@ print([(pull(False), pull(True)) for _ in range(5)])
     assert out.error is None, out.error
     rounds = eval(out.text.splitlines()[-1])
     ratio = statistics.median(busy for _, busy in rounds) / statistics.median(idle for idle, _ in rounds)
-    assert ratio < 6, rounds  # each round in the same conditions, whatever else the machine does
+    assert ratio < 6, rounds  # all runs of a round meet the same conditions
 
 
 def test_cancel_from_outside_needs_neither_the_kernel_nor_the_store_while_the_cell_spins(
@@ -167,7 +167,7 @@ def test_cancel_from_outside_needs_neither_the_kernel_nor_the_store_while_the_ce
 
 
 def ended(child: int, stacks: Path) -> int:
-    """The exit status of a child of a fork; where it stood if it hangs."""
+    """Return the exit status of a forked child; if it hangs, fail and show its stack."""
     found = (0, 0)
 
     def over() -> bool:
@@ -185,7 +185,7 @@ def ended(child: int, stacks: Path) -> int:
 
 
 def forked(work: Callable[[], bool], stacks: Path) -> int:
-    """A child that does some work; it ends with 0 if that was right, and writes where it stands if it hangs."""
+    """Fork a child that runs `work`; it exits with 0 if `work` returns true, and writes its stack if it hangs."""
     stacks.touch()
     child = os.fork()
     if not child:
@@ -203,7 +203,7 @@ def forked(work: Callable[[], bool], stacks: Path) -> int:
 def test_a_process_that_pulled_can_fork_and_its_child_can_pull(
     host: str, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a DataLoader's worker does; the Rust clients hang here."""
+    """A DataLoader's worker does this; clients written in Rust hang here."""
     monkeypatch.setenv("NBDATA_HOST", host)
     url, stacks = put({"d/a": b"1"}), tmp_path / "stacks"
     nbdata.pull(url, tmp_path / "parent", quiet=True)
@@ -214,7 +214,7 @@ def test_a_process_that_pulled_can_fork_and_its_child_can_pull(
 
 
 def test_no_lock_that_a_thread_holds_during_a_fork_holds_the_child(tmp_path: Path) -> None:
-    """The thread that would give it back is not in the child."""
+    """The child has no thread that could release the lock."""
     stacks = tmp_path / "stacks"
     locks = {
         (module, name): value

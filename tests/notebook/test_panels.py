@@ -1,4 +1,4 @@
-"""Panels in a cell, on real kernels: what a front end is told, how often, and what it shows in the end."""
+"""Panels in cells of real kernels: the messages for the front end, their number, and the final display."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _SHOWN = ("display_data", "update_display_data", "comm_open", "comm_msg", "comm_
 
 @pytest.fixture
 def probing(tmp_path: Path) -> Iterator[Kernel]:
-    """A kernel with the verb that moves nothing, which needs no store."""
+    """A kernel with the probe verb, which transfers nothing and needs no store."""
     with Kernel(tmp_path) as running:
         assert running.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe").error is None
         yield running
 
 
 def newest() -> str:
-    """Id of the newest job of any agent."""
+    """Return the id of the newest job of any agent."""
     return AgentHost().jobs()[-1].id
 
 
 def told(kernel: Kernel, since: int = 0) -> list[dict[str, Any]]:
-    """The messages that a front end would draw something for."""
+    """Return the messages for which a front end would draw something."""
     return [m for m in kernel.page.messages[since:] if m["msg_type"] in _SHOWN]
 
 
 def buttons(kernel: Kernel) -> dict[str, str]:
-    """Description to model of all buttons."""
+    """Return the models of all buttons, by description."""
     return {
         state["description"]: model
         for model, state in kernel.widgets().items()
@@ -47,13 +47,13 @@ def buttons(kernel: Kernel) -> dict[str, str]:
 
 
 def enabled(kernel: Kernel) -> set[str]:
-    """The buttons that can be pressed."""
+    """Return the buttons that are enabled."""
     states = kernel.widgets()
     return {name for name, model in buttons(kernel).items() if not states[model]["disabled"]}
 
 
 def whole(bundle: dict[str, Any]) -> bool:
-    """Whether a bundle is complete for those who see only text or only HTML, and asks for no widget."""
+    """True if a bundle is complete for viewers that show only text or only HTML, and needs no widget."""
     return bool(bundle["text/plain"]) and bool(bundle["text/html"]) and _WIDGET not in bundle
 
 
@@ -92,7 +92,7 @@ def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, pro
         cell = probing.start(how.format(f"Probe(items=2, delay=75, tag='{how} {attempt}')"))
         probing.finish(cell)
         probing.until(lambda cell=cell: "2 handed out" in probing.page.texts(cell))  # type: ignore[misc]
-        if AgentHost().jobs()[-1].seconds < 0.35:  # it may take longer where much else runs
+        if AgentHost().jobs()[-1].seconds < 0.35:  # it may take longer on a busy machine
             break
     else:
         pytest.fail("the machine is too slow to see a quick job")
@@ -108,11 +108,11 @@ def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel
     busy = probing.start(
         "import os, time\nwhile not os.path.exists('moved'): time.sleep(0.02); print('busy')"
     )
-    probing.until(lambda: probing.page.of(job)[0]["text/plain"] != first)  # it moves while another cell runs
+    probing.until(lambda: probing.page.of(job)[0]["text/plain"] != first)  # updates meanwhile
     (tmp_path / "moved").touch()
     probing.finish(busy)
     probing.until(lambda: "100 handed out" in probing.page.texts(job))
-    # The buttons are taken away, so that a saved notebook asks for no widget.
+    # The buttons are removed, so a saved notebook needs no widget.
     probing.until(lambda: probing.page.of(job)[1] == {"text/plain": ""})
     assert whole(probing.page.of(job)[0])
     assert probing.page.of(busy) == []
@@ -123,7 +123,7 @@ def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel
 
 @pytest.mark.parametrize("items", [1, 100_000])
 def test_messages_depend_on_time_and_not_on_the_number_of_objects(items: int, probing: Kernel) -> None:
-    """Four snapshots a second, one message each; and a few when the panel and its buttons come and go."""
+    """Four snapshots a second give one message each; a few more appear when the panel and its buttons come and go."""
     since, began = len(probing.page.messages), time.monotonic()
     cell = probing.start(f"r = Probe(items={items}, delay={1500 // items}, tag='many {items}').run()")
     probing.finish(cell)
@@ -164,7 +164,7 @@ def test_the_buttons_pause_resume_and_cancel(probing: Kernel) -> None:
 
 
 def test_a_page_that_was_loaded_again_reads_the_end_where_the_buttons_were(probing: Kernel) -> None:
-    """It knows no display ids any more, but has the widgets from the kernel."""
+    """The reloaded page knows no display ids any more, but gets the widgets from the kernel."""
     cell = probing.start("Probe(items=12, delay=100, tag='loaded again').start()")
     probing.until(lambda: "12 handed out" in probing.page.texts(cell))
     probing.until(lambda: any("12 handed out" in str(w.get("value")) for w in probing.widgets().values()))

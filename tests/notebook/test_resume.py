@@ -1,6 +1,6 @@
-"""A kernel is killed in the middle of a big object, then the agent: the same cell fetches only what is missing.
+"""A kernel is killed in the middle of a large object, then the agent: the same cell fetches only what is missing.
 
-``NBDATA_TEST_BIG`` is the size of the object in bytes, 192 MiB unless it says otherwise.
+``NBDATA_TEST_BIG`` is the size of the object in bytes; the default is 192 MiB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_agai
         kernel.manager.signal_kernel(signal.SIGKILL)
         line.close(after=SIZE // 4 + (2 << 20))
         job = AgentHost().job(AgentHost().jobs()[-1].id)
-        wait_until(lambda: job.snapshot().bytes > SIZE // 2)  # it goes on, and has read all that came
+        wait_until(lambda: job.snapshot().bytes > SIZE // 2)  # has read everything that arrived
         with connect() as connection:
             agent = int(connection.ask({"do": "hello"})["pid"])
         os.kill(agent, signal.SIGKILL)
@@ -55,7 +55,7 @@ def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_agai
         assert out.error is None
         present, again = int(out.text), line.answered - before
     assert again < SIZE - present + (2 << 20), "the line carries what was missing, and no more"
-    # What a connection had received since its last note is lost, and what was on the way to it.
+    # Bytes that a connection received after its last record are lost, and so are bytes on their way to it.
     assert SIZE - before <= again < SIZE - before + FIRST * (NOTED + (2 << 20))
     assert "were there already" in out.displays[-1]
     with whole.open("rb") as one, (tmp_path / "here" / "big").open("rb") as other:

@@ -1,4 +1,4 @@
-"""What went wrong is said once in a cell; and who began a job is called by the notebook's name."""
+"""A cell shows each error once, and names the notebook that started a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def conflicting(tree: Path, target: Path, *names: str) -> None:
 
 
 def said(kernel: Kernel, line: str) -> tuple[list[str], str]:
-    """The displays of a cell and its error."""
+    """Return a cell's displays and its error."""
     cell = kernel.run(line)
     return cell.displays, re.sub(r"\x1b\[[0-9;]*m", "", cell.error or "")
 
@@ -49,7 +49,7 @@ def test_several_failures_are_a_table_and_the_error_counts_them(
     assert "2 of 5 are conflicts" in error
 
 
-def test_what_could_not_be_begun_is_told_by_the_error_alone(kernel: Kernel) -> None:
+def test_a_job_that_could_not_begin_shows_only_its_error(kernel: Kernel) -> None:
     displays, error = said(kernel, "%pull nowhere out")
     assert displays == []
     assert error.count("no such object or folder") == 1
@@ -69,11 +69,11 @@ def test_a_report_that_raises_nothing_names_its_failure_once_and_has_no_table_of
     assert several._repr_html_().count("<tr>") == 3
 
 
-def test_the_outcomes_that_are_bad_are_the_engines() -> None:
+def test_the_notebook_and_the_engine_agree_on_bad_outcomes() -> None:
     assert set(BAD_OUTCOMES) == {str(name) for name in BAD}
 
 
-def test_a_job_is_its_notebooks(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
+def test_a_job_carries_the_name_of_its_notebook(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     kernel.run("import os; os.environ['JPY_SESSION_NAME'] = '/home/me/work/train <1>.ipynb'")
     kernel.run("from nbdata.verbs.probe import Probe\nProbe(items=1, tag='whose').run()")
     assert nbdata.transfers(quiet=True)[0].owner == "train <1>.ipynb"

@@ -1,4 +1,4 @@
-"""Notebooks that were saved, and are read without a kernel: each transfer's end is there, and it is the true one."""
+"""Saved notebooks, read without a kernel, show the true result of each transfer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 
 class Saved:
-    """A notebook that was run, perhaps disturbed, and saved as it then was."""
+    """A notebook that was run, perhaps disturbed, and then saved."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class Saved:
         when: Callable[[Any], bool] = bool,
         then: Callable[[int], None] | None = None,
     ) -> Saved:
-        """Run all cells as ``jupyter execute`` does; then do something once something is true."""
+        """Run all cells as ``jupyter execute`` does; call `then` once `when` is true."""
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         manager = kernel_manager()
         client = NotebookClient(notebook, km=manager, timeout=PATIENCE, allow_errors=True)
@@ -61,7 +61,7 @@ class Saved:
 
     @classmethod
     def of(cls, folder: Path, page: Page, *cells: str) -> Saved:
-        """What a page shows below some cells, whatever became of its kernel."""
+        """Return a notebook of what a page shows below some cells, even if its kernel is dead."""
         notebook = nbformat.v4.new_notebook()
         for cell in cells:
             outputs = [nbformat.v4.new_output("display_data", data=bundle) for bundle in page.of(cell)]
@@ -74,12 +74,12 @@ class Saved:
         return cls(folder / "saved.ipynb")
 
     def bundles(self, cell: int) -> list[dict[str, Any]]:
-        """What was saved below a cell."""
+        """Return the saved bundles below a cell."""
         notebook = nbformat.read(self._path, as_version=4)
         return [output["data"] for output in notebook.cells[cell].outputs if "data" in output]
 
     def pages(self) -> list[str]:
-        """Each cell's output as ``nbconvert --to html`` shows it, without tags."""
+        """Return each cell's output as ``nbconvert --to html`` shows it, without tags."""
         shown = []
         for cell in nbformat.read(self._path, as_version=4).cells:
             page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
@@ -90,13 +90,13 @@ class Saved:
 
 
 def moved(cell: int) -> Callable[[Any], bool]:
-    """Whether a panel below that cell shows that files arrived."""
+    """Return a condition: the panel below that cell shows that files arrived."""
     return lambda cells: re.search(r" [1-9]\d*/\d+ files", str(cells[cell].outputs)) is not None
 
 
 @pytest.fixture
 def url(put: Put) -> str:
-    """60 objects of 400 kB; of 8 MB, with four at a time, sixteen are whole."""
+    """The URL of 60 objects of 400 kB. When 8 MB have passed with four at a time, sixteen are complete."""
     return put({f"data/{n:02d}": os.urandom(400_000) for n in range(60)}) + "data/"
 
 
@@ -124,7 +124,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
         f"%pull {good} good",
         "%md5check bad",
         f"%pull {url} stopped --concurrency 4",
-        # A kernel that ends just after an interrupt is one that is restarted: its job goes on.
+        # A kernel that ends right after an interrupt counts as restarted, and its job continues. So this cell waits.
         "import os, time\nwhile not os.path.exists('over'): time.sleep(0.02)",
         f"j = %pull {good} again -b",
         "_ = j.wait()",

@@ -1,4 +1,4 @@
-"""The user's variables in the line of a magic: what is replaced, what stays, what is refused."""
+"""Variables in a magic's line: which are replaced, which stay, and which are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kernel import Kernel
 
 
 class Loud(dict[str, str]):
-    """Calls nothing of it but what is written."""
+    """A dict whose use beyond plain lookup is an error."""
 
     @property
     def broken(self) -> str:

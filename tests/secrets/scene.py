@@ -1,4 +1,4 @@
-"""Secrets in every place where a user can put one, and a look at every place where one could come out."""
+"""Secrets in every place where a user can put one, and a search in every place where one could leak."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r
 
 
 class Line(NamedTuple):
-    """A line of a user: words with ``{names}`` of the scene, and whether it goes well."""
+    """A user's command, with ``{names}`` of the scene, and whether it succeeds."""
 
     words: str
     good: bool
@@ -32,7 +32,8 @@ class Line(NamedTuple):
 BAD = "--option key=env:BAD_KEY --option secret=env:BAD_SECRET --option token=env:BAD_TOKEN"
 OURS = "--option key=env:OUR_KEY --option secret=env:OUR_SECRET"
 
-# Each verb, good and failing, with secrets as options, variables, a profile, passwords and signatures of URLs.
+# Each verb, succeeding and failing, with secrets in options, variables, a profile, and passwords and signatures of
+# URLs.
 LINES = [
     Line(f"pull {{bucket}}/d/ a {OURS}", True),
     Line("pull {bucket}/d/ b", True),
@@ -83,14 +84,14 @@ STREAMS = [
 
 
 class Scene:
-    """The secrets, and what they open; a context manager.
+    """The secrets, and servers that accept them; a context manager.
 
     Attributes
     ----------
     names : dict
-        What stands for ``{name}`` in a line.
+        Replacements for ``{name}`` in a command.
     variables : dict
-        What the user's environment holds.
+        The user's environment variables.
     """
 
     def __init__(self, folder: Path, server: EmbeddedServer, bucket: str) -> None:
@@ -104,7 +105,7 @@ class Scene:
         }
 
     def new(self, name: str) -> str:
-        """A secret with characters that URLs write in other ways."""
+        """Return a new secret with characters that URLs encode."""
         self._cores[name] = core = secrets.token_hex(12)
         return f"{core}/+{name}="
 
@@ -136,7 +137,7 @@ class Scene:
             f"aws_secret_access_key = {self.variables['OUR_SECRET']}\n"
         )
         self.variables["AWS_SHARED_CREDENTIALS_FILE"] = str(profiles)
-        # Also a proxy with a password, which nothing here has to go through.
+        # Also a proxy with a password, which nothing here uses.
         proxy = quote(self.new("proxy"), safe="")
         self.variables |= {"https_proxy": f"http://user:{proxy}@127.0.0.1:9", "no_proxy": "127.0.0.1"}
         for name in ("tree", "tree2"):
@@ -148,16 +149,16 @@ class Scene:
         self._stack.close()
 
     def found_in(self, data: str | bytes) -> list[str]:
-        """The names of the secrets that something shows, raw or as a header has them."""
+        """Return the names of the secrets in some data, raw or encoded as in a header."""
         raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         found = [name for name, core in self._cores.items() if core.encode() in raw]
         return [*found, "basic"] if self._basic.encode() in raw else found
 
     def found_below(self, *folders: str | Path) -> list[tuple[str, list[str]]]:
-        """Files that show one, in their name or their bytes, and which."""
+        """Return files with a secret in their name or content, and the names of the secrets."""
         found = []
         for path in (path for folder in folders for path in Path(folder).rglob("*")):
-            with contextlib.suppress(OSError):  # sockets, and what ends meanwhile
+            with contextlib.suppress(OSError):  # sockets, and files that vanish meanwhile
                 shown = self.found_in(str(path)) + (
                     self.found_in(path.read_bytes()) if path.is_file() else []
                 )
@@ -167,7 +168,7 @@ class Scene:
 
 
 def giving(body: bytes | None) -> object:
-    """A server that has one file under every name; none, and it refuses everything."""
+    """A server that returns one file under every name; with None, it refuses everything."""
 
     def handle(connection: socket.socket) -> None:
         head = read_head(connection)
@@ -181,7 +182,7 @@ def giving(body: bytes | None) -> object:
 
 
 class ProcessList:
-    """What any user of the machine sees of others' processes, looked at all the time; a context manager."""
+    """Records continuously what any user of the machine can see of processes; a context manager."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._over = scene, threading.Event()
@@ -209,7 +210,7 @@ class ProcessList:
 
 
 def agents(runtime: str) -> Iterator[Path]:
-    """The processes that carry operations out."""
+    """Yield the processes of agents."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (

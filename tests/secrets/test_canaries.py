@@ -1,6 +1,6 @@
-"""No secret comes out: each verb is run, good and failing, with secrets wherever a user can put one.
+"""No secret leaks: each verb runs, succeeding and failing, with secrets wherever a user can put one.
 
-Then every byte is searched: outputs, saved notebooks, verbose tracebacks, the server's replies and log, runtime and
+Then every byte is searched: outputs, saved notebooks, verbose tracebacks, the server's responses and log, runtime and
 state folders, targets, and the process list.
 """
 
@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE, wait_until
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 Put = Callable[[dict[str, bytes]], str]
 
-# What a user's module gives, so that no cell holds a secret itself.
+# A user's module that provides the secrets, so no cell contains one.
 PRIVATE = """
 import json, os
 names = json.loads(os.environ["SCENE"])
@@ -82,12 +82,12 @@ def scene(
         with ProcessList(made) as processes:
             yield made
         assert processes.looks
-        # The line that a user typed in a terminal is the user's; ours are the agent and what it starts.
+        # Users may type secrets into their own commands. The agent and its child processes must not show any.
         assert [line for line in processes.seen if f"{NBDATA} " not in line] == []
 
 
 def nothing_is_left(scene: Scene) -> None:
-    """Nothing in any folder of ours or of the user's work, nor in the agent's environment."""
+    """Check that no secret is in nbdata's folders, the working folder or the agent's environment."""
     runtime = os.environ["NBDATA_RUNTIME_DIR"]
     assert any(Path(runtime).rglob("*.log"))
     assert Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").stat().st_size, "the history is looked at too"
@@ -99,7 +99,10 @@ def nothing_is_left(scene: Scene) -> None:
 
 
 def notebook(cells: list[str], scene: Scene) -> tuple[list[list[str]], str]:
-    """Run cells as a user does and save them; the names of the errors below each, and all that was saved."""
+    """Run cells as a user does and save them.
+
+    Return the names of the errors below each cell, and the saved notebook.
+    """
     Path("private.py").write_text(PRIVATE + FS)
     bad = {name.lower(): value for name, value in scene.variables.items() if name.startswith("BAD_")}
     os.environ["SCENE"] = json.dumps(scene.names | bad)
@@ -181,7 +184,7 @@ def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Pa
     nothing_is_left(scene)
 
 
-def test_who_writes_a_secret_out_is_told_how_not_to(scene: Scene, kernel: Kernel) -> None:
+def test_a_user_who_types_a_secret_is_told_a_safer_way(scene: Scene, kernel: Kernel) -> None:
     words = f"{scene.names['bucket']}/d/ w -n --option key=me --option secret={scene.variables['BAD_SECRET']}"
     done = subprocess.run([NBDATA, "pull", *words.split()], capture_output=True, text=True, timeout=PATIENCE)
     said = kernel.run(f"%pull {words}")

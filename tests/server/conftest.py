@@ -1,4 +1,4 @@
-"""A Jupyter server for the tests of its routes."""
+"""A Jupyter server for the tests of nbdata's routes."""
 
 from __future__ import annotations
 

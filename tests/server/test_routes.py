@@ -1,4 +1,4 @@
-"""The routes of the Jupyter server: what they say, and to whom."""
+"""The routes of the Jupyter server extension: who may use them, and what they return."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 @contextlib.contextmanager
 def live(lab: Lab) -> Iterator[Callable[[], dict[str, Any]]]:
-    """The live feed; what is called gives its next message."""
+    """Connect to the live feed; yields a function that returns its next message."""
     where = f"{lab.url.replace('http', 'ws')}/nbdata/api/live?token={lab.token}"
     connection = websocket.create_connection(where, timeout=PATIENCE)
     try:
@@ -57,17 +57,17 @@ def probe(tag: str, items: int = 1000) -> Any:
     return Probe(items=items, delay=20, tag=tag).start()
 
 
-# -- who may ask ----------------------------------------------------------------------------------
+# -- access ---------------------------------------------------------------------------------------
 
 
-def test_the_routes_are_these() -> None:
+def test_the_list_of_routes_is_complete() -> None:
     known: Any = None
     assert [path for path, _, _ in routes("/", known, known, known)] == [f"/{path}" for path in ROUTES]
 
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) -> None:
+def test_every_route_refuses_requests_without_a_token(lab: Lab, path: str, method: str) -> None:
     said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel|again)", "cancel")
     upgrade = {
         "Upgrade": "websocket",
@@ -81,7 +81,7 @@ def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) 
     assert '"disks"' not in answer.body
 
 
-def test_who_comes_with_a_cookie_alone_changes_nothing(lab: Lab) -> None:
+def test_a_request_with_only_a_cookie_changes_nothing(lab: Lab) -> None:
     job = probe("no xsrf")
     wait_until(lambda: job.id in lab.jobs())
     cookie = login(lab)
@@ -100,7 +100,7 @@ def test_who_comes_with_a_cookie_alone_changes_nothing(lab: Lab) -> None:
 
 
 def login(lab: Lab) -> str:
-    """The cookies of a browser that has opened Lab."""
+    """Return the cookies of a browser that has opened JupyterLab."""
     import http.client
 
     connection = http.client.HTTPConnection("127.0.0.1", lab.port, timeout=PATIENCE)
@@ -124,7 +124,7 @@ def test_the_feed_refuses_a_page_of_another_origin(lab: Lab) -> None:
     assert refused.value.status_code == 403
 
 
-# -- what they say --------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------
 
 
 def test_without_an_agent_there_are_no_jobs_and_none_is_started(lab: Lab) -> None:
@@ -235,7 +235,7 @@ def test_only_a_cache_is_cleared_and_no_other_folder(lab: Lab, tmp_path: Path, t
 
 def test_browsers_that_leave_make_room_for_others(lab: Lab) -> None:
     job = probe("leave")
-    for _ in range(3):  # together more than may watch at a time
+    for _ in range(3):  # in total more watchers than are allowed at a time
         with contextlib.ExitStack() as stack:
             watchers = [wait_until(lambda: admitted(lab, stack)) for _ in range(60)]
             for message in watchers:
@@ -244,7 +244,7 @@ def test_browsers_that_leave_make_room_for_others(lab: Lab) -> None:
 
 
 def admitted(lab: Lab, stack: contextlib.ExitStack) -> Callable[[], dict[str, Any]] | None:
-    """A watcher until the end of `stack`; None if there are too many."""
+    """Return a watcher that lasts as long as `stack`; None if there are too many."""
     try:
         return stack.enter_context(live(lab))
     except websocket.WebSocketBadStatusException:
@@ -329,12 +329,12 @@ def test_disks_name_limit_source_and_what_is_used_reserved_and_free(lab: Lab, ga
 
 
 def reserved(lab: Lab) -> list[dict[str, Any]] | None:
-    """The limit and the disk of Lab's root, when something is reserved in both."""
+    """Return the limit and the disk of JupyterLab's root once both have reserved space."""
     here = [disk for disk in lab.ask("nbdata/api/disks").json()["disks"] if disk["here"]]
     return here[:2] if all(disk["reserved"] for disk in here[:2]) else None
 
 
-# -- what the server thinks of idleness --------------------------------------------------------------
+# -- the server's idle shutdown ----------------------------------------------------------------------
 
 
 def test_a_running_job_keeps_the_server_awake_and_looking_does_not(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""The panel when disks are slow to answer, or an agent says what cannot be understood: the rest goes on."""
+"""The panel stays usable when disks respond slowly or an agent sends invalid messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE
 
 
 class SlowDisks(Disks):
-    """Disks that do not answer before they are `freed`."""
+    """Disks that do not respond before `freed` is set."""
 
     def __init__(self, workers: Workers, root: str) -> None:
         super().__init__(workers, root)
@@ -43,7 +43,7 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Pa
         browsers = [asyncio.ensure_future(disks.seen()) for _ in range(8)]
         try:
             assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), PATIENCE) == "meanwhile"
-            browsers.pop().cancel()  # who leaves takes nothing from the others
+            browsers.pop().cancel()  # a browser that leaves does not disturb the others
         finally:
             disks.freed.set()
         assert await asyncio.gather(*browsers) == [{"disks": [{"path": "/"}], "caches": []}] * 7

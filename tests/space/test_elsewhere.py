@@ -1,4 +1,4 @@
-"""Which disks are recommended to whoever has too little."""
+"""Which other disks are recommended if there is too little room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _disk(path: str, free: int, device: int, **more: bool) -> Disk:
 
 @pytest.fixture
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Disk]:
-    """The disk of the target, two others, and memory, which has most."""
+    """The disk of the target, two others, and memory, which has the most room."""
     device = os.stat(tmp_path).st_dev
     found = [
         _disk("/dev/shm", 60 * GB, 7, in_memory=True),
@@ -37,7 +37,9 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Disk]:
     return found
 
 
-def test_disks_come_before_memory_and_the_own_one_never(disks: list[Disk], tmp_path: Path) -> None:
+def test_other_disks_are_recommended_before_memory_and_the_own_disk_never(
+    disks: list[Disk], tmp_path: Path
+) -> None:
     target = f"{tmp_path}/deep/out"
     assert [d.path for d in disks_instead(target, GB, 0)] == ["/", "/small"]
     assert [d.path for d in disks_instead(target, 3 * GB, 0)] == ["/"]
@@ -75,9 +77,9 @@ def test_memory_is_known_from_disks_and_a_mount_below_another_has_its_own(tmp_pa
             str(inner),
         } == set()
         here = disk_of(str(tmp_path))[0].device
-        if any(disk.device == here for disk in found.values()):  # the root may not be ours to write to
+        if any(disk.device == here for disk in found.values()):  # only if the test may write to the root
             assert here in [disk.device for disk in disks_instead(str(inner), 1 << 20, 0)]
-        # What is mounted over it hides both.
+        # A mount over the outer one hides both.
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(outer)], check=True)
         inner.mkdir()
         try:

@@ -1,4 +1,4 @@
-"""A disk that somebody else fills in the middle of a pull: who waits is told, what runs in the background waits."""
+"""Another process fills the disk during a pull: a foreground job fails with a message, a background job waits."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def disk(tmp_path: Path, mounts: None) -> Iterator[Path]:
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """A line to the store that holds after 4 MB."""
+    """A gate in front of the store that holds after 4 MB."""
     with Gate(s3.url, limit=4 * MB) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         yield line
 
 
 def all_but_a_megabyte(disk: Path) -> Path:
-    """Somebody else's file."""
+    """Write another process's file that leaves only a megabyte."""
     return fill(disk, leave=MB)
 
 
 def begun(
     put: Put, gate: Gate, target: Path, use_up: Callable[[Path], Path] = all_but_a_megabyte
 ) -> tuple[Job, Path, dict[str, bytes]]:
-    """A pull of 10 MB in the background; the disk was used up while it was held in the middle."""
+    """Start a pull of 10 MB in the background, and fill the disk while the pull is held halfway."""
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(20)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
     job = nbdata.Pull(url, target, concurrency=4).start()
@@ -60,7 +60,7 @@ def begun(
 
 
 def whole(target: Path, content: dict[str, bytes]) -> bool:
-    """Whether the target holds exactly these files."""
+    """True if the target holds exactly these files."""
     return {path.name: path.read_bytes() for path in target.iterdir()} == content
 
 
@@ -84,7 +84,7 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
     assert any("waited for room" in note for note in report.notes)
     now = job.snapshot()
     assert (now.files, now.files_total) == (20, 20), "what was there before it waited counts as done"
-    # Of the file that met the full disk something may have been kept.
+    # A part of the file that met the full disk may have been kept.
     assert report.bytes - report.present == now.bytes - now.present
     assert whole(disk / "out", content)
 
@@ -112,10 +112,10 @@ def test_what_waits_for_room_tries_when_told_to_and_waits_again(put: Put, gate: 
     nbdata.transfers(job.id, resume=True)
     wait_until(lambda: job.snapshot().state == "PAUSED")
     assert job.snapshot().reason.startswith("no space")
-    nbdata.transfers(job.id, pause=True)  # now it is not to go on by itself
+    nbdata.transfers(job.id, pause=True)  # a user's pause; it must not resume by itself
     assert job.snapshot().reason == "user"
     filler.unlink()
-    time.sleep(2.5)  # longer than from one look to the next
+    time.sleep(2.5)  # longer than the interval between two checks of the room
     assert job.snapshot().state == "PAUSED"
     nbdata.transfers(job.id, resume=True)
     assert job.wait(PATIENCE).state == "DONE"
@@ -152,7 +152,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
 def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known_size(
     disk: Path, tmp_path: Path
 ) -> None:
-    """What an archive unpacks to is not known: it is reserved in steps, and a refused step waits like a full disk."""
+    """The extracted size is unknown, so room is reserved in steps. A refused step waits as on a full disk."""
     import tarfile
 
     members = tmp_path / "members"
@@ -171,7 +171,7 @@ def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known
 
 
 def bulky(folder: Path) -> Path:
-    """An archive of 16 MB that are almost nothing when they are packed."""
+    """Write an archive of 16 MB that compresses to almost nothing."""
     import tarfile
 
     with tarfile.open(folder / "bulky.tar.gz", "w:gz") as archive:
@@ -183,7 +183,7 @@ def bulky(folder: Path) -> Path:
     return folder / "bulky.tar.gz"
 
 
-def test_a_limit_that_is_said_with_the_line_again_holds_for_what_waits(
+def test_a_limit_given_when_the_command_is_repeated_applies_to_the_waiting_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = tmp_path / "room"
@@ -223,7 +223,8 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
         (disk / "there").mkdir()
         with pytest.raises(nbdata.NotEnoughSpace, match="files and folders") as caught:
             nbdata.pull(url, disk / "and" / "a" / "new", quiet=True)
-        # 8 files, 16 folders, the target and its parents; and while it runs the folder for temporaries, and its mark
+        # 8 files, 16 folders, the target and its parents; while it runs, also the folder for temporary files and its
+        # mark
         assert caught.value.details["inodes"] == 8 + 16 + 3 + 2
         assert not (disk / "and").exists()
     (tmp_path / "out" / "3" / "deep").mkdir(parents=True)
@@ -236,7 +237,7 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
 def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, tmp_path: Path) -> None:
     small = {f"d/{number}/deep/file": b"x" for number in range(8)}
     url = put({**small, "d/large": os.urandom(20_000_000)}) + "d/"
-    slow.pace(200_000)  # so the large one is under way for much longer than the small ones
+    slow.pace(200_000)  # so the large one takes much longer than the small ones
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         job = nbdata.Pull(url, disk / "out").start()
 
@@ -257,7 +258,7 @@ def test_files_that_were_there_and_differed_use_up_nothing_that_is_kept_for_othe
     monkeypatch.setenv("NBDATA_HOST", "inline")
     monkeypatch.setattr(ledger, "_NOTE_EVERY", 0)
     url = put({**{f"d/{n}": b"new" for n in range(8)}, "d/large": os.urandom(20_000_000)}) + "d/"
-    slow.pace(200_000)  # so the large one is under way for much longer than the small ones
+    slow.pace(200_000)  # so the large one takes much longer than the small ones
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         (disk / "out").mkdir()
         for number in range(8):
@@ -283,7 +284,7 @@ def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     assert not (disk / "out").exists()
 
 
-def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
+def test_a_pull_started_with_ignore_space_waits_until_there_is_more_room(
     put: Put, s3: EmbeddedServer, disk: Path
 ) -> None:
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(50)}
@@ -297,7 +298,7 @@ def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
 
 
 def all_numbers(disk: Path) -> Path:
-    """Somebody else's folder, full of empty files."""
+    """Make another process's folder full of empty files, until no file can be created."""
     folder = disk / "somebody-elses"
     folder.mkdir()
     with contextlib.suppress(OSError):
@@ -307,9 +308,7 @@ def all_numbers(disk: Path) -> Path:
 
 
 @pytest.mark.needs("mounts")
-def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
-    put: Put, gate: Gate, tmp_path: Path
-) -> None:
+def test_a_job_also_waits_for_free_inodes(put: Put, gate: Gate, tmp_path: Path) -> None:
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=64") as disk:
         job, filler, content = begun(put, gate, disk / "out", all_numbers)
         wait_until(lambda: job.snapshot().state == "PAUSED")

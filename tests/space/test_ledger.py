@@ -1,4 +1,4 @@
-"""The ledger: what one job has reserved, no other may use, whoever dies or forks meanwhile."""
+"""The ledger: no job may use what another job has reserved, whichever process dies or forks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MB = 10**6
 
 
 class Books:
-    """A ledger of its own, and a limited folder."""
+    """A private ledger, and a limited folder."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.folder = str(tmp_path / "run")
@@ -46,7 +46,7 @@ class Books:
         return self.ledger.reserve(path or f"{self.root}/new", needed, inodes, self.limited, **options)
 
     def elsewhere(self, code: str, *, wait: bool = True) -> subprocess.Popen[str]:
-        """Another process with the same ledger, as `books`."""
+        """Run code in another process with the same ledger, named `books` there."""
         script = (
             "import sys, os, signal, time\nfrom nbdata.space.ledger import Ledger\n"
             f"ledger, limited = Ledger({self.folder!r}), {self.limited!r}\n"
@@ -65,7 +65,7 @@ def books(tmp_path: Path) -> Books:
 
 @pytest.fixture
 def holding(books: Books) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds 6 MB."""
+    """A process that holds a reservation of 6 MB."""
     process = books.elsewhere(
         "held = reserve(6_000_000)\nprint('held', flush=True)\nsignal.pause()", wait=False
     )
@@ -105,7 +105,7 @@ def test_the_claims_of_a_process_end_with_it_however_it_ends(
 
 
 def test_a_child_of_a_fork_does_not_keep_its_parents_claims(books: Books) -> None:
-    """Loader workers live long: a parent that was killed must not leave its claims to them."""
+    """Loader workers live long. If their parent is killed, they must not keep its claims."""
     code = (
         "held = reserve(6_000_000)\n"
         "if os.fork() == 0: print(os.getpid(), flush=True); os.close(1)\n"
@@ -119,7 +119,7 @@ def test_a_child_of_a_fork_does_not_keep_its_parents_claims(books: Books) -> Non
         parent.kill()
         parent.wait()
         try:
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # fails unless it is alive
             assert books.free() == before + 6 * MB
         finally:
             os.kill(child, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_fork_while_the_books_are_open_locks_nobody_out(books: Books) -> None:
 
 
 def test_a_released_lock_is_free_although_a_copy_of_it_is_open(tmp_path: Path) -> None:
-    """As in a child that was forked and has not come to close it."""
+    """An example is a forked child that has not closed its copy yet."""
     lock = file_lock(str(tmp_path / "lock"))
     lock.acquire()
     copy = os.dup(lock._file.fd)
@@ -216,17 +216,17 @@ def test_a_reservation_can_grow_until_it_is_refused(books: Books) -> None:
         assert books.free() == before - 5 * MB
 
 
-def test_what_has_landed_is_not_counted_twice_when_more_is_claimed(books: Books) -> None:
+def test_written_bytes_are_not_counted_twice_when_more_is_claimed(books: Books) -> None:
     with books.reserve(4 * MB) as held:
         with open(f"{books.root}/x", "wb") as file:
             file.write(os.urandom(4 * MB))
-        held.landed(4 * MB)  # too soon to be written down
+        held.landed(4 * MB)  # too soon after the last update to be written down
         assert books.free(fresh=True) < 3 * MB, "it counts on the disk, and as reserved"
         held.grow(5 * MB, fresh=True)
         assert books.free() < 1 * MB
 
 
-def test_what_it_holds_itself_is_not_told_as_that_of_others(books: Books) -> None:
+def test_a_jobs_own_reservation_is_not_reported_as_that_of_others(books: Books) -> None:
     with books.reserve(3 * MB) as held:
         with pytest.raises(NotEnoughSpace) as caught:
             held.grow(900 * MB)
@@ -248,11 +248,11 @@ def test_of_nested_limits_the_tightest_decides_and_is_named(books: Books) -> Non
     assert inner in str(caught.value)
     rooms = books.ledger.room(f"{inner}/x", books.limited)
     assert [room.domain.root for room in rooms[:2]] == [inner, books.root]
-    with books.reserve(9 * MB), pytest.raises(NotEnoughSpace) as caught:  # beside it
+    with books.reserve(9 * MB), pytest.raises(NotEnoughSpace) as caught:  # beside the inner folder
         books.reserve(2 * MB - 100_000, path=f"{inner}/x")
     assert caught.value.details["source"] == "%quota --limit"
     with books.reserve(1 * MB, path=inner):
-        assert books.free() <= 9 * MB  # what is reserved inside counts outside too
+        assert books.free() <= 9 * MB  # a reservation inside counts outside too
 
 
 def test_what_lands_is_used_and_no_more_reserved(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_landed_bytes_are_noted_at_most_twice_a_second(books: Books, monkeypatch
         for _ in range(1000):
             held.landed(1000)
         assert len(notes) <= 1
-    assert notes[-1] == 1_000_000  # the last note has all
+    assert notes[-1] == 1_000_000  # the last note contains everything
 
 
 def test_a_count_is_at_most_a_minute_old_and_its_age_is_told(
@@ -355,16 +355,16 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=steps)
-def test_the_books_always_add_up(
+def test_the_ledger_always_adds_up(
     steps: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Nothing is promised twice: used and reserved never exceed the limit by what was granted."""
+    """No room is granted twice: used plus reserved never exceeds the limit because of a grant."""
     books = Books(tmp_path_factory.mktemp("books"))
     block = disk_of(books.root)[2]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_NOTE_EVERY", -1.0)
         used = books.ledger.room(books.root, books.limited)[0].used
-        patch.setattr(module, "used_below", lambda folder: used)  # what landed here is on no disk
+        patch.setattr(module, "used_below", lambda folder: used)  # nothing is really written
         planned: dict[module.Reservation, int] = {}
         landed: dict[module.Reservation, int] = {}
         for what, *numbers in steps:

@@ -1,4 +1,4 @@
-"""Limits: who sets them, which of them hold where, and what is counted below a folder."""
+"""Limits: who sets them, which one applies where, and what counts below a folder."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_usage_of_what_vanishes_meanwhile_is_still_found(tmp_path: Path) -> None
     thread = threading.Thread(target=come_and_go)
     thread.start()
     try:
-        # It must not raise, nor lose what stays because something beside it vanished.
+        # The count must not fail, nor lose files that stay because others vanish beside them.
         assert all(used_below(str(root)) >= 50_000 for _ in range(200))
     finally:
         stop.set()

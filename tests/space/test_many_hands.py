@@ -1,4 +1,4 @@
-"""Space by many hands: processes that reserve, grow, write, give back and die never have more than there is."""
+"""Many processes reserve, grow, write, return and die; together they never hold more room than there is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT = 10 * MB
 
 
 class Hand:
-    """A process that does with a ledger what it is told, one order after the other."""
+    """A process that executes orders on a ledger, one after the other."""
 
     def __init__(self, folder: str, limited: dict[str, tuple[int, str]]) -> None:
         orders, self._orders = os.pipe()
@@ -50,7 +50,7 @@ class Hand:
         os.close(answers)
 
     def do(self, *order: Any) -> bool:
-        """Whether it could be done."""
+        """Send an order; return True if it could be executed."""
         os.write(self._orders, json.dumps(order).encode() + b"\n")
         return os.read(self._answers, 1) == b"y"
 
@@ -82,7 +82,7 @@ def _obey(folder: str, limited: dict[str, tuple[int, str]], orders: int, answers
 
 
 class Board:
-    """Numbers that all processes see."""
+    """Numbers in memory that all processes share."""
 
     def __init__(self, count: int) -> None:
         self._map, self._count = mmap.mmap(-1, 8 * count), count
@@ -98,7 +98,7 @@ on_disk = Board(1)
 
 
 class ManyHands(RuleBasedStateMachine):
-    """Three processes, and a model of what they hold and of what is on the disk."""
+    """Three processes, with a model of their reservations and of the disk."""
 
     jobs = Bundle("jobs")
 
@@ -145,7 +145,7 @@ class ManyHands(RuleBasedStateMachine):
 
     @rule(job=jobs, share=st.floats(0, 1))
     def land(self, job: tuple[int, str], share: float) -> None:
-        """Never more than was planned: that is what reserving is for."""
+        """Write some of the planned bytes, never more than planned."""
         own = self.held[job[0]].get(job[1])
         if own is not None:
             size = int((own[0] - own[1]) * share)
@@ -157,7 +157,7 @@ class ManyHands(RuleBasedStateMachine):
     def give_back(self, job: tuple[int, str]) -> None:
         own = self.held[job[0]].pop(job[1], None)
         if own is not None:
-            if own[1] < own[0]:  # what it leaves unfinished is removed, and the folder is counted anew
+            if own[1] < own[0]:  # unfinished files are removed, and the folder is counted again
                 self._use(self.used - own[1])
             assert self.hands[job[0]].do("end", job[1], 0)
 
@@ -184,7 +184,7 @@ class ManyHands(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def test_the_books_agree_with_a_model_whatever_three_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_agrees_with_a_model_whatever_three_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     monkeypatch.setattr(module, "_NOTE_EVERY", 0.0)
@@ -196,7 +196,7 @@ def test_the_books_agree_with_a_model_whatever_three_processes_do(monkeypatch: p
 
 
 def _at_random(folder: str, root: str, board: Board, hand: int, turns: int) -> int:
-    """Take and give at random; how often all together held more than there is."""
+    """Reserve and return at random; return how often all processes together held more than the limit."""
     dice, wrong, taken = random.Random(hand), 0, 0
     ledger, limited = Ledger(folder), {root: (LIMIT, "%quota --limit")}
     for _ in range(turns):
@@ -214,7 +214,7 @@ def _at_random(folder: str, root: str, board: Board, hand: int, turns: int) -> i
                         pass
                     wrong += board.total() > LIMIT
                 wrong += board.total() > LIMIT
-                board.set(hand, 0)  # before it is given back
+                board.set(hand, 0)  # before the reservation is returned
         except NotEnoughSpace:
             pass
     return wrong if taken else 100
@@ -237,11 +237,11 @@ def test_processes_at_random_never_hold_more_than_there_is(
             finally:
                 os._exit(code)
         pids.append(pid)
-    for hand in (0, 1):  # two die in the middle of it
+    for hand in (0, 1):  # these two are killed halfway
         time.sleep(0.2)
         os.kill(pids[hand], signal.SIGSTOP)
         os.waitpid(pids[hand], os.WUNTRACED)
-        board.set(hand, 0)  # what it holds is free from here on
+        board.set(hand, 0)  # its reservation is free from here on
         os.kill(pids[hand], signal.SIGKILL)
     ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     assert [end for end in ends if end not in (0, -signal.SIGKILL)] == []
@@ -254,7 +254,7 @@ def test_processes_at_random_never_hold_more_than_there_is(
 def container(
     tmp_path: Path, namespaces: None
 ) -> Iterator[tuple[subprocess.Popen[str], Ledger, dict[str, tuple[int, str]]]]:
-    """A process in a pid name space of its own, on a host of the same name, that holds 6 MB as its process 1."""
+    """Start a process that holds 6 MB, as process 1 of its own pid name space on a host of the same name."""
     folder, root = str(tmp_path / "run"), str(tmp_path / "data")
     os.mkdir(folder)
     os.mkdir(root)
@@ -311,7 +311,7 @@ def test_two_containers_with_one_host_name_and_the_same_pids_see_what_each_holds
         '{"entries": {}, "scans": 5}',
     ],
 )
-def test_books_that_say_what_no_books_say_are_begun_anew(tmp_path: Path, text: str) -> None:
+def test_an_invalid_ledger_is_started_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "ledger.json").write_text(text)
     ledger, limited = Ledger(str(tmp_path)), {str(tmp_path): (LIMIT, "x")}
     with ledger.reserve(str(tmp_path), MB, 1, limited) as held:

@@ -1,4 +1,4 @@
-"""Two kernels pull under one limit: the second is refused before it moves a byte, and runs when there is room."""
+"""Two kernels pull below one limit: the second is refused before it transfers a byte, and runs when there is room."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MB = 10**6
 def kernels(
     s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Kernel, Gate, Kernel, SlowProxy]]:
-    """Two kernels, each with a line of its own to the store: one that can be held, and one that counts."""
+    """Two kernels with separate proxies to the store: one proxy can be held, the other counts bytes."""
     with ExitStack() as stack:
         gate = stack.enter_context(Gate(s3.url, limit=12 * MB))
         counted = stack.enter_context(SlowProxy(s3.url, rate=10**9))
@@ -46,7 +46,7 @@ def test_the_second_of_two_kernels_waits_until_the_first_is_cleaned_up(
     assert first.run(f"%quota {room} --limit 50MB").error is None
     try:
         cell = first.start(f"%pull {url}a/ {room}/a -o report")
-        gate.wait_until_it_holds()  # in the middle of it
+        gate.wait_until_it_holds()  # halfway through the pull
         refused = second.run(f"%pull {url}b/ {room}/b")
         assert "not enough space: it needs 30" in (refused.error or "") + refused.text, refused
         assert "reserved by other jobs" in (refused.error or "") + refused.text

@@ -1,4 +1,4 @@
-"""Certificates that nobody has signed."""
+"""Self-signed certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def self_signed(file: Path) -> Path:
-    """A self-signed certificate of 127.0.0.1, with its key in the same file."""
+    """Write a self-signed certificate for 127.0.0.1, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nbdata test")])
     now = dt.datetime.now(dt.timezone.utc)

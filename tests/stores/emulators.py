@@ -1,4 +1,4 @@
-"""Emulators of Google's and Azure's stores, as processes on ports of their own."""
+"""Emulators of Google's and Azure's stores, as processes on their own ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def running(command: Callable[[int], list[str]], path: str, log: Path) -> Iterator[int]:
-    """A program that serves HTTP on the port it is told; yields the port once it answers."""
+    """Start a program that serves HTTP on a given port, and yield the port once it answers."""
     port = _free_port()
     with open(log, "wb") as out:
         process = subprocess.Popen(
@@ -53,7 +53,7 @@ def _answers(port: int, path: str) -> bool:
     return True
 
 
-# As it is, it answers one request after the other.
+# By default, the emulator answers one request after the other.
 _MANY_AT_ONCE = """
 import http.server
 http.server.HTTPServer = http.server.ThreadingHTTPServer
@@ -73,17 +73,17 @@ def google(folder: Path) -> contextlib.AbstractContextManager[int]:
 
 
 def azurite() -> str:
-    """Where Azurite's blob service is, if it is installed."""
+    """Return the path of Azurite's blob service, or '' if it is not installed."""
     return str(Path(sys.prefix, "lib/node_modules/azurite/dist/src/blob/main.js"))
 
 
 def node() -> str | None:
-    """Where the program of node is."""
+    """Return the path of node."""
     return shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
 
 
 def azure(folder: Path) -> contextlib.AbstractContextManager[int]:
-    """Azurite, with the account that all of them have."""
+    """Azurite with its default account, which all emulators share."""
     options = ["--blobHost", "127.0.0.1", "--location", str(folder), "--silent", "--skipApiVersionCheck"]
     return running(
         lambda port: [str(node()), azurite(), *options, "--blobPort", str(port)], "/", folder / "azurite.log"

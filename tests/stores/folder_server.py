@@ -1,4 +1,4 @@
-"""A web server over a folder, as Apache and nginx are: index pages, ranges, validators."""
+"""A web server over a folder, like Apache and nginx: index pages, ranges, validators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.waiting import PATIENCE
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Python's own, which makes index pages, with the ranges and the ETags that it lacks."""
+    """Python's handler with index pages, plus ranges and ETags."""
 
     protocol_version = "HTTP/1.1"
-    #: Lines of requests, and of their headers, in order.
+    #: Request lines and headers, in order.
     seen: list[tuple[str, dict[str, str]]]
-    #: Whether answers tell by what a change would show.
+    #: Whether responses contain validators, which reveal a change of the file.
     validators = True
-    _left: int | None = None  # bytes of a file that are to be sent
+    _left: int | None = None  # bytes of the file that are still to be sent
 
     def log_message(self, *args: Any) -> None:
-        """Nothing on the terminal."""
+        """Suppress output on the terminal."""
 
     def send_head(self) -> Any:
         self.seen.append((f"{self.command} {self.path}", {k.lower(): v for k, v in self.headers.items()}))
@@ -82,7 +82,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 class FolderServer:
-    """One that runs; `url` ends in a slash."""
+    """A running server; `url` ends with a slash."""
 
     def __init__(self, url: str, seen: list[tuple[str, dict[str, str]]]) -> None:
         self.url, self.seen = url, seen
@@ -90,7 +90,7 @@ class FolderServer:
 
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no failure."""
+        """Ignore clients that went away."""
 
 
 @contextlib.contextmanager

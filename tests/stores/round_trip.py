@@ -1,4 +1,4 @@
-"""A folder that goes to a store and comes back."""
+"""Pushes a folder to a store, pulls it back, and checks both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from nbdata.report import Report
 
 
 def there_and_back(tree: Path, there: str, back: Path) -> tuple[Report, Report]:
-    """Push the files of the fixture `tree` and a big one, and pull them; each twice, and the second moves nothing.
+    """Push the files of the fixture `tree` and a large one, and pull them; do both twice.
 
-    Returns the Reports of the first push and the first pull.
+    The second run transfers nothing.
+
+    Return the Reports of the first push and the first pull.
     """
     with open(tree / "big", "wb") as file:
         file.write(os.urandom(1 << 20) * 34)
@@ -27,5 +29,5 @@ def there_and_back(tree: Path, there: str, back: Path) -> tuple[Report, Report]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All files of a folder by their relative paths."""
+    """Read all files of a folder, by relative path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

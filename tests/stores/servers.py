@@ -1,4 +1,4 @@
-"""Small servers that do one odd thing each, in threads of the test."""
+"""Small servers that each misbehave in one way, in threads of the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handler = Callable[[socket.socket], None]
 
 @contextlib.contextmanager
 def serving(handle: Handler, *, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server on loopback that gives each connection to `handle` in a thread of its own; yields its port."""
+    """Start a server on loopback that handles each connection with `handle` in its own thread; yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     open_ones: list[socket.socket] = []
 
@@ -24,7 +24,7 @@ def serving(handle: Handler, *, tls: ssl.SSLContext | None = None) -> Iterator[i
                 open_ones.append(connection)
             with connection:
                 handle(connection)
-        except OSError:  # the client went away, as some tests want
+        except OSError:  # the client went away, as some tests intend
             connection.close()
 
     def accept() -> None:
@@ -49,7 +49,7 @@ def serving(handle: Handler, *, tls: ssl.SSLContext | None = None) -> Iterator[i
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """A request's head; b'' if the client closed."""
+    """Read a request's head; b'' if the client closed."""
     head = bytearray()
     while not head.endswith(b"\r\n\r\n"):
         byte = connection.recv(1)
@@ -60,7 +60,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def read_body(connection: socket.socket, head: bytes) -> bytes:
-    """A request's body, by its length; ConnectionError if the client closed before."""
+    """Read a request's body by its length; ConnectionError if the client closed too early."""
     lines = head.decode("latin-1").lower().split("\r\n")
     size = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
     body = bytearray()
@@ -73,7 +73,7 @@ def read_body(connection: socket.socket, head: bytes) -> bytes:
 
 
 def answering(*answers: bytes) -> Handler:
-    """Give one answer after the other, one a request, on each connection; then close it."""
+    """Return a handler that sends these answers on each connection, one per request, and then closes it."""
 
     def handle(connection: socket.socket) -> None:
         for answer in answers:
@@ -87,13 +87,13 @@ def answering(*answers: bytes) -> Handler:
 
 
 def ok(body: bytes, *headers: str) -> bytes:
-    """A good answer."""
+    """Return a successful response."""
     lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 def each(answer: Callable[[str], bytes], seen: list[str] | None = None) -> Handler:
-    """Answer every request with what `answer` makes of its head."""
+    """Answer every request with `answer(head)`."""
 
     def handle(connection: socket.socket) -> None:
         while head := read_head(connection):
@@ -110,5 +110,5 @@ def each(answer: Callable[[str], bytes], seen: list[str] | None = None) -> Handl
 
 
 def status(number: int, *headers: str) -> bytes:
-    """An answer of this status, with further headers and no body."""
+    """Return a response with this status, further headers and no body."""
     return "\r\n".join([f"HTTP/1.1 {number} X", "Content-Length: 0", *headers, "", ""]).encode()

@@ -1,4 +1,4 @@
-"""An SSH server on loopback that serves a folder by SFTP, in a thread of the test."""
+"""An SSH server on loopback that serves a folder over SFTP, in a thread of the test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ USER, PASSWORD = "user", "w0rd-of-sftp/+="
 
 
 class SshServer:
-    """A server of `folder` with one user and password, or one key; a context manager.
+    """A server of `folder` with one user and a password or key; a context manager.
 
     Parameters
     ----------
     channels : int
-        How many one connection may open; as sshd's MaxSessions, but never given back.
+        Number of channels that one connection may open. Like sshd's MaxSessions, but closed channels count too.
     """
 
     def __init__(self, folder: Path, *, channels: int = 1000, user_key: Any = None) -> None:
@@ -42,17 +42,17 @@ class SshServer:
 
     @property
     def url(self) -> str:
-        """Its folder, for that user."""
+        """URL of the folder, for that user."""
         return f"sftp://{USER}@127.0.0.1:{self.port}/"
 
     def known_hosts(self, home: Path, key: Any = None) -> None:
-        """Write into a home folder that this server has this key, or its own."""
+        """Write into a home folder's known hosts that this server has `key`, by default its real key."""
         (home / ".ssh").mkdir(parents=True, exist_ok=True)
         public = (key or self.key).export_public_key().decode()
         (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{self.port} {public}")
 
     def drop(self) -> None:
-        """Break all connections."""
+        """Close all connections abruptly."""
         self._do(self._drop())
 
     def _do(self, what: Any) -> Any:
@@ -89,7 +89,7 @@ class SshServer:
 
 
 class _Server(asyncssh.SSHServer):  # type: ignore[misc]
-    """One connection."""
+    """One connection of the server."""
 
     def __init__(self, server: SshServer) -> None:
         self._server, self._left = server, server._channels

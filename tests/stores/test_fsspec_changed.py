@@ -1,4 +1,4 @@
-"""Objects that change while a file system of fsspec reads them, by several requests that name no version."""
+"""Objects that change while an fsspec file system reads them with several requests without a version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 20 << 20
 
 
 class Changing:
-    """A web server with one object, which becomes another after the first part of it was read."""
+    """A web server with one object, which changes after its first part was read."""
 
     def __init__(self) -> None:
         self.version = self.reads = 0

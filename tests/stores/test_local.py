@@ -1,4 +1,4 @@
-"""What only the local disk as a store has to promise."""
+"""Properties that only the local disk as a store must have."""
 
 from __future__ import annotations
 

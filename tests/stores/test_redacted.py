@@ -1,4 +1,4 @@
-"""No password and no signature of a URL is in what users see."""
+"""Users never see a password or a signature of a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sftp:// against a real SSH server: what is moved, whom it believes, and what it says when nothing goes."""
+"""sftp:// against a real SSH server: transfers, trusted hosts, and messages of failures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_p
     assert below(tmp_path / "out") == below(served)
 
 
-def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
+def test_connections_end_with_their_file_system(home: Path, server: SshServer) -> None:
     def transports() -> set[int]:
         gc.collect()
         return {id(t) for t in threading.enumerate() if isinstance(t, paramiko.Transport) and t.is_active()}
@@ -102,11 +102,14 @@ def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
     assert files.ls("/") is not None
     assert len(transports() - before) == 1
     del files
-    wait_until(lambda: transports() <= before)  # its thread ends by itself, once the socket is closed
+    wait_until(lambda: transports() <= before)  # the thread ends by itself once the socket is closed
 
 
-def test_its_connections_end_also_where_the_collector_comes_by_in_their_own_thread() -> None:
-    """That may hold what closing a client waits for, as while a message is dealt with; so may a child of a fork."""
+def test_connections_also_end_if_the_collector_runs_in_their_own_thread() -> None:
+    """The collector may run in the connection's own thread, for example while that thread handles a message.
+
+    Then this thread may hold a lock that closing a client waits for. The same holds in a forked child.
+    """
     near, far = socket.socketpair()
     client, transport = paramiko.SSHClient(), paramiko.Transport(near)
     client._transport, transport.active = transport, True
@@ -178,7 +181,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path, server: SshServer) -> No
         nbdata.pull(server.url, tmp_path / "out", storage_options={**OPTIONS, "pasword": "x"})
 
 
-def test_nobody_there_and_a_host_that_is_silent_are_said(tmp_path: Path) -> None:
+def test_an_unreachable_and_a_silent_host_are_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(nbdata.StoreUnavailable, match="nobody listens there"):
@@ -227,7 +230,7 @@ def test_a_connection_that_broke_is_made_anew(server: SshServer) -> None:
     assert [info.key for info in store.list("")] == ["x"]
     server.drop()
 
-    def read() -> bytes:  # the engine tries again as this does
+    def read() -> bytes:  # retries as the engine does
         with contextlib.suppress(nbdata.StoreUnavailable):
             return store.read_bytes("x")
         return b""

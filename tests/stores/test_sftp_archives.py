@@ -1,4 +1,4 @@
-"""Volumes that lie behind sftp:// are unpacked into a store, with nothing on this disk."""
+"""Volumes on an SSH server are unpacked into a store, with nothing on the local disk."""
 
 from __future__ import annotations
 

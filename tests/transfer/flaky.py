@@ -1,4 +1,4 @@
-"""A store whose reads go wrong as connections do."""
+"""A store whose reads fail as connections do."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Flaky", "broken"]
 
 
 class Flaky(LocalStore):
-    """The disk, with reads that go wrong as connections do: `trouble(read, at, count)` at each block.
+    """The local disk with faulty reads: for each block it calls `trouble(read, at, count)`.
 
-    It raises, or says how many bytes come.
+    That function raises, or returns the number of bytes that arrive.
     """
 
     def __init__(self, trouble: Callable[[int, int, int], int], *, honours: bool = True, ranges: bool = True):
@@ -38,7 +38,7 @@ class Flaky(LocalStore):
 
 
 def broken(reads: int, at: int, read: int, offset: int, count: int) -> int:
-    """Trouble: the first `reads` break off once the byte `at` is reached."""
+    """A trouble function: the first `reads` reads break off at the byte `at`."""
     if read <= reads and offset >= at:
         raise StoreUnavailable("the connection broke", details={"retry": True})
     return count

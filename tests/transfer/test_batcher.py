@@ -1,4 +1,4 @@
-"""Small objects that are handed over: how many may wait."""
+"""The batcher of small objects limits how many may wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are on their way to the disk: no more at a time than may be lost."""
+"""The committer limits the bytes on their way to the disk to what may be lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
     go_on, landed = threading.Event(), list[str]()
 
     def announce(batch: list[PendingFile]) -> None:
-        go_on.wait(PATIENCE)  # as a slow disk does
+        go_on.wait(PATIENCE)  # simulates a slow disk
 
     with Committer(
         str(tmp_path / "out"),

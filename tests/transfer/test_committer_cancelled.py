@@ -1,4 +1,4 @@
-"""A cancelled transfer does not wait until all that was handed over has landed."""
+"""A cancelled transfer does not wait until everything in the committer is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of many folders land in one batch: durable under their names before anybody hears of them."""
+"""Files of many folders are committed in one batch: their names are durable before they are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = 40
 
 
 def land(target: Path, landed: Callable[[list[PendingFile]], None]) -> None:
-    """One file in each of many folders, handed over together."""
+    """Commit one file in each of many folders, all together."""
     with Committer(str(target), Planning(), umask=0o022, committed=landed) as there:
         files = []
         for number in range(FOLDERS):
@@ -42,7 +42,7 @@ def test_their_names_are_synced_together_before_they_are_reported(
 
     monkeypatch.setattr(disk, "syncfs", synced)
     land(tmp_path, lambda batch: seen.append([file.error for file in batch]))
-    assert seen == [0, FOLDERS, [None] * FOLDERS]  # their bytes, their names, and then it is told
+    assert seen == [0, FOLDERS, [None] * FOLDERS]  # sync of bytes, sync of names, report
 
 
 def test_none_of_them_is_done_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A part on its way into a file: only bytes that stand there are ever noted."""
+"""Fetching a part into a file: the record contains only bytes that are in the file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MIB = 1 << 20
 
 
 class Refusing(LocalStore):
-    """One that refuses another version before its first byte, as object stores do."""
+    """A store that refuses another version before its first byte, as object stores do."""
 
     refuses_first = True
 
 
 class Noted(UnrecordedParts):
-    """Keeps the notes."""
+    """Keeps the notes of progress."""
 
     def note(self, number: int, count: int) -> None:
         self.notes = [*getattr(self, "notes", []), (number, count)]

@@ -1,4 +1,4 @@
-"""An index that is opened a second time keeps what was recorded before."""
+"""An index that is opened again keeps its earlier records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from nbdata.transfer.index import Index, Record
 
 
-def test_records_of_both_times_are_there(tmp_path: Path) -> None:
+def test_records_from_before_and_after_reopening_exist(tmp_path: Path) -> None:
     index = Index(str(tmp_path), "source", "target", (1, 2))
     for name in "ab":
         index.open((1, 2))

@@ -1,4 +1,4 @@
-"""Lines found by their keys: as a dict would, whatever keys share a hash; and an index that stays small."""
+"""Lines found by key work like a dict, even if keys share a hash, and the index stays small."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_lines_are_found_by_their_keys_whichever_share_a_hash(
         for name in {name for name, _ in steps}:
             found = lines.find(key_of(name))
             assert (found and parse_line(found)) == ([name, right[name]] if name in right else None)
-        again = KeyedLines()  # as who opens the file later
+        again = KeyedLines()  # as after a later opening of the file
         again.read_from(file.name)
         for offset, line in again.scan():
             again.take(offset, line)
@@ -59,7 +59,7 @@ def test_an_index_holds_only_where_its_records_are(tmp_path: Path) -> None:
 
     record = Record('etag "d41d8cd98f00b204e9800998ecf8427e"', 100, 100, 1_763_700_000_000_000_000, 7)
     sizes = []
-    for run in range(7):  # of which each replaces all that was recorded
+    for run in range(7):  # each run replaces all records
         written = index()
         written.open((1, 2))
         written.put({f"folder/object-{n:07d}": record._replace(ctime_ns=run) for n in range(count)})

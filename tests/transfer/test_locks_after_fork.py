@@ -1,4 +1,4 @@
-"""A lock on a target goes with the job that took it, not with a child that was forked meanwhile."""
+"""A lock on a target belongs to the job that took it, not to a child that was forked meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from nbdata.runtime import file_lock
 from nbdata.transfer.locks import TargetLock
 
-# A process that forks when one of its threads has just opened the file of a lock, and knows nothing of it yet.
+# A process that forks just after one of its threads has opened a lock's file, before this is recorded.
 _FORKS = """
 import os, sys, threading, time
 from nbdata.runtime import file_lock
@@ -62,7 +62,7 @@ def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp
             assert lock.acquire() == "the parent"
             parent.kill()
             parent.wait()
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # fails unless it is alive
             assert lock.acquire() is None
         finally:
             os.kill(child, signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp
 
 
 @pytest.mark.parametrize("wanted", ["file", "target"])
-def test_nor_one_that_was_forked_while_the_lock_was_being_opened(tmp_path: Path, wanted: str) -> None:
+def test_a_child_forked_while_the_lock_was_being_opened_does_not_hold_it(tmp_path: Path, wanted: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", _FORKS, str(tmp_path), wanted], stdout=subprocess.PIPE, text=True
     )
@@ -87,7 +87,7 @@ def test_nor_one_that_was_forked_while_the_lock_was_being_opened(tmp_path: Path,
             assert not take()
             parent.kill()
             parent.wait()
-            os.kill(child, 0)  # it lives
+            os.kill(child, 0)  # fails unless it is alive
             assert take()
         finally:
             os.kill(child, signal.SIGKILL)

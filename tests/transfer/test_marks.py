@@ -1,4 +1,4 @@
-"""A folder that two machines share: one job works there at a time, and what is of a dead machine is taken away."""
+"""A folder that two machines share: one job works there at a time, and files of a dead machine are removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELSEWHERE = "0123456789ab"
 
 
 def mark_of_elsewhere(target: Path, *, age: float = 0.0) -> Path:
-    """What a job on another machine has in the target: its mark and a temporary."""
+    """Make the files of another machine's job in the target: its mark and a temporary file."""
     own = target / ".nbdata"
     own.mkdir(parents=True, exist_ok=True)
     (own / f"{ELSEWHERE}1").write_bytes(b"half a file")
@@ -54,7 +54,7 @@ def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> N
     assert said == ["waits for a job on far-away, which works in the same folder"]
 
 
-def test_who_waits_can_be_stopped(tmp_path: Path) -> None:
+def test_a_waiting_job_can_be_stopped(tmp_path: Path) -> None:
     mark_of_elsewhere(tmp_path)
     control = Planning()
     control.enter("PLANNING")
@@ -79,7 +79,7 @@ def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.M
         wait_until(lambda: mark.stat().st_mtime > 0)
 
 
-def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> None:
+def test_a_job_that_was_taken_for_dead_renames_nothing_when_it_wakes_up(tmp_path: Path) -> None:
     def wake_up() -> None:
         with committer(tmp_path) as one:
             final, staging = one.target.prepare("a")
@@ -93,7 +93,7 @@ def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "a").exists()
 
 
-def test_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
+def test_a_job_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
     def deleted() -> None:
         with committer(tmp_path / "new") as one:
             final, staging = one.target.prepare("a")
@@ -140,7 +140,7 @@ def test_cleanup_leaves_alone_what_another_machine_works_on(tmp_path: Path) -> N
 
 
 def test_a_mark_that_says_nothing_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
-    """A kill came between its making and its writing."""
+    """This is left if a kill came between the mark's creation and its writing."""
     mark = mark_of_elsewhere(tmp_path, age=marks._DEAD + 5)
     then = mark.stat().st_mtime
     mark.write_text("")
@@ -165,7 +165,7 @@ def test_on_a_full_disk_a_living_job_of_another_machine_is_seen_all_the_same(
     assert marks.worker_elsewhere(str(mark.parent)) == "far-away"
 
 
-def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
+def test_a_job_that_is_taken_for_dead_during_a_sync_renames_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import nbdata.transfer.committer as module

@@ -1,4 +1,4 @@
-"""What a disk cannot hold, and the names that such keys get."""
+"""Names that a disk cannot hold, and the file names that such keys get."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_all_keys_of_a_listing_can_be_on_one_disk(keys: list[str]) -> None:
         assert decoded(name) == key
         given_names[name] = key
     assert len(given_names) == len(listing)
-    for name in given_names:  # no file is another one's folder
+    for name in given_names:  # no file is also another file's folder
         above = name
         while "/" in above:
             above = above.rpartition("/")[0]
@@ -104,13 +104,13 @@ def test_without_encoding_what_cannot_be_is_said() -> None:
     assert [reason is None for reason in reasons] == [True, True, False, False, False, True]
 
 
-def test_a_disk_that_is_blind_for_case_cannot_hold_both() -> None:
+def test_a_case_insensitive_disk_cannot_hold_both_names() -> None:
     names = LocalNames(encode=False, blind=True)
     assert names.name("Read.me")[1] is None
     assert "only in case" in (names.name("read.ME")[1] or "")
 
 
-def test_this_disk_tells_case_apart(tmp_path: Path) -> None:
+def test_this_disk_is_case_sensitive(tmp_path: Path) -> None:
     (tmp_path / "Name").touch()
     assert folds_case(str(tmp_path)) is False
     (tmp_path / "nAME").touch()

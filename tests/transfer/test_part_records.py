@@ -1,4 +1,4 @@
-"""Records of what is there of an object: true after a kill, and after the loss of the machine."""
+"""Records of an object's finished parts are true after a kill, and after a machine failure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_what_was_not_synced_is_forgotten_with_the_machine(
     ],
     ids=["another version", "another size", "nothing that tells versions apart", "another source"],
 )
-def test_of_anything_else_nothing_is_continued(tmp_path: Path, info: ObjectInfo, source: str) -> None:
+def test_a_record_of_another_version_or_source_is_not_continued(
+    tmp_path: Path, info: ObjectInfo, source: str
+) -> None:
     parts = opened(tmp_path)
     parts.mark(1)
     parts.close()
@@ -83,7 +85,7 @@ def test_a_torn_line_and_all_behind_it_say_nothing(tmp_path: Path) -> None:
     parts.mark(2)
     parts.close()
     lines = record(tmp_path).read_bytes().splitlines(keepends=True)
-    lines[2] = lines[2].replace(b" 1", b" 2")  # bits that fell over
+    lines[2] = lines[2].replace(b" 1", b" 2")  # flipped bits
     record(tmp_path).write_bytes(b"".join(lines))
     again = opened(tmp_path)
     assert again.done == {0}
@@ -107,7 +109,7 @@ def test_a_torn_line_and_all_behind_it_say_nothing(tmp_path: Path) -> None:
 def test_however_a_record_is_cut_it_claims_nothing_that_was_not_there(
     steps: list[object], cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What a prefix of the file says was true when that prefix was the whole file."""
+    """Every prefix of the file was true when it was the whole file."""
     folder = tmp_path_factory.mktemp("cut")
     parts = opened(folder)
     after: list[tuple[int, set[int], dict[int, int]]] = [(os.path.getsize(record(folder)), set(), {})]
@@ -154,8 +156,8 @@ def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["temporary"]
 
 
-def test_bytes_are_never_written_into_the_file_of_who_may_still_write(tmp_path: Path) -> None:
-    """A job that was taken for dead, and is not, has it open."""
+def test_a_part_file_that_another_job_may_still_write_is_never_reused(tmp_path: Path) -> None:
+    """A job that was taken for dead may be alive and have the file open."""
     old = opened(tmp_path, ObjectInfo("k", INFO.size, etag='"v0"'))
     new = opened(tmp_path)
     os.pwrite(old.fd, b"old", 0)
@@ -165,7 +167,7 @@ def test_bytes_are_never_written_into_the_file_of_who_may_still_write(tmp_path: 
 
 
 def test_a_record_without_its_bytes_says_nothing(tmp_path: Path) -> None:
-    """The file was renamed, or removed, and a kill kept the record."""
+    """The file was renamed or removed, and a kill left the record."""
     parts = opened(tmp_path)
     for number in range(4):
         parts.mark(number)

@@ -1,4 +1,4 @@
-"""Two jobs side by side: neither takes away what the other stands on."""
+"""Two jobs at once: neither removes files that the other one uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_lock_that_is_released_while_another_looks_at_it_is_no_error(
 def test_two_jobs_for_files_of_one_folder_do_not_remove_each_others_staging_folder(tmp_path: Path) -> None:
     with Committer(str(tmp_path), Planning(), umask=0o022, committed=lambda batch: None) as one:
         with Committer(str(tmp_path), Planning(), umask=0o022, committed=lambda batch: None):
-            pass  # it finds the folder for temporaries empty, and removes it
+            pass  # finds the folder for temporary files empty, and removes it
         _, staging = one.target.prepare("a")
         fd, _ = one.target.temporary(staging)
         os.close(fd)

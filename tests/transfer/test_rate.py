@@ -1,4 +1,4 @@
-"""``--max-rate``: no more bytes a second than allowed, by however many threads; a stop does not wait for it."""
+"""``--max-rate`` limits the bytes per second of all threads together; a stop does not wait for the limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_bytes_of_all_threads_keep_to_one_rate(workers: int) -> None:
     assert 0.95 <= time.monotonic() - began < AT_ONCE
 
 
-def test_a_stop_is_heard_by_who_waits_for_its_turn() -> None:
+def test_a_stop_ends_a_wait_for_bandwidth() -> None:
     control = Planning()
     control.enter("PLANNING")
     control.limit(1000)
@@ -45,7 +45,7 @@ def test_a_stop_is_heard_by_who_waits_for_its_turn() -> None:
     assert time.monotonic() - began < AT_ONCE
 
 
-def test_pull_and_push_move_no_faster_than_they_may(put: Put, bucket: str, tmp_path: Path) -> None:
+def test_pull_and_push_keep_to_the_rate(put: Put, bucket: str, tmp_path: Path) -> None:
     url = put({f"d/{n}": os.urandom(500_000) for n in range(8)}) + "d/"
     pulled = nbdata.pull(url, tmp_path / "out", max_rate="2MB", quiet=True)
     pushed = nbdata.push(tmp_path / "out", f"s3://{bucket}/back/", max_rate="2MB", quiet=True)

@@ -1,4 +1,4 @@
-"""One reader for all: what breaks off goes on, another version is refused, and no job has to run."""
+"""The common object reader: it resumes broken reads, refuses another version, and works without a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Own:
-    """A control of one's own: nothing runs, and who asks may stop it."""
+    """A control without a job, which the caller can stop."""
 
     rate, block = None, MIB
 
@@ -91,7 +91,7 @@ def test_a_range_is_gone_on_with_where_it_broke_off(big: Path, start: int, end: 
     assert control.tries <= 1
 
 
-def test_it_is_written_where_it_belongs_and_claimed_before(big: Path, tmp_path: Path) -> None:
+def test_bytes_are_claimed_first_and_written_at_their_place(big: Path, tmp_path: Path) -> None:
     claimed: list[int] = []
     fd = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT)
     with Reader(Own(), Flaky(partial(broken, 1, 2 * MIB)), info_of(big), 10) as reader:
@@ -127,7 +127,7 @@ def test_where_no_version_is_known_it_begins_anew_and_says_so(big: Path) -> None
     assert begun == [info.size] * 3
 
 
-def test_who_cannot_begin_anew_goes_on(big: Path) -> None:
+def test_a_reader_that_cannot_start_over_resumes_without_a_version(big: Path) -> None:
     store = Flaky(partial(broken, 1, 2 * MIB))
     assert read(Reader(Own(), store, info_of(big)._replace(etag="", modified=None))) == big.read_bytes()
     assert store.starts == [0, 2 * MIB]
@@ -142,14 +142,14 @@ def test_what_comes_before_is_dropped_or_refused_where_ranges_are_ignored(big: P
         read(Reader(Own(), ignores, info_of(big), MIB, 2 * MIB, skips=False))
 
 
-def test_errors_are_for_who_begins_again_by_himself(big: Path) -> None:
+def test_without_retries_errors_reach_the_caller(big: Path) -> None:
     control = Own()
     with pytest.raises(StoreUnavailable):
         read(Reader(control, Flaky(partial(broken, 1, MIB)), info_of(big), retries=False))
     assert control.tries == 0
 
 
-def test_tries_count_anew_when_it_gets_further_and_end_when_it_does_not(big: Path) -> None:
+def test_retries_are_counted_anew_after_progress_and_end_without_it(big: Path) -> None:
     often = Flaky(lambda number, at, count: broken(99, (number - 1) // 5 * MIB + MIB, number, at, count))
     assert read(Reader(Own(), often, info_of(big))) == big.read_bytes()
     assert len(often.starts) > 8

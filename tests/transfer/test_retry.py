@@ -1,4 +1,4 @@
-"""Trying again: what is worth it, how often, and no more than a job may in all."""
+"""Retries: which errors are retried, how often, and the limit per job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nbdata.transfer.retry import TRIES, TRIES_UNREACHED, retrying
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No delays."""
+    """Retry without delays."""
     monkeypatch.setattr(retry, "_FIRST", 0.0)
 
 
 class Failing:
-    """Fails so many times, then works."""
+    """Fails several times, then works."""
 
     def __init__(self, times: int, **details: object) -> None:
         self._left, self._details, self.calls = times, {"retry": True, **details}, 0
@@ -34,7 +34,7 @@ class Failing:
         return "done"
 
 
-def test_what_is_worth_it_is_tried_again_and_counted() -> None:
+def test_temporary_errors_are_retried_and_counted() -> None:
     control, attempt = Planning(), Failing(TRIES - 1)
     assert retrying(control, attempt) == "done"
     assert control.pulse().retries == TRIES - 1
@@ -50,7 +50,7 @@ def test_tries_have_a_bound(details: dict[str, object], calls: int) -> None:
     assert attempt.calls == calls
 
 
-def test_what_another_try_cannot_change_is_not_tried_again() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     def attempt() -> None:
         raise NotFound("no such object")
 
@@ -73,7 +73,7 @@ def test_a_job_has_a_bound_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("details", [{"status": 503}, {"status": 429}, {"silent": True}])
-def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object]) -> None:
+def test_an_overloaded_store_is_recognized(details: dict[str, object]) -> None:
     control = Planning()
     retrying(control, Failing(2, **details))
     retrying(control, Failing(2, status=500))
@@ -83,7 +83,7 @@ def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object
 def test_a_key_that_is_not_below_the_place_is_refused(
     put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
-    """SeaweedFS takes two slashes for one; names below the place would be cut off anywhere."""
+    """SeaweedFS treats two slashes as one, so names below such a place would be cut at the wrong position."""
     url = put({"set/take-0": b"0", "set/take-1": b"1"})
     with pytest.raises(nbdata.BadOption, match="the store lists 'set/take-0' when it is asked for '/set/'"):
         nbdata.pull(f"{url}/set/", tmp_path / "out", quiet=True)

@@ -1,4 +1,4 @@
-"""Globs, samples and limits."""
+"""Selection of objects by globs, samples and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex,
         ("*.mp4", "a/b.mp4", False),
         ("**/*.mp4", "a/b.mp4", True),
         ("**/*.mp4", "b.mp4", True),
-        ("a/*", "a/b/c", True),  # a folder that matches takes what is below it
+        ("a/*", "a/b/c", True),  # a matching folder includes everything below it
         ("a?c", "a/c", False),
         ("[!a]x", "bx", True),
         ("[!a]x", "ax", False),

@@ -1,4 +1,4 @@
-"""The folders that are made for what lands."""
+"""Folders that are created in the target for new files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbdata.transfer.target_folder import TargetFolder
 
 
 def test_a_folder_has_the_users_mode_though_what_is_told_of_it_fails(tmp_path: Path) -> None:
-    """An agent's own files are nobody else's, and so would be what it makes."""
+    """The agent's own files are private to its user, and without care new folders would be private too."""
     folder = tmp_path / "a"
 
     def made(_: str) -> None:

@@ -1,4 +1,4 @@
-"""The memory of unfinished uploads."""
+"""The record of unfinished uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads work: bounded as told, else found by trying."""
+"""The number of threads in a worker pool: limited by the user, or else found by measuring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, wait_until
 
 
 class Work:
-    """Units that take their time, and how many of them were at work at once."""
+    """Units of work that take some time, and the number of units that ran at once."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -62,7 +62,7 @@ def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) 
     )
 
     def alone() -> None:
-        with turn:  # a store that does one thing after the other, however many ask
+        with turn:  # a store that handles one request after the other
             time.sleep(0.01)
 
     run_units(Planning(), (alone for _ in range(200)))
@@ -91,7 +91,7 @@ def test_no_more_threads_than_the_system_gives_is_no_failure(
     assert not any(thread.is_alive() for thread in given)
 
 
-def test_a_crew_that_shrinks_to_few_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_shrinks_to_few_workers_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LOOK", 0.001)
     control = Planning()
     for _ in range(20):
@@ -134,8 +134,8 @@ def test_the_first_error_ends_all_and_is_raised() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "mover"]
 
 
-def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
-    """Also when everybody else has found that there is nothing left to do."""
+def test_units_may_submit_others_which_come_first_and_all_threads_help() -> None:
+    """This holds even when all other threads have found no more work."""
     order, work = list[str](), Work(lambda: 0.05)
     workers = WorkerPool(Planning(), workers=4)
 
@@ -153,7 +153,7 @@ def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
     assert order == ["later, after 40"]
 
 
-def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() -> None:
+def test_submitted_units_run_while_the_next_of_the_others_waits_for_them() -> None:
     workers, work, asked = WorkerPool(Planning(), workers=3), Work(lambda: 0.01), threading.Event()
 
     def bringing() -> None:
@@ -182,10 +182,10 @@ def test_large_objects_have_more_requests_too_where_that_is_faster() -> None:
     ("large", "speeds", "wanted"),
     [(True, [0, 120, 100, 200, 105], [16, 8]), (False, [0, 100, 200], [16, 32])],
 )
-def test_what_fills_the_buffers_of_new_requests_is_no_speed(
+def test_bytes_that_fill_the_buffers_of_new_requests_do_not_count_as_speed(
     large: bool, speeds: list[float], wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of large objects; small ones fit into them anyway."""
+    """This matters for large objects; small ones fit into the buffers."""
     workers, hired = WorkerPool(Planning(), workers=8), list[int]()
 
     def hire(count: int) -> None:

@@ -1,4 +1,4 @@
-"""What a store vouches for: multipart ETags are verified, and refute only where they can."""
+"""The checker of stored checksums: multipart ETags are verified, and prove an error only where they can."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.slow import SlowProxy
 pytestmark = pytest.mark.usefixtures("inline")
 
 MIB = 1 << 20
-# Nothing is stored but what a test asks for: newer clients send a CRC-32 with each object.
+# Store only the requested checksums; newer clients add a CRC-32 to each object by default.
 BARE = Config(request_checksum_calculation="when_required")
 
 
 @pytest.fixture(params=["seaweedfs", "moto"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
-    """Either server, as what ``s3://`` means."""
+    """Each server in turn, as the store for ``s3://``."""
     found: EmbeddedServer = request.getfixturevalue(request.param)
     for name, value in found.environment().items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""Reading an object for its digest: what breaks off goes on, and every byte is hashed once and in order."""
+"""Hashing an object in a store: broken reads resume, and every byte is hashed once and in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def big(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again at once."""
+    """Retry at once."""
     monkeypatch.setattr("nbdata.transfer.retry._FIRST", 0.0)
 
 
@@ -122,7 +122,7 @@ def test_several_files_are_hashed_at_once(tree: Path, monkeypatch: pytest.Monkey
     meeting = threading.Barrier(2)
 
     def meet(*args: Any) -> Hashed:
-        meeting.wait(timeout=PATIENCE)  # breaks if the other never comes
+        meeting.wait(timeout=PATIENCE)  # breaks if the other one never comes
         return hash_object(*args)
 
     monkeypatch.setattr("nbdata.engine.check.md5check.hash_object", meet)

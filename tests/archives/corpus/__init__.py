@@ -1,1 +1,1 @@
-"""Archives that other programs write: made here by those programs, and what nbdata makes of each."""
+"""Archives written here by other programs, and tests that compare how nbdata unpacks them."""

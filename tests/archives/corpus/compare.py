@@ -1,4 +1,4 @@
-"""What GNU tar, bsdtar and nbdata make of one archive, and whether nbdata does what the other two agree on."""
+"""Unpacks an archive with GNU tar, bsdtar and nbdata, and checks that nbdata does what the other two agree on."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from nbdata.errors import NbdataError
 
 __all__ = ["Comparison", "compare", "look"]
 
-# Of each path: its kind, content or target, first of several names, whether its owner may execute it, and its time.
+# For each path: kind, content or target, first of its names, owner's executable bit, and time.
 Look = dict[bytes, tuple[str, object, bytes | None, bool, int]]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of it.
+    """The result of a comparison.
 
     Attributes
     ----------
     agreed : bool
-        Whether GNU tar and bsdtar both ended well.
+        Whether GNU tar and bsdtar both succeeded.
     error : NbdataError or None
-        Why nbdata refused the archive.
+        The reason why nbdata refused the archive.
     notes : list of str
-        Of nbdata's report.
+        Notes of nbdata's report.
     differences : list of str
-        Where GNU tar and bsdtar do the same, and nbdata another thing; or where it does what neither does.
+        Cases where GNU tar and bsdtar agree and nbdata differs, or where nbdata does what neither of them does.
     """
 
     agreed: bool
@@ -42,7 +42,7 @@ class Comparison:
 
 
 def compare(archive: Path, place: Path, members: Sequence[str] = ()) -> Comparison:
-    """Unpack an archive with all three below `place`, nbdata only these members if any are named."""
+    """Unpack an archive with all three programs below `place`; with `members`, nbdata unpacks only these."""
     agreed = True
     looks = []
     for program in ("tar", "bsdtar"):
@@ -74,9 +74,9 @@ def _differences(ours: Look, gnu: Look, bsd: Look) -> list[str]:
             mine, theirs = (
                 mine and mine[:-1],
                 (theirs[0][:-1], theirs[1][:-1]),
-            )  # they do not agree on its time
+            )  # the two programs differ in its time
         if mine is None and all(one is not None and one[0] == "other" for one in theirs):
-            continue  # devices and pipes are refused
+            continue  # nbdata refuses devices and pipes
         if mine not in theirs:
             shown = ", ".join("nothing" if one is None else str(one)[:80] for one in (mine, *theirs))
             found.append(f"{os.fsdecode(path)}: {shown}")
@@ -84,7 +84,7 @@ def _differences(ours: Look, gnu: Look, bsd: Look) -> list[str]:
 
 
 def look(root: Path) -> Look:
-    """Everything below a folder that a tar archive says of it; empty if there is none."""
+    """Return everything below a folder that a tar archive records; empty if the folder does not exist."""
     names: dict[tuple[int, int], list[bytes]] = {}
     seen: Look = {}
     top = os.fsencode(root)

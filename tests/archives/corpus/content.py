@@ -1,4 +1,4 @@
-"""The trees that the programs of the corpus pack, each with one kind of thing that archives store in odd ways."""
+"""The trees of the corpus; each contains one kind of entry that archives store in unusual ways."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _WHEN = 1_700_000_000 * 10**9
 
 
 def make_content(root: Path) -> Path:
-    """Make a folder below `root` for each name in `CONTENT`.
+    """Create a folder below `root` for each name in `CONTENT`.
 
-    The bytes and times are the same in every run.
+    Bytes and times are the same in every run.
     """
     for name, make in CONTENT.items():
         folder = root / name
@@ -33,7 +33,7 @@ def _bytes(size: int, seed: int = 0) -> bytes:
 
 
 def _plain(folder: Path) -> None:
-    """Files of many sizes, about the blocks of 512 and 10,240 bytes that tar writes; an empty folder; a program."""
+    """Files with sizes around tar's block sizes of 512 and 10,240 bytes; an empty folder; an executable."""
     for size in (0, 1, 511, 512, 513, 10_239, 10_240, 10_241, 300_000):
         (folder / f"{size}.bin").write_bytes(_bytes(size, size))
     (folder / "empty folder").mkdir()
@@ -44,7 +44,7 @@ def _plain(folder: Path) -> None:
 
 
 def _long(folder: Path) -> None:
-    """Names about the 100 and 255 bytes that headers hold, of files, folders and targets of links."""
+    """Names of files, folders and link targets with lengths around the header's limits of 100 and 255 bytes."""
     for length in (99, 100, 101, 155, 156, 255):
         name = f"{length}-".ljust(length, "n")
         (folder / name).write_bytes(_bytes(length))
@@ -56,7 +56,7 @@ def _long(folder: Path) -> None:
 
 
 def _links(folder: Path) -> None:
-    """Names of one file, symbolic links to files, folders and nothing, and hard links to symbolic links."""
+    """Several names of one file; symbolic links to files, folders and nothing; hard links to symbolic links."""
     (folder / "file").write_bytes(_bytes(5000))
     (folder / "folder").mkdir()
     os.link(folder / "file", folder / "folder" / "second name")
@@ -69,7 +69,7 @@ def _links(folder: Path) -> None:
 
 
 def _sparse(folder: Path) -> None:
-    """Files with holes: at the start, at the end, everywhere, in more pieces than one header holds."""
+    """Files with holes: at the start, at the end, everywhere, and in more pieces than one header can hold."""
     pieces = {
         "data in the middle": (10_000_000, [4_000_000]),
         "data at the start": (_MIB, [0]),
@@ -89,7 +89,7 @@ def _sparse(folder: Path) -> None:
 
 
 def _names(folder: Path) -> None:
-    """Names that are not ASCII, not UTF-8, or that a shell, a header or an option would misread."""
+    """Names that are not ASCII or not UTF-8, and names that a shell, a header or an option parser would misread."""
     for name in (
         "größe",
         "数据",

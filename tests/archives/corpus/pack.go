@@ -42,7 +42,7 @@ func main() {
 			header.ModTime = header.ModTime.Truncate(time.Second)
 			header.AccessTime, header.ChangeTime = time.Time{}, time.Time{}
 		}
-		if writer.WriteHeader(header) != nil { // what the format cannot hold is left out
+		if writer.WriteHeader(header) != nil { // leave out entries that the format cannot hold
 			return nil
 		}
 		if info.Mode().IsRegular() {

@@ -1,4 +1,4 @@
-"""Archives that nbdata does not unpack, or not whole, though GNU tar or bsdtar does; with the reason for each."""
+"""Archives that nbdata refuses, completely or in part, although GNU tar or bsdtar unpacks them; with the reasons."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["REFUSED", "Refused"]
 
 @dataclass(frozen=True)
 class Refused:
-    """A kind of archive.
+    """A kind of archive that nbdata refuses.
 
     Attributes
     ----------
     what : str
-        The kind, as a row of the table says it.
+        The kind, as text of the table's row.
     make : callable
-        Writes one.
+        Writes such an archive.
     suffix : str
     error : str
         The class of error that ends the command.
     says : str
         A part of its message.
     why : str
-        Why it is refused, and what to do instead.
+        Why nbdata refuses it, and what to do instead.
     """
 
     what: str
@@ -79,7 +79,7 @@ def _bytes(content: Callable[[], bytes]) -> Callable[[Path], None]:
 
 
 def _multi_volume(path: Path) -> None:
-    """The second volume of a set of GNU tar's own."""
+    """Write the second volume of a set that GNU tar split itself."""
     (path.parent / "big").write_bytes(os.urandom(30_000))
     first = path.with_name("first.tar")
     words = ["tar", "-cM", "-L20", "--format=gnu", f"--file={first}", f"--file={path}", "big"]

@@ -1,4 +1,4 @@
-"""What other programs pack comes out as GNU tar and bsdtar unpack it, or a table says why not."""
+"""nbdata unpacks other programs' archives as GNU tar and bsdtar do, or a table gives the reason why not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_archive_gives_what_tar_and_bsdtar_give(
 @pytest.mark.needs("bsdtar")
 @pytest.mark.parametrize("archive", _ARCHIVES_OF_PYTHON, ids=lambda path: path.name)
 def test_the_archives_that_python_tests_itself_with(archive: Path, tmp_path: Path) -> None:
-    if archive.name == "recursion.tar":  # a header that speaks of itself, and nothing else
+    if archive.name == "recursion.tar":  # it has a header that describes itself, and nothing else
         with pytest.raises(nbdata.BadArchive, match="ends too early"):
             nbdata.untar_volumes(archive, tmp_path / "out", quiet=True)
         return
@@ -63,7 +63,7 @@ def test_the_archives_that_python_tests_itself_with(archive: Path, tmp_path: Pat
     found = compare(archive, tmp_path, members=[name.replace("[", "[[]") for name in names])
     assert found.error is None
     assert found.differences == []
-    assert found.members >= len(names) * 0.9  # some names come twice
+    assert found.members >= len(names) * 0.9  # some names occur twice
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.what)

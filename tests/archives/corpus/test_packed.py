@@ -1,4 +1,4 @@
-"""What nbdata packs, GNU tar, bsdtar, unzip and 7-Zip unpack as it was; and so does nbdata."""
+"""GNU tar, bsdtar, unzip, 7-Zip and nbdata restore what nbdata packs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _READERS: list[tuple[str, str, tuple[str, ...], _Unpack]] = [
     ("unzip", "zip", ("unzip", "zip"), _unzip),
     *(("nbdata", form, (), _nbdata) for form in ("tar", "tar.gz", "tar.zst", "zip")),
 ]
-# Trees with names or times that a program does not give back.
+# Trees with names or times that a program cannot restore.
 _NOT = {
     ("unzip", "zip"): {"names", "times"},
     ("7-Zip", "zip"): {"names", "times"},
@@ -76,9 +76,9 @@ def test_an_archive_of_ours_is_unpacked_as_it_was(
     (tmp_path / "out").mkdir()
     unpack(archive, tmp_path / "out")
     wanted, got = tree_of(packed_content / tree), tree_of(tmp_path / "out")
-    if form == "zip" and tree == "times":  # its field has 32 bits
+    if form == "zip" and tree == "times":  # its time field has 32 bits
         wanted.pop("in 2300"), got.pop("in 2300")
-    if unpack is _bsd:  # it composes letters and their accents
+    if unpack is _bsd:  # it composes letters and accents
         wanted, got = (
             {unicodedata.normalize("NFC", name): one for name, one in found.items()}
             for found in (wanted, got)

@@ -1,7 +1,7 @@
 """The programs that pack the corpus, each with the options that change the format.
 
 A `Writer` packs one folder into one archive with a real program. ``python -m tests.archives.corpus.writers FOLDER``
-packs everything below a folder, to look at.
+packs all trees below a folder, for a look at the archives.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Writer:
     Attributes
     ----------
     name : str
-        Of the program and the format.
+        Name of the program and the format.
     needs : tuple of str
-        What the machine must have; see `tests.capabilities`.
+        Required capabilities of the machine; see `tests.capabilities`.
     write : callable
-        Packs the folder (the first argument) into a file (the second).
+        Packs the folder (first argument) into a file (second argument).
     suffix : str
-        Of the archive's name.
+        Suffix of the archive's name.
     trees : tuple of str
         The folders of `CONTENT` that it can pack.
     """
@@ -55,10 +55,10 @@ class Writer:
 
 
 def pack(writer: Writer, folder: Path, target: Path) -> Path:
-    """Pack a folder; returns the archive, below `target`.
+    """Pack a folder into an archive below `target`, and return the archive.
 
-    Most formats cannot hold every name or time. Programs then leave a file out and fail at the end, and what they have
-    written is an archive all the same.
+    Most formats cannot hold every name or time. Programs then leave a file out and report failure at the end, but still
+    write a valid archive.
     """
     target.mkdir(parents=True, exist_ok=True)
     archive = target / f"{writer.name.replace(' ', '_')}-{folder.name}{writer.suffix}"
@@ -71,7 +71,7 @@ def pack(writer: Writer, folder: Path, target: Path) -> Path:
 def _run(
     *words: str | Path, cwd: Path | None = None, stdin: bytes | None = None, stdout: Path | None = None
 ) -> str:
-    """Run a program; returns what it said on standard error."""
+    """Run a program and return its standard error."""
     with open(stdout or os.devnull, "wb") as out:
         done = subprocess.run(
             [str(word) for word in words],
@@ -86,7 +86,7 @@ def _run(
 
 
 def _names(folder: Path) -> list[bytes]:
-    """All paths below a folder, each folder before what it holds."""
+    """Return all paths below a folder, each folder before its content."""
     found = []
     for place, folders, files in os.walk(os.fsencode(folder)):
         inner = os.path.relpath(place, os.fsencode(folder))
@@ -110,7 +110,7 @@ def _gnu_incremental(folder: Path, archive: Path) -> str:
 
 
 def _gnu_appended(folder: Path, archive: Path) -> None:
-    """Each name by a run of its own, as scripts do that add to one archive."""
+    """Append each name with a separate run, as scripts do that add to an archive."""
     first, *others = sorted(path.name for path in folder.iterdir())
     _run("tar", "-cf", archive, "-C", folder, "--", f"./{first}")
     for name in others:
@@ -128,7 +128,7 @@ def _python(format: int) -> Callable[[Path, Path], str | None]:  # noqa: A002
     def write(folder: Path, archive: Path) -> None:
         with tarfile.open(archive, "w", format=format) as tar:
             for name in _names(folder):
-                with contextlib.suppress(ValueError):  # what the format cannot hold
+                with contextlib.suppress(ValueError):  # the format cannot hold it
                     tar.add(folder / os.fsdecode(name), os.fsdecode(name), recursive=False)
 
     return write
@@ -215,7 +215,7 @@ def _cpio(format: str) -> Callable[[Path, Path], str | None]:  # noqa: A002
 
 
 def _git(folder: Path, archive: Path) -> None:
-    """A commit as a tarball; git keeps no empty folders, and one time for all files."""
+    """Write a commit as a tarball; git keeps no empty folders, and gives all files one time."""
     with tempfile.TemporaryDirectory() as place:
         git = (
             "git",
@@ -233,7 +233,7 @@ def _git(folder: Path, archive: Path) -> None:
 
 
 def _deb(folder: Path, archive: Path) -> None:
-    """The data of a Debian package, as dpkg packs it."""
+    """Write the data part of a Debian package, as dpkg packs it."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place, "root")
         shutil.copytree(folder, root / "data", symlinks=True)
@@ -247,7 +247,7 @@ def _deb(folder: Path, archive: Path) -> None:
 
 
 def _npm(folder: Path, archive: Path) -> None:
-    """A package as npm publishes it; it leaves out links and empty folders."""
+    """Write a package as npm publishes it; npm leaves out links and empty folders."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place, "root")
         shutil.copytree(folder, root, symlinks=True)
@@ -257,7 +257,7 @@ def _npm(folder: Path, archive: Path) -> None:
 
 
 def _piped(*words: str) -> Callable[[Path, Path], str | None]:
-    """GNU tar through a compressor."""
+    """Return a writer that pipes GNU tar through a compressor."""
 
     def write(folder: Path, archive: Path) -> None:
         with tempfile.NamedTemporaryFile(suffix=".tar") as plain:
@@ -368,7 +368,7 @@ WRITERS = [
 
 
 def main() -> None:
-    """Pack everything below a folder, and name what is missing."""
+    """Pack all trees below a folder, and print the missing programs."""
     target = Path(sys.argv[1])
     content = make_content(target / "content")
     for writer in WRITERS:

@@ -1,4 +1,4 @@
-"""Data sets of tests: modules DATASET.py, and what is asked of a conversion."""
+"""Data sets for the tests, as modules DATASET.py, and a function that runs a conversion."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def module(folder: Path, text: str, name: str = "dataset.py") -> Path:
 
 
 def convert(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """``nbdata convert …`` in a terminal."""
+    """Run ``nbdata convert …`` in a terminal."""
     return subprocess.run(
         [NBDATA, "convert", *map(str, words)], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True,
         timeout=PATIENCE,
@@ -69,5 +69,5 @@ def convert(*words: object, cwd: Path, **env: str) -> subprocess.CompletedProces
 
 
 def tree(folder: Path) -> list[str]:
-    """The paths of all files below a folder."""
+    """Return the paths of all files below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

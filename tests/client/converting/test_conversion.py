@@ -1,4 +1,4 @@
-"""nbdata convert DATASET.py: what it makes, what it leaves alone, and what it refuses."""
+"""nbdata convert DATASET.py: what it writes, keeps and refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_samples_meta_data_and_files_are_where_the_original_converter_puts_them(
     assert tree(tmp_path / "out") == sorted([*files, *splits])
     assert report.counts == {"converted": 2, "copied": 4}
     assert (tmp_path / "out/files/other/deep/c.txt").read_text() == "sub/deep/c.txt"
-    # As the original's reader does it.
+    # Read as the original library does.
     reader = FileReader(tmp_path / "out/train/ffrdata")
     assert [pickle.loads(data)["index"] for data in reader.read(range(50))] == list(range(50))
     assert pickle.loads((tmp_path / "out/train/meta.pkl").read_bytes())["targets"].dtype == np.dtype("i4")
@@ -64,7 +64,7 @@ def test_a_mini_set_has_the_first_samples_in_however_many_files_and_a_folder_of_
     run(tmp_path, BYTES, mini=15, file_size="4KiB")
     assert len(os.listdir(tmp_path / "mini/out/train/ffrdata")) == 3
     assert len(GeneralDataset(tmp_path / "out", "train", miniset=True)) == 15
-    assert len(GeneralDataset(tmp_path / "out", "val", miniset=True)) == 10  # there are no more
+    assert len(GeneralDataset(tmp_path / "out", "val", miniset=True)) == 10  # the split has no more than ten
     assert tree(tmp_path / "out") == before
     assert len(GeneralDataset(tmp_path / "out", "train")) == 30
 
@@ -269,7 +269,7 @@ def test_a_swap_that_a_kill_cut_off_is_finished_by_the_next_run(tmp_path: Path) 
 
     run(tmp_path, BYTES)
     unfinished = Path(unfinished_folder(str(tmp_path / "out")))
-    # Between the two renames: the old split has gone aside, the new one has not its name.
+    # The state between the two renames: the old split is renamed, the new one has not got its name yet.
     unfinished.mkdir(parents=True)
     (tmp_path / "out/train").rename(unfinished / "train.old")
     assert run(tmp_path, BYTES).counts == {"unchanged": 2}

@@ -1,4 +1,4 @@
-"""However a conversion ends, nothing of it goes on, no split has its name, and the same command resumes it."""
+"""However a conversion ends, no process of it survives, no split has its final name, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbdata.ffrecord import GeneralDataset
 from tests.client.converting.data import BYTES, NBDATA, convert, module, tree
 from tests.waiting import PATIENCE, wait_until
 
-# Samples from 200 on wait until the test lets go; each process that does writes down who it is.
+# The last sample waits until the test opens the gate. The waiting process writes down its own and its parent's pid.
 HELD = BYTES.replace("30", "300").replace(
     "return index",
     """import os
@@ -56,13 +56,13 @@ def held(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     yield process, pids
     if process.poll() is None:
         process.kill()
-    for pid in filter(alive, pids):  # where the test has failed
+    for pid in filter(alive, pids):  # if the test has failed
         os.kill(pid, signal.SIGKILL)
     process.communicate()
 
 
 def continues(folder: Path) -> None:
-    """The same command makes only the file that is missing."""
+    """Check that the same command makes only the missing file."""
     (folder / "gate").unlink()
     done = convert(folder / "dataset.py", "in", "out", "--file-size", "60k", cwd=folder)
     assert done.returncode == 0, done.stderr

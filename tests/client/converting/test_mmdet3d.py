@@ -1,4 +1,4 @@
-"""nbdata convert mmdet3d: configurations are read and not run, and all files that they name are there by name."""
+"""nbdata convert mmdet3d parses configurations without running them, and packs all files that they name."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_point_clouds_are_there_and_those_of_sweeps_if_they_are_asked_for(data: 
     ]
     with pytest.raises(NotFound, match="need convert --sweeps"):
         FFRecordBackend("out/train").get("train-0-sweep.bin")
-    if kind == "new":  # whose val data says nothing of where sweeps are
+    if kind == "new":  # its val data does not say where the sweeps are
         (data / "new.py").write_text(
             NEW.replace("CAM_BACK='samples/CAM_BACK')))", "sweeps='sweeps/LIDAR_TOP')))")
         )
@@ -170,7 +170,7 @@ def test_a_file_that_two_frames_name_is_stored_once_and_two_of_one_name_are_refu
 def test_a_configuration_is_read_and_never_run(data: Path) -> None:
     found = read_config(str(data / "old.py"))
     assert found["data"]["train"]["ann_file"] == "data/nuscenes/infos_train.pkl"
-    assert found["data"]["train"]["use_valid_flag"] is True  # of its base
+    assert found["data"]["train"]["use_valid_flag"] is True  # inherited from its base
     assert found["data"]["workers_per_gpu"] == 4
     assert found["data"]["train"]["bev_size"] == (200, 200)
     assert isinstance(found["data"]["train"]["other"], Unknown)

@@ -1,4 +1,4 @@
-"""An error that somebody keeps, as notebooks do, keeps none of the bytes that were read with it."""
+"""An error that a notebook keeps holds none of the bytes that were read before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in one global order: each sample once, whatever the ranks, and what comes next is known."""
+"""Batches in one global order: each sample comes once with any number of ranks, and readahead knows the next ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_the_batches_of_an_epoch_have_each_sample_once_in_an_order_that_no_rank_
     ("uneven", "steps", "seen"),
     [("drop", [3, 3, 3], 90), ("repeat", [4, 4, 4], 100), ("keep", [4, 3, 3], 100)],
 )
-def test_what_does_not_fill_a_step_of_all_ranks_is_as_said(uneven: str, steps: list[int], seen: int) -> None:
+def test_samples_that_do_not_fill_a_step_of_all_ranks_are_handled_as_documented(
+    uneven: str, steps: list[int], seen: int
+) -> None:
     ranks = of_ranks(100, 10, 3, uneven=uneven)
     assert [len(batches) for batches in ranks] == steps
     assert [len(AheadBatches(100, 10, rank=r, world_size=3, uneven=uneven)) for r in range(3)] == steps
@@ -43,7 +45,7 @@ def test_the_last_batch_may_be_short_or_left_out() -> None:
     assert [len(b) for b in AheadBatches(10, 4, drop_last=True)] == [4, 4]
 
 
-def test_each_batch_carries_those_that_come() -> None:
+def test_each_batch_knows_the_batches_that_come_next() -> None:
     batches = list(AheadBatches(10, 2, ahead=2))
     assert batches[0] == [0, 1]
     assert batches[0].ahead == [[2, 3], [4, 5]]

@@ -1,4 +1,4 @@
-"""What samples show of themselves: a line, a few lines, and in a notebook the first ones with their pictures."""
+"""How samples display themselves: as one line, as a few lines, and in a notebook as the first ones with pictures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def picture(size: tuple[int, int], *, noise: bool = False) -> bytes:
 
 @pytest.fixture
 def images(put: Callable[[dict[str, bytes]], str]) -> Iterator[str]:
-    """Nine samples, one with a picture that is too large to fetch for a look, and a file that belongs to none."""
+    """Nine samples, one with a picture that is too large for a preview, and a file without a sample."""
     files = {f"{n}.png": picture((300, 200)) for n in range(9)} | {f"{n}.cls": b"1" for n in range(9)}
     return put(
         {**files, "3.png": picture((2000, 2000), noise=True), "README": b"read me", "5.png": b"no picture"}

@@ -1,4 +1,4 @@
-"""Samples straight to memory, from a real store: the right bytes in the order asked, and errors that say what to do."""
+"""Samples read to memory from a real store: the right bytes in the requested order, and errors with advice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def images(seaweedfs: EmbeddedServer) -> Iterator[str]:
-    """The URL of a bucket with all files, which no test changes."""
+    """The URL of a bucket with all files; no test changes it."""
     seaweedfs.create_bucket("images")
     client = client_of(seaweedfs)
     with ThreadPoolExecutor(8) as pool:
@@ -52,11 +52,11 @@ def images(seaweedfs: EmbeddedServer) -> Iterator[str]:
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    """Opens samples, and closes them at the end."""
+    """Returns a function that opens samples; they are closed at the end."""
     made: list[Samples] = []
 
     def open_samples(source: str, **options: Any) -> Samples:
-        # The proxy takes 64 connections, also those of second tries.
+        # The proxy accepts 64 connections, including those of retries.
         made.append(nbdata.samples(source, **{"concurrency": 16, **options}))
         return made[-1]
 
@@ -139,9 +139,9 @@ def test_what_is_fetched_ahead_stays_within_its_bytes(proxy: FaultProxy, images:
     assert wait_until(lambda: sum(tally.down.values()) >= 12_000)
     fetcher = samples._fetcher  # type: ignore[attr-defined]
     assert wait_until(lambda: fetcher._session_wake is None), "it has nothing more to fetch"
-    # What is begun while there is room may exceed it by one sample.
+    # A sample that is begun while there is room may exceed the room.
     assert sum(tally.down.values()) <= 2 * 2100 + 10_000 + 2100
-    samples.fetch([30], ahead=[[31]])  # what was fetched for nothing gives its room back
+    samples.fetch([30], ahead=[[31]])  # unused samples give their room back
     assert samples.fetch([58])[0]["__key__"] == samples.keys[58]
 
 
@@ -156,7 +156,7 @@ def test_windows_stay_in_a_folder_and_share_their_frames(
     assert list(windows.stream()) == [wanted[at + n : at + n + 4] for at in (0, 20, 40) for n in range(17)]
     assert sum(tally.down.values()) == sum(map(len, FILES.values()))
     tally = proxy.begin()
-    for at in range(0, 51, 3):  # without a look ahead the frames of the last windows are there still
+    for at in range(0, 51, 3):  # without readahead, the frames of the last windows are still in memory
         windows.fetch([at, at + 1, at + 2])
     assert sum(tally.down.values()) <= 1.05 * sum(map(len, FILES.values()))
     assert len(samples.windows(4, stride=4)) == 3 * 5
@@ -204,7 +204,7 @@ FAULTS = [
 
 
 def often(fault: Fault) -> Plan:
-    """Befalls every fifth object, the first time."""
+    """Return a plan that injects the fault into every fifth object, at the first attempt."""
 
     def plan(request: Exchange, before: int) -> Fault | None:
         return fault if request.download and not before and hash(request.key) % 5 == 0 else None
@@ -362,7 +362,7 @@ def test_samples_are_read_from_the_disk_too(tmp_path: Any, opened: Open) -> None
 
 
 def test_large_bodies_are_held_by_nobody_but_who_asked(put: Put, opened: Open) -> None:
-    """Sixteen connections carry objects of six megabytes, of which few are under way at a time."""
+    """Sixteen connections transfer objects of six megabytes, but few objects are in memory at a time."""
     url = put({f"{n:02}.bin": os.urandom(6 << 20) for n in range(24)})
     samples = opened(url, ahead_bytes="6MiB", verify="none")
     samples[0]
@@ -370,7 +370,7 @@ def test_large_bodies_are_held_by_nobody_but_who_asked(put: Put, opened: Open) -
     try:
         for sample in samples.stream(shuffle=True):
             assert len(sample["bin"]) == 6 << 20
-        # 32 MiB under way, one sample that was asked for, one ahead, and copies of them.
+        # 32 MiB in transfer, one requested sample, one ahead, and copies of them.
         most = tracemalloc.get_traced_memory()[1]
         samples.stream().close()
         wait_until(lambda: tracemalloc.get_traced_memory()[0] < 16 << 20)

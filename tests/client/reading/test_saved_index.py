@@ -1,4 +1,4 @@
-"""The index that is kept beside the data, for those who must not or need not list."""
+"""The index that is saved beside the data, for readers who may not or need not list it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = {f"{n:02}.{name}": f"{n} {name}".encode() for n in range(10) for name in
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Another state folder, as another machine has it."""
+    """Returns a function that switches to another state folder, as on another machine."""
 
     def move(name: str) -> None:
         monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / name))
@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return move
 
 
-def test_who_has_none_takes_the_one_beside_the_data_and_lists_nothing(
+def test_a_reader_without_an_index_uses_the_one_beside_the_data_and_lists_nothing(
     put: Put, s3: EmbeddedServer, bucket: str, gate: Gate, elsewhere: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -47,7 +47,7 @@ def test_who_has_none_takes_the_one_beside_the_data_and_lists_nothing(
         assert len(other) == 11, "there is none of this selection: it was listed"
     with nbdata.samples(url, exclude="09.*") as listed:
         assert len(listed) == 10
-    # Data that was copied with its index is found where it is now.
+    # Copied data with its index is found at its new place.
     nbdata.copy(url, f"s3://{bucket}/moved/", quiet=True)
     client = client_of(s3)
     for name in FILES:
@@ -59,7 +59,7 @@ def test_who_has_none_takes_the_one_beside_the_data_and_lists_nothing(
         assert moved[3]["__url__"] == f"s3://{bucket}/moved/03.cls"
 
 
-def test_what_stands_there_and_is_no_index_is_not_taken(
+def test_another_file_in_the_place_of_the_index_is_not_used(
     put: Put, elsewhere: Callable[[str], None], s3: EmbeddedServer, bucket: str
 ) -> None:
     url = put(FILES)
@@ -94,7 +94,7 @@ def test_a_place_where_nothing_may_be_written_is_told(
 def test_an_index_that_leads_out_of_the_data_is_not_taken(
     tmp_path: Path, elsewhere: Callable[[str], None]
 ) -> None:
-    """Somebody else may have made it, and put it beside data that were then fetched to the disk."""
+    """Another user may have written the index and put it beside the data, to have other data fetched to the disk."""
     (tmp_path / "data").mkdir()
     for name, data in FILES.items():
         (tmp_path / "data" / name).write_bytes(data)

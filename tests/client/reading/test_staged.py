@@ -1,4 +1,4 @@
-"""Samples through a cache on the disk: right, within the limit, fetched once for all, whoever is killed."""
+"""Samples through a cache on the disk: correct, within the limit, fetched once for all, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ended() -> Iterator[None]:
-    """The agent that kept the cache, and its server's address with it, is of no use to other tests."""
+    """End the agent that keeps the cache, because it also keeps the server's address."""
     yield
     stop_all(now=True)
 
@@ -72,7 +72,7 @@ def test_samples_are_those_of_the_store_and_come_once(
     assert not tally.down
 
 
-def test_it_is_found_again_by_the_next_agent(
+def test_the_cache_is_found_again_by_the_next_agent(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
 ) -> None:
     assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
@@ -85,7 +85,7 @@ def test_it_is_found_again_by_the_next_agent(
 
 
 @pytest.mark.parametrize(("way", "epochs"), [("fork", 3), ("spawn", 1)])
-def test_workers_share_it_and_never_exceed_the_limit(
+def test_workers_share_the_cache_and_never_exceed_the_limit(
     s3: EmbeddedServer, images: str, cache: Path, tmp_path: Path, ended: None, way: str, epochs: int
 ) -> None:
     cache.mkdir()
@@ -101,7 +101,7 @@ def test_workers_share_it_and_never_exceed_the_limit(
             assert all(s["jpg"] == FILES[s["__key__"] + ".jpg"] for s in got)
         wait_until(lambda: _noted(tmp_path / "notes") > 3)
     samples.close()
-    assert watcher.most <= limit + 2 * 4096  # the folder that was there, and its .nbdata
+    assert watcher.most <= limit + 2 * 4096  # the folder that existed before, and its .nbdata
 
 
 def test_a_loader_of_ones_own_stages_ahead_in_its_samplers_order_to_a_disk_in_memory(
@@ -169,7 +169,7 @@ def test_an_object_that_changed_is_no_sample_of_these(
 def test_a_worker_that_is_killed_holds_nothing(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
 ) -> None:
-    # It holds all that the cache can hold: nobody else gets anything before it is gone.
+    # The worker holds everything that the cache can hold, so other processes get nothing before it dies.
     code = (
         "import sys, time, nbdata\n"
         "from nbdata.client.reading import staged\n"
@@ -182,7 +182,7 @@ def test_a_worker_that_is_killed_holds_nothing(
     )
     size = str((12 + 9) * 4600)
     command = [sys.executable, "-c", code, images, size, str(cache)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # where no other nbdata lies
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # no source tree of nbdata there
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
     process.send_signal(signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_an_object_that_is_larger_than_the_cache_is_refused_with_its_size(
         opened(images, cache=KeptFolder.overhead_of(4096) + 100, cache_dir=str(cache)).fetch([0])
 
 
-def test_what_was_kept_without_a_digest_is_not_handed_to_who_insists_on_it(
+def test_objects_cached_without_a_digest_are_not_given_to_readers_that_require_one(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:
     opened(images, cache="50MB", cache_dir=str(cache)).fetch([0])
@@ -219,7 +219,7 @@ def test_what_was_kept_without_a_digest_is_not_handed_to_who_insists_on_it(
             opened(images, verify="sha256", cache=kept, cache_dir=str(cache)).fetch([0])
 
 
-def test_what_somebody_changed_in_the_cache_is_told(
+def test_a_changed_file_in_the_cache_is_reported(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:
     samples = opened(images, cache="50MB", cache_dir=str(cache))
@@ -304,7 +304,7 @@ def test_after_its_job_was_cancelled_the_next_call_begins_another(
     assert samples.fetch([0, 1]) == in_order(images)[:2]
 
 
-def test_one_that_is_paused_ends_when_nobody_uses_it_any_more(
+def test_a_paused_cache_job_ends_when_no_process_uses_it_any_more(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[float]()
@@ -395,7 +395,7 @@ def test_an_error_of_the_job_reaches_who_waits(
     assert samples.fetch([1]) == in_order(images)[1:2]
 
 
-def test_more_than_may_be_announced_is_announced_later(
+def test_keys_beyond_the_announcement_limit_are_announced_later(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, most in (
@@ -408,7 +408,7 @@ def test_more_than_may_be_announced_is_announced_later(
     assert samples.fetch(range(60)) == in_order(images)
 
 
-def test_what_the_next_agent_removed_while_it_was_read_is_acquired_again(
+def test_an_object_that_the_next_agent_removed_during_a_read_is_acquired_again(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
 ) -> None:
     samples = opened(images, cache="50MB", cache_dir=str(cache))
@@ -451,7 +451,7 @@ def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, imag
             nbdata.samples(source, **options)
 
 
-def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
+def test_cleanup_keeps_a_cache_unless_asked_to_remove_it_and_no_process_uses_it(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
 ) -> None:
     samples = opened(images, cache="50MB", cache_dir=str(cache))
@@ -461,7 +461,7 @@ def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
     assert samples.fetch([0, 1]) == in_order(images)[:2]
     stop_all(now=True)
     kept = nbdata.cleanup(cache, quiet=True)
-    kept.counts.pop("dead locks", 0)  # of the agent that was ended just now, or of earlier ones
+    kept.counts.pop("dead locks", 0)  # of the agent that just ended, or of earlier ones
     assert kept.counts == {"kept": 1}
     assert [row.detail["reason"] for row in kept.rows] == ["a cache that is found again; --all removes it"]
     gone = nbdata.cleanup(cache, all=True, quiet=True)
@@ -479,7 +479,7 @@ def _caches(cache: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("host", ["agent", "inline"])
-def test_quota_shows_it_while_it_is_used_and_after_that(
+def test_quota_shows_a_cache_during_and_after_its_use(
     s3: EmbeddedServer,
     images: str,
     opened: Open,
@@ -530,7 +530,7 @@ def test_a_report_says_what_was_there_and_what_was_fetched(
             assert samples.report.waited > 0
 
 
-def test_a_report_of_what_is_read_straight_says_nothing_of_a_cache(
+def test_a_report_of_direct_reads_does_not_mention_a_cache(
     s3: EmbeddedServer, images: str, opened: Open
 ) -> None:
     samples = opened(images)
@@ -558,7 +558,7 @@ def test_cleanup_of_one_cache_leaves_what_lies_beside_it(
     )
 
 
-def test_shards_come_to_it_whole_and_are_read_in_place(
+def test_shards_are_cached_whole_and_read_in_place(
     proxy: FaultProxy, inline: None, bucket: str, opened: Open, cache: Path
 ) -> None:
     with nbdata.write_shards(f"s3://{bucket}/x-%06d.tar", shard_size="20kB") as shards:

@@ -1,4 +1,4 @@
-"""md5check, carried out in this process: five answers, never mixed up, from files of the real md5sum."""
+"""md5check in this process: its five results are never confused; checksum files come from the real md5sum."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 
 def sums(folder: Path, *names: str, program: str = "md5sum") -> str:
-    """What the real program says of files, as it says it when called in `folder`."""
+    """Return the output of the real md5sum for files, run inside `folder`."""
     return subprocess.run([program, *names], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def sidecars(tree: Path, into: Path | None = None) -> list[str]:
-    """One sidecar a file, made by md5sum in the file's own folder."""
+    """Create one sidecar per file with md5sum, run in the file's own folder."""
     names = [str(p.relative_to(tree)) for p in sorted(tree.rglob("*")) if p.is_file()]
     for name in names:
         target = (into or tree) / f"{name}.md5"
@@ -52,7 +52,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-# -- beside the files -----------------------------------------------------------------------------
+# -- checksum files beside the data ---------------------------------------------------------------
 
 
 def test_files_with_right_sidecars_are_ok_and_sidecars_are_no_data(tree: Path) -> None:
@@ -79,7 +79,7 @@ def test_one_flipped_byte_is_a_mismatch_that_names_both_digests(tree: Path) -> N
     assert (report.state, report.counts) == ("FAILED", {"ok": 4, "mismatch": 1})
     (row,) = [row for row in report.rows if row.action == "mismatch"]
     assert (row.path, row.detail["expected"], row.detail["got"]) == ("b/c.bin", before, after)
-    assert report.files == 5  # it was read too
+    assert report.files == 5  # the manifest itself was read too
 
 
 def test_a_truncated_and_a_grown_file_are_mismatches(tree: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_truncated_and_a_grown_file_are_mismatches(tree: Path) -> None:
     }
 
 
-def test_the_five_answers_are_never_mixed_up(tree: Path) -> None:
+def test_the_five_results_are_never_mixed_up(tree: Path) -> None:
     (tree / "b/MD5SUMS").write_text(sums(tree / "b", "c.bin", "e.txt", "d/empty"))
     flip(tree / "b/c.bin")
     (tree / "b/e.txt").unlink()
@@ -120,7 +120,7 @@ def test_what_is_only_unverifiable_or_extra_is_no_failure(tree: Path) -> None:
     assert report.counts == {"ok": 2, "unverifiable": 3, "extra": 1}
 
 
-def test_files_that_checksum_files_contradict_each_other_on_are_unverifiable(tree: Path) -> None:
+def test_files_with_contradicting_checksums_are_unverifiable(tree: Path) -> None:
     sidecars(tree)
     (tree / "MD5SUMS").write_text(f"{'0' * 32}  a.txt\n")
     report = check(tree)
@@ -136,7 +136,7 @@ def test_failures_come_worst_first(tree: Path) -> None:
     (tree / "b/e.txt").chmod(0)
     report = check(tree)
     expected = ["with space & ünï.txt", "a.txt"]
-    if os.geteuid():  # root may read what nobody may
+    if os.geteuid():  # root may read any file
         expected.append("b/e.txt")
     assert [path for path, _ in report.failures] == expected
 
@@ -161,7 +161,7 @@ def test_with_stop_the_first_mismatch_ends_the_check(tree: Path) -> None:
         nbdata.md5check(tree, on_error="stop", concurrency=1, quiet=True)
 
 
-def test_a_folder_of_which_nobody_says_anything_is_not_called_good(tree: Path) -> None:
+def test_a_folder_without_any_checksums_is_not_called_good(tree: Path) -> None:
     with pytest.raises(
         nbdata.NotFound, match=r"any of the 5 files: looked for .*MD5SUMS.*--against.*--write"
     ):
@@ -199,7 +199,7 @@ def test_a_single_file_is_checked_by_its_sidecar_or_the_manifest_of_its_folder(t
     (tree / "a.txt.md5").write_text(sums(tree, "a.txt"))
     (tree / "other.bin").write_bytes(b"other")
     (tree / "other.bin.md5").write_text("rubbish")
-    assert found(check(tree / "b/c.bin")) == {"c.bin": "ok"}  # the others of the manifest are not asked for
+    assert found(check(tree / "b/c.bin")) == {"c.bin": "ok"}  # other files of the manifest are not checked
     report = check(tree / "a.txt")
     assert (found(report), report.notes) == ({"a.txt": "ok"}, [])
     flip(tree / "a.txt")
@@ -277,7 +277,7 @@ def test_a_file_that_changes_after_it_was_listed_has_no_verdict(
 
 def test_a_check_is_cancelled_in_the_middle(tmp_path: Path) -> None:
     with open(tmp_path / "big", "wb") as file:
-        file.truncate(64 << 30)  # a hole that takes a minute to hash
+        file.truncate(64 << 30)  # hashing this hole takes a minute
     (tmp_path / "big.md5").write_text(f"{'0' * 32}  big\n")
     job = nbdata.Md5check(str(tmp_path)).start()
     for snapshot in job.watch():
@@ -290,14 +290,14 @@ def test_a_check_is_cancelled_in_the_middle(tmp_path: Path) -> None:
     assert job.report().counts.get("failed", 0) == 0
 
 
-def test_our_own_folder_is_nobodys_data(tree: Path) -> None:
+def test_nbdatas_own_folder_does_not_count_as_data(tree: Path) -> None:
     sidecars(tree)
     (tree / ".nbdata").mkdir()
     (tree / ".nbdata/partial").write_bytes(b"half")
     assert check(tree).counts == {"ok": 5}
 
 
-# -- elsewhere ------------------------------------------------------------------------------------
+# -- checksum files in another place --------------------------------------------------------------
 
 
 def test_sidecars_in_a_folder_of_their_own_are_found_by_name(tree: Path, tmp_path: Path) -> None:
@@ -352,7 +352,9 @@ def test_checksum_files_of_the_data_that_a_list_elsewhere_names_are_not_missing(
     assert report.counts == {"ok": 10}
 
 
-def test_a_folder_without_checksum_files_is_not_taken_for_one(tree: Path, tmp_path: Path) -> None:
+def test_a_folder_without_checksum_files_is_not_used_as_a_folder_of_checksums(
+    tree: Path, tmp_path: Path
+) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy/a.txt").write_bytes(b"alpha\n")
     with pytest.raises(nbdata.NotFound, match="looked for checksum files in"):

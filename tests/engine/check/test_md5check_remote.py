@@ -1,4 +1,4 @@
-"""md5check of and against a store: streamed, and no ETag says more than it can."""
+"""md5check of files in a store and against a store: data is streamed, and no ETag is trusted beyond its meaning."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
 
     def breaking(self: ResponseBody, buffer: memoryview) -> int:
         count = readinto(self, buffer)
-        # More often than there are tries without progress, each time after more bytes.
+        # This breaks more often than the limit of tries without progress, but each time after more bytes.
         if count and len(broken) < 12 and self.length > 0 and getattr(self, "seen", False):
             broken.append(count)
             raise StoreUnavailable("the connection broke", details={"retry": True})
@@ -150,7 +150,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
     report = check(f"s3://{bucket}/big")
     assert report.counts == {"ok": 1}
     assert report.retries == len(broken) > 2
-    assert starts == sorted(set(starts))  # never twice from the same byte
+    assert starts == sorted(set(starts))  # no byte is requested twice
     assert report.bytes == 9 * MIB
 
 
@@ -227,7 +227,7 @@ def test_parts_of_unequal_size_can_be_neither_right_nor_wrong(client: Any, bucke
         check(tree / "uneven.bin", against=f"s3://{bucket}/data/uneven.bin")
 
 
-def test_an_untold_part_size_is_guessed_and_a_wrong_guess_refutes_nothing(
+def test_an_unknown_part_size_is_guessed_and_a_wrong_guess_proves_no_mismatch(
     client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, odd = [os.urandom(5 * MIB), b"end"], [os.urandom(5 * MIB + 12345), b"the end"]
@@ -328,7 +328,7 @@ def test_an_object_replaced_during_the_check_gives_no_verdict(
     assert report.counts == {"ok": 4, "failed": 1}
 
 
-# -- on moto: what SeaweedFS does not do ------------------------------------------------------------
+# -- on moto, for features that SeaweedFS lacks -----------------------------------------------------
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def aws(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def _kms(aws: Any, tree: Path, prefix: str, **options: Any) -> Report:
-    """Local bytes that differ from the MD5 that the ETag looks like, of an object encrypted by KMS."""
+    """Check local bytes against an object encrypted by KMS whose ETag looks like the MD5 of other bytes."""
     (tree / "secret").write_bytes(b"the very bytes")
     aws.put_object(Bucket="checks", Key=f"{prefix}/a.txt", Body=b"alpha\n")
     aws.put_object(
@@ -362,7 +362,7 @@ def _kms(aws: Any, tree: Path, prefix: str, **options: Any) -> Report:
     return check(tree, against=f"s3://checks/{prefix}/", include=("a.txt", "secret"))
 
 
-def test_an_etag_of_an_encrypted_object_refutes_nothing(aws: Any, tree: Path) -> None:
+def test_the_etag_of_an_encrypted_object_proves_no_mismatch(aws: Any, tree: Path) -> None:
     report = _kms(aws, tree, "kms")
     assert found(report) == {"a.txt": "ok", "secret": "unverifiable"}
     (row,) = [row for row in report.rows if row.path == "secret"]
@@ -408,10 +408,8 @@ def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot
     assert [row.detail["verified"] for row in out.rows] == [True]
 
 
-def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_nothing(
-    aws: Any, tree: Path
-) -> None:
-    # moto gives a composite checksum without its type and number of parts, if none was asked for.
+def test_a_checksum_of_unknown_type_proves_no_mismatch(aws: Any, tree: Path) -> None:
+    # Without a requested checksum, moto returns a composite checksum without its type and number of parts.
     parts = [os.urandom(5 * MIB), b"end"]
     (tree / "parts").write_bytes(b"".join(parts))
     options = {"ChecksumAlgorithm": "SHA256", "ServerSideEncryption": "aws:kms"}
@@ -426,7 +424,7 @@ def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_noth
         check(tree / "parts", against="s3://checks/untold/")
 
 
-def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
+def test_a_requested_algorithm_is_chosen_among_the_stored_checksums(aws: Any, tree: Path) -> None:
     for path in tree.rglob("*"):
         if path.is_file():
             key = f"sha/{path.relative_to(tree)}"

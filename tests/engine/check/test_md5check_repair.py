@@ -1,4 +1,4 @@
-"""md5check --repair: only what is wrong is pulled again, and only right bytes take a file's place."""
+"""md5check --repair pulls only wrong files again, and replaces a file only with correct bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(s3: EmbeddedServer) -> Iterator[Any]:
 
 @pytest.fixture
 def good(client: Any, bucket: str, tree: Path) -> str:
-    """The tree, with a manifest beside it, and a good copy of it in a store."""
+    """Create a tree with a manifest beside it, and upload a correct copy; return the URL of the copy."""
     for path in tree.rglob("*"):
         if path.is_file():
             client.put_object(Bucket=bucket, Key=f"data/{path.relative_to(tree)}", Body=path.read_bytes())
@@ -42,7 +42,7 @@ def good(client: Any, bucket: str, tree: Path) -> str:
 
 
 def damage(tree: Path) -> dict[str, bytes]:
-    """Two mismatches and a missing file; returns what they were."""
+    """Make two files wrong and one missing; return the original contents."""
     before = {name: (tree / name).read_bytes() for name in ("b/c.bin", "a.txt", "b/e.txt")}
     flip(tree / "b/c.bin")
     os.truncate(tree / "b/e.txt", 10)
@@ -168,7 +168,7 @@ def test_a_file_in_parts_is_repaired_against_the_store_that_vouches_for_it(
         for n, at in enumerate(range(0, len(data), 16 * MIB), 1)
     ]
     client.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
-    # The copy that it is repaired from has the right size, but not the right bytes.
+    # The copy used for the repair has the right size, but wrong bytes.
     bad = bytearray(data)
     bad[-1] ^= 1
     client.put_object(Bucket=bucket, Key="bad/big", Body=bytes(bad))

@@ -1,4 +1,4 @@
-"""What md5check shows of what it found, in cells and terminals, and the exit status that says it."""
+"""md5check's output in cells and terminals, and its exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NBDATA = Path(sys.executable).with_name("nbdata")
 
 
 def md5check(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command, with what it does in its own process."""
+    """Run the command with NBDATA_HOST=inline, so the work happens in its own process."""
     env = os.environ | {"NBDATA_HOST": "inline"}
     return subprocess.run(
         [NBDATA, "md5check", *map(str, words)], env=env, capture_output=True, text=True, timeout=PATIENCE
@@ -48,7 +48,7 @@ def test_the_table_has_what_is_wrong_first_with_both_digests_and_all_counts(tree
     assert missing[3:] == ["no file", "named by b/MD5SUMS"]
     html = report._repr_html_()
     assert html.index("b/e.txt") < html.index("b/c.bin") < html.index("b/new")
-    assert html.count("b/e.txt") == 1  # not once more in a list of failures
+    assert html.count("b/e.txt") == 1  # a second list would repeat it
     assert f"{before[:16]}…  {after[:16]}…" in report.text()
 
 
@@ -103,7 +103,7 @@ def test_the_status_never_says_success_where_nothing_was_verified(tree: Path, tm
     assert md5check(tmp_path / "empty").returncode == 1
     (tree / "b/MD5SUMS").write_text("")
     assert md5check(tree).returncode == 1
-    # One that was verified is enough, and the others are named.
+    # One verified file is enough for success; the others are named.
     (tree / "a.txt.md5").write_text(hashlib.md5(b"alpha\n").hexdigest())
     run = md5check(tree)
     assert run.returncode == 0

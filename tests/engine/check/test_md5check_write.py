@@ -1,4 +1,7 @@
-"""md5check --write: manifests and sidecars that md5sum and its sisters check, and what is there is not contradicted."""
+"""md5check --write writes manifests and sidecars that md5sum and related programs accept.
+
+It never contradicts existing checksum files.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ ODD = ("new\nline", "back\\slash", "-", " blanks ", "*star")
 
 
 def verify(folder: Path, *files: str, program: str = "md5sum") -> None:
-    """Have the real program check them, in `folder`."""
+    """Let the real program check these checksum files, in `folder`."""
     subprocess.run([program, "--check", "--strict", "--quiet", "--", *files], cwd=folder, check=True)
 
 
-# -- a manifest is written -------------------------------------------------------------------------
+# -- manifests -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_a_manifest_may_have_another_name_which_the_next_check_knows(tree: Path)
     assert report.details["written"] == f"{tree}/checksums.txt"
     verify(tree, "checksums.txt")
     assert {row.detail["source"] for row in check(tree).rows} == {"checksums.txt"}
-    check(tree, write="SHA512SUMS")  # the name tells the algorithm
+    check(tree, write="SHA512SUMS")  # the name selects the algorithm
     verify(tree, "SHA512SUMS", program="sha512sum")
 
 
@@ -168,7 +171,7 @@ def test_a_single_file_may_go_into_a_manifest_that_keeps_the_lines_of_others(tre
 
 
 @pytest.mark.parametrize("wrong", ["flipped", "missing", "unreadable"])
-def test_with_consent_an_existing_manifest_gives_way(tree: Path, wrong: str) -> None:
+def test_with_overwrite_an_existing_manifest_is_replaced(tree: Path, wrong: str) -> None:
     check(tree, write=True)
     if wrong == "flipped":
         flip(tree / "a.txt")
@@ -189,7 +192,7 @@ def test_with_consent_an_existing_manifest_gives_way(tree: Path, wrong: str) -> 
     verify(tree, "MD5SUMS")
 
 
-def test_with_consent_lines_of_files_that_filters_leave_out_are_kept(tree: Path) -> None:
+def test_with_overwrite_lines_of_files_that_filters_leave_out_are_kept(tree: Path) -> None:
     check(tree, write=True)
     flip(tree / "a.txt")
     flip(tree / "b/c.bin")
@@ -220,7 +223,7 @@ def test_sidecars_are_what_the_real_program_writes_and_checks(
     for path in files:
         sidecar = path.with_name(f"{path.name}.{suffix}")
         verify(path.parent, sidecar.name, program=program)
-        if path.name != "-":  # which is said "./-", so that nobody reads the standard input
+        if path.name != "-":  # md5sum writes it as "./-", because "-" means standard input
             assert sidecar.read_text() == sums(path.parent, "--", path.name, program=program)
     assert len(list(tree.rglob(f"*.{suffix}"))) == len(files)
     assert not (tree / ".nbdata").exists()

@@ -1,4 +1,4 @@
-"""Both ends of a copy: buckets of their own on real servers."""
+"""Source and target of a copy: private buckets on real servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 class Side:
-    """A bucket of its own on a server, looked at with botocore."""
+    """A private bucket on a server, with botocore access for checks."""
 
     def __init__(self, server: EmbeddedServer) -> None:
         self.server, self.bucket = server, f"copy-{secrets.token_hex(6)}"
@@ -63,7 +63,7 @@ class Side:
         self.client.close()
 
 
-# Makes one, on the kind of server that it is told.
+# Creates a side on a server of the given kind.
 Sides = Callable[[str], Side]
 
 

@@ -1,4 +1,4 @@
-"""copy between real servers, carried out in this process: what arrives, and how it is proved."""
+"""copy between real servers, run in this process: what arrives, and how nbdata verifies it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.stores.servers import ok, read_body, read_head, serving
 pytestmark = pytest.mark.usefixtures("inline")
 
 ODD = ("a//b", "with space/é ü", "a+b", "q?x=1#f", "100%", "line\nbreak", "dot/./x", "deep/er/file", "empty")
-# One keeps folders, and so no such names; the other routes by patterns of one line.
+# SeaweedFS stores keys as paths of folders, so it cannot hold such keys. moto cannot route a line break.
 NOT_IN = {"seaweedfs": ("a//b", "dot/./x"), "moto": ("line\nbreak",)}
 PAIRS = [("seaweedfs", "seaweedfs"), ("moto", "moto"), ("seaweedfs", "moto"), ("moto", "seaweedfs")]
 
@@ -49,7 +49,7 @@ def test_content_type_and_metadata_arrive_whole_and_a_second_run_moves_nothing(
 
 @pytest.mark.parametrize("other", ["seaweedfs", "moto"])
 def test_metadata_in_utf_8_arrives_byte_for_byte(other: str, side: Sides) -> None:
-    """Some of its bytes look like blanks of another encoding, also at an end."""
+    """Some of the bytes look like whitespace in another encoding, also at the end of a value."""
     source, target = side("seaweedfs"), side(other)
     said = "Voilà Åse à".encode().decode("latin-1")
     store_of(source).write("f", io.BytesIO(b"x"), 1, headers={"x-amz-meta-said": said})
@@ -58,7 +58,7 @@ def test_metadata_in_utf_8_arrives_byte_for_byte(other: str, side: Sides) -> Non
 
 
 def store_of(side: Side) -> S3Store:
-    """A bucket as nbdata sees it."""
+    """Return the bucket as nbdata's store object."""
     return S3Store(side.bucket, s3_config("s3", Context(cwd="/", storage_options=side.options)))
 
 
@@ -104,10 +104,10 @@ def test_a_big_object_with_one_md5_keeps_to_it(kind: str, other: str, side: Side
     assert copy(source, target).counts == {"unchanged": 1}
 
 
-def test_bytes_that_are_not_what_the_source_vouches_for_never_become_an_object(
+def test_bytes_that_differ_from_the_sources_checksum_never_become_an_object(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one lie that is told here is told by the hash: real bytes come from a real store."""
+    """Here the hash is faked instead of the bytes: real bytes come from a real store."""
     from nbdata.engine.copy import copier as copying
     from nbdata.integrity import digests
 
@@ -139,7 +139,7 @@ def test_one_object_goes_to_the_key_or_into_the_folder(side: Sides) -> None:
     assert sorted(source.keys()) == ["d/a.txt", "folder/a.txt", "name"]
 
 
-def test_a_store_of_this_process_takes_part(side: Sides) -> None:
+def test_an_in_memory_store_can_be_copied(side: Sides) -> None:
     source, name = side("moto"), secrets.token_hex(4)
     data = {"a.txt": b"alpha", "d/big": os.urandom(40 * MIB), "empty": b""}
     source.put(data)
@@ -157,7 +157,7 @@ def test_a_store_of_this_process_takes_part(side: Sides) -> None:
     }
 
 
-def test_a_file_system_that_is_handed_in_serves_the_end_of_its_protocol(side: Sides) -> None:
+def test_a_passed_in_file_system_is_used_for_urls_of_its_protocol(side: Sides) -> None:
     import fsspec
 
     target, name = side("moto"), secrets.token_hex(4)
@@ -171,12 +171,12 @@ def test_a_file_system_that_is_handed_in_serves_the_end_of_its_protocol(side: Si
 
 @pytest.mark.parametrize("listed", ["<ETag>&quot;{}&quot;</ETag>", "<ETag>{}</ETag>", ""])
 def test_a_source_without_ranges_is_read_in_one_piece(listed: str, side: Sides) -> None:
-    """Also if the first part is the first to find out: its bytes begin where they should.
+    """This also holds if only the first part reveals it: its bytes begin at the right place.
 
-    However its listing names the object that it later gives with an ETag.
+    It holds with and without an ETag in the listing; later responses carry one.
     """
     target, data = side("moto"), os.urandom(33 * MIB)
-    etag = f"{'0' * 31}x"  # no digest
+    etag = f"{'0' * 31}x"  # not a digest
     found = f"<Contents><Key>f</Key><Size>{len(data)}</Size>{listed.format(etag)}</Contents>"
 
     def handle(connection: socket.socket) -> None:
@@ -207,7 +207,7 @@ def test_a_source_without_ranges_is_read_in_one_piece(listed: str, side: Sides) 
 def test_no_password_of_a_url_is_in_a_report(side: Sides) -> None:
     target = side("moto")
 
-    def handle(connection: socket.socket) -> None:  # says of no object how large it is
+    def handle(connection: socket.socket) -> None:  # never tells an object's size
         while head := read_head(connection):
             body = b"" if head.startswith(b"HEAD") else b"3\r\nabc\r\n0\r\n\r\n"
             connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
@@ -228,7 +228,7 @@ def test_no_password_of_a_url_is_in_a_report(side: Sides) -> None:
 
 def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:
     source, target = side("seaweedfs"), side("seaweedfs")
-    # To nbdata another server, so that the bytes pass through.
+    # This name looks like another server to nbdata, so the bytes pass through this process.
     target.options["endpoint_url"] = source.server.url.replace("127.0.0.1", "localhost")
     data = os.urandom(8 * MIB)
     for name in range(3):
@@ -237,7 +237,7 @@ def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:
     with rss:
         report = copy(source, target)
     assert (report.counts, report.details) == ({"copied": 3}, {"by_store": 0})
-    # Sixteen blocks of 1 MiB and as many buffers of sockets, and not 144 MiB of objects.
+    # Memory for sixteen blocks of 1 MiB and as many socket buffers, not for objects of 144 MiB.
     assert rss.grown < 72 * MIB, f"{rss.grown / MIB:.0f} MiB"
     assert hashlib.md5(target.get("big-2")).digest() == hashlib.md5(data * 6).digest()
 
@@ -281,7 +281,7 @@ def test_a_store_that_does_not_copy_by_itself_is_asked_once(monkeypatch: pytest.
 
 
 class _Peak:
-    """How much this process grew at most."""
+    """Measures the maximum growth of this process's memory."""
 
     def __enter__(self) -> None:
         self._stop, self._began, self.grown = threading.Event(), _rss(), 0

@@ -1,4 +1,4 @@
-"""copy: what is copied, deleted, left alone or refused."""
+"""copy decides for each object: copy, delete, keep or refuse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 def test_an_object_that_changes_after_it_was_listed_is_a_failure_and_the_next_run_takes_it(
     other: str, size: int, side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in moto, which copies by itself whatever version it is asked for."""
+    """This also holds on moto, which copies any version when asked for another one."""
     from nbdata.engine import runner
 
     source, target = side("moto"), side(other)
@@ -112,7 +112,7 @@ def test_a_mirror_is_refused_that_would_delete_its_source(source: str, side: Sid
     assert sorted(one.keys()) == ["d/x/a", "d/x/b", "d/y"]
 
 
-def test_a_mirror_takes_no_folder_marker_for_an_object(side: Sides) -> None:
+def test_a_mirror_ignores_folder_markers(side: Sides) -> None:
     source, target = side("moto"), side("moto")
     source.put({"a": b"1"})
     target.put({"m/": b"", "m/sub/": b""})

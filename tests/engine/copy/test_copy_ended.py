@@ -1,4 +1,4 @@
-"""copy that fails or is cancelled, and what it leaves behind: nothing."""
+"""A copy that fails or is cancelled leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_a_cancel_does_not_wait_for_the_source_and_leaves_no_upload(
 
 
 @pytest.mark.usefixtures("own_state")
-def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
-    """Only the store's answer names it, and that comes after the cancel."""
+def test_an_upload_that_is_cancelled_while_it_begins_is_aborted(side: Sides) -> None:
+    """Only the store's response names the upload, and it arrives after the cancel."""
     source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()
     source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
     begun = threading.Event()
@@ -96,7 +96,7 @@ def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) 
             job.wait(timeout=PATIENCE)
         cancelled.set()
         assert given_up.wait(PATIENCE)
-        # While there is somebody who answers it: what may not have been given up is remembered.
+        # Check this while the server still answers, because an upload that may still exist stays recorded.
         wait_until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
 
 

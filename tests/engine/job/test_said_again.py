@@ -1,4 +1,4 @@
-"""A line that is said again while its job is there: how it joins, and at what rate it goes on."""
+"""The same command, run again while its job exists: it joins the job, and may change its rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Said = Callable[[str | None], tuple[EngineJob, str]]
 
 @pytest.fixture
 def said(put: Callable[[dict[str, bytes]], str], gate: Gate, tmp_path: Path) -> Iterator[Said]:
-    """Says one line, with any rate or none; its job stands in its middle until the test is over."""
+    """Returns a function that runs one command with an optional rate; its job stops halfway until the test ends."""
     jobs = Jobs()
     url = put({"d/a": bytes(400_000), "d/b": bytes(400_000)}) + "d/"
     gate.close(after=100_000)
@@ -35,7 +35,7 @@ def said(put: Callable[[dict[str, bytes]], str], gate: Gate, tmp_path: Path) -> 
     jobs.close()
 
 
-def test_what_an_interrupt_had_paused_goes_on_at_the_rate_of_the_new_line(said: Said) -> None:
+def test_a_job_paused_by_an_interrupt_resumes_at_the_rate_of_the_new_command(said: Said) -> None:
     job, how = said("5MB")
     assert (how, job.task.rate) == ("", 5_000_000)
     assert job.task.pause("interrupt")
@@ -47,7 +47,7 @@ def test_what_an_interrupt_had_paused_goes_on_at_the_rate_of_the_new_line(said: 
     assert job.task.rate == 7_000_000
 
 
-def test_what_runs_keeps_its_rate_and_says_so(said: Said) -> None:
+def test_a_running_job_keeps_its_rate_and_says_so(said: Said) -> None:
     job, _ = said("5MB")
     again, how = said(None)
     assert (again.id, again.task.rate) == (job.id, 5_000_000)
@@ -56,7 +56,7 @@ def test_what_runs_keeps_its_rate_and_says_so(said: Said) -> None:
     assert job.task.rate == 8_000_000
 
 
-def test_what_somebody_had_paused_stays_so_and_keeps_its_rate(said: Said) -> None:
+def test_a_job_paused_by_the_user_stays_paused_and_keeps_its_rate(said: Said) -> None:
     job, _ = said("5MB")
     assert job.task.pause("user")
     assert said(None)[0].id == job.id

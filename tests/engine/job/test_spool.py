@@ -1,4 +1,4 @@
-"""Rows on disk: all come back in their order, in pages, and take little room."""
+"""`Spool` keeps rows on the disk: all come back in order, page by page, and take little memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nbdata.engine.job.spool import RowFile, read_page
 from nbdata.report import Row
 
-TEXTS = st.text(st.characters(exclude_categories=()), max_size=60)  # lone surrogates and line separators, too
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=60)  # with lone surrogates and line separators
 ROWS = st.lists(
     st.builds(Row, TEXTS, TEXTS, st.integers(0, 1 << 60), st.dictionaries(TEXTS, TEXTS, max_size=3))
 )
@@ -55,7 +55,7 @@ def test_pages_hold_each_row_once_and_are_bounded(tmp_path):
     pages = paged(tmp_path / "plan.rows")
     assert joined(pages) == rows
     assert len(pages) > 5
-    assert max(len(json.dumps(page)) for page in pages) < 1 << 20  # a frame of the wire
+    assert max(len(json.dumps(page)) for page in pages) < 1 << 20  # the limit of a wire frame
 
 
 def test_rows_take_a_fraction_of_their_json(tmp_path):
@@ -73,5 +73,5 @@ def test_a_file_that_ends_within_a_block_has_the_rows_before_it(tmp_path):
     assert 40_000 < len(found) < 50_000
 
 
-def test_rows_of_a_job_that_is_gone_are_none(tmp_path):
+def test_rows_of_a_job_that_is_gone_are_empty(tmp_path):
     assert read_page(str(tmp_path / "gone.rows"), 0) == ([], None)

@@ -1,4 +1,4 @@
-"""A job comes to an end, whatever happens between its last step and its end."""
+"""A job always ends, whatever happens between its last step and its end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_a_job_that_fails_while_it_is_being_cancelled_ends_as_cancelled(work) ->
     assert task.report is not None
 
 
-def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
-    """As one does whose threads wait for a store: it ends only when they have."""
+def test_a_listing_that_is_closed_at_the_end_may_still_use_its_job() -> None:
+    """An example is a listing whose threads wait for a store: it ends only after them."""
     asked = []
 
     def listing(task: Task) -> Iterator[int]:

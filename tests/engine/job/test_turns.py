@@ -1,4 +1,4 @@
-"""Whose turn it is, where the system gives no more threads."""
+"""`Turns` when the system refuses to start more threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from nbdata.report import Report, Snapshot
 from tests.waiting import PATIENCE
 
 
-def test_who_cannot_wait_for_a_turn_ends_and_holds_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_without_a_thread_to_wait_in_fails_and_blocks_no_other_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go = threading.Event()
 
     def work(task: Task) -> Report:

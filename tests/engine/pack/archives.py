@@ -1,4 +1,4 @@
-"""Trees that are packed into archives, and what other programs find in these."""
+"""Trees to pack into archives, and functions that read the archives with other programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def files(count: int = 120, *, large: int = 0, seed: int = 3) -> dict[str, bytes]:
-    """Files of many sizes and names, some empty; and a large one among them."""
+    """Create files of many sizes and names, some of them empty; with `large`, one large file among them."""
     source = random.Random(seed)
     found = {}
     for number in range(count):
@@ -31,12 +31,12 @@ def files(count: int = 120, *, large: int = 0, seed: int = 3) -> dict[str, bytes
 
 
 def joined(found: dict[str, bytes]) -> bytes:
-    """Volumes as ``cat`` joins them; without their checksums."""
+    """Join volumes as ``cat`` does, without their checksum files."""
     return b"".join(data for name, data in sorted(found.items()) if not name.endswith(".md5"))
 
 
 def members_of(archive: bytes, form: str) -> dict[str, bytes]:
-    """The files of an archive, as Python's own libraries read it; zst as its own library does."""
+    """Read the files of an archive with Python's own modules, or zst with its own library."""
     if form == "zip":
         with zipfile.ZipFile(io.BytesIO(archive)) as found:
             assert found.testzip() is None
@@ -49,7 +49,7 @@ def members_of(archive: bytes, form: str) -> dict[str, bytes]:
 
 
 def write_tree(folder: Path, content: dict[str, bytes]) -> None:
-    """Files on the disk."""
+    """Write files below a folder."""
     for name, data in content.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def write_tree(folder: Path, content: dict[str, bytes]) -> None:
 
 
 def tree_of(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:
-    """What is below a folder: kind, content, and the time of files and their executable bit."""
+    """Return kind, content, time of files and executable bit of all entries below a folder, by path."""
     found: dict[str, tuple[str, bytes | str, int]] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -73,7 +73,7 @@ def tree_of(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:
 
 
 def run(*words: str | Path, data: bytes = b"", cwd: Path | None = None) -> bytes:
-    """What a program says, given bytes."""
+    """Run a program with this standard input and return its output."""
     done = subprocess.run(
         [*map(str, words)], input=data, capture_output=True, cwd=cwd, check=False,
         env={**os.environ, "LC_ALL": "C.UTF-8"},

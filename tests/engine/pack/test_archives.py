@@ -1,4 +1,4 @@
-"""pack into one archive: what other programs read, the same bytes each time, and what the same command goes on with."""
+"""pack into one archive: other programs can read it, its bytes are reproducible, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FLIP = Fault("flip", BODY, 0.5)
 
 @pytest.fixture
 def delete(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[..., None]]:
-    """Deletes objects."""
+    """Returns a function that deletes objects."""
     client = client_of(s3)
 
     def delete_all(*keys: str) -> None:
@@ -91,7 +91,7 @@ def test_the_format_is_guessed_from_the_name_where_that_is_plain() -> None:
         nbdata.Pack("s3://b/in/", "s3://b/x.tar")
 
 
-def test_the_same_line_goes_on_with_what_is_missing_or_wrong(put: Put, there: Any, delete: Any) -> None:
+def test_the_same_command_packs_only_missing_or_wrong_volumes(put: Put, there: Any, delete: Any) -> None:
     content = files(large=3 * MIB)
     url = put(content)
     for form in TARS:
@@ -136,7 +136,7 @@ def test_what_changed_at_the_source_is_made_anew_and_volumes_too_many_are_remove
     assert all(name.removesuffix(".md5") in left for name in left)
 
 
-def test_volumes_of_somebody_elses_are_not_mixed_with_the_archive(put: Put, there: Any) -> None:
+def test_other_peoples_volumes_are_not_mixed_with_the_archive(put: Put, there: Any) -> None:
     content = files(40)
     url = put({**content, "out/x.tar.900": b"theirs"})
     with pytest.raises(BadOption, match="volumes with higher numbers are there: 1, such as"):
@@ -292,7 +292,7 @@ def test_links_that_lead_out_of_the_folder_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["tar", "zip"])
-def test_what_tells_no_versions_is_packed_anew_each_time(
+def test_a_source_without_versions_is_packed_anew_each_time(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, info = fsspec.filesystem("memory"), FsspecStore._info
@@ -341,7 +341,7 @@ def test_no_checksum_of_an_earlier_volume_is_left(put: Put, there: Any) -> None:
     assert sorted(there("out/")) == ["x.tar.gz"]
 
 
-def test_the_disk_has_nothing_of_what_goes_from_store_to_store(
+def test_packing_from_store_to_store_writes_nothing_to_the_disk(
     put: Put, there: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = files(200, large=4 * MIB)
@@ -375,7 +375,7 @@ def test_too_little_room_on_the_disk_is_told_before(
 ) -> None:
     url = put(files(50, large=2 * MIB))
     monkeypatch.setenv("NBDATA_QUOTA", f"1MB:{tmp_path}")
-    for form in FORMS:  # of what is compressed it shows while it is made
+    for form in FORMS:  # with compression this is noticed only while packing
         with pytest.raises(NotEnoughSpace):
             nbdata.pack(f"{url}in/", tmp_path / f"x.{form}", format=form, quiet=True)
         assert list(tmp_path.iterdir()) == []
@@ -388,7 +388,7 @@ def test_names_that_could_not_be_unpacked_are_refused(put: Put) -> None:
     assert nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", exclude=".nbdata", quiet=True).ok
 
 
-def test_what_is_there_and_never_to_be_overwritten_stays(put: Put, there: Any) -> None:
+def test_an_existing_archive_stays_if_overwrite_is_never(put: Put, there: Any) -> None:
     url = put({**files(20), "out/x.tar.gz": b"theirs"})
     with pytest.raises(BadOption, match="--overwrite never"):
         nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", overwrite="never", quiet=True)
@@ -443,7 +443,7 @@ def test_a_volume_that_waits_for_the_proof_of_a_large_member_holds_no_memory(
 
     monkeypatch.setattr(GrowingShard, "end", look)
     write_tree(tmp_path, {"large": bytes(3 * PART)})
-    # Volumes that are just filled by parts, as sizes that people say mostly are.
+    # The volume size is a multiple of the part size, as most sizes that users choose.
     nbdata.pack(tmp_path, f"{put({})}out/x.tar", format="tar", volume_size=PART, quiet=True)
     assert held == [0, 0, 0]
 
@@ -478,7 +478,7 @@ def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
 ) -> None:
     url, client = put(files(40)), client_of(s3)
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB")
-    with monkeypatch.context() as patched:  # as if it was killed
+    with monkeypatch.context() as patched:  # simulates a kill
 
         def killed(self: TarArchiving, at: int, number: int) -> tuple[int, int]:
             for key in ("out/x.tar.001", "out/x.tar.gz", "out/y.tar.001"):
@@ -494,9 +494,7 @@ def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
     client.close()
 
 
-def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_so(
-    put: Put, there: Any
-) -> None:
+def test_other_peoples_files_are_replaced_only_with_overwrite(put: Put, there: Any) -> None:
     content = files(30)
     url = put(
         {**content, "out/x.tar.gz": b"theirs", "vols/x.tar.001": b"theirs", "sums/x.zip.md5": b"theirs"}
@@ -515,13 +513,13 @@ def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_s
         assert there("") == before
         assert replace(line, overwrite="always").run(quiet=True).ok
         assert line.run(quiet=True).counts["unchanged"] == len(content)
-        put({"in/d0/more.bin": target.encode()})  # its own give way to what the source has now
+        put({"in/d0/more.bin": target.encode()})  # the changed source replaces its volumes
         content["in/d0/more.bin"] = target.encode()
         assert line.run(quiet=True).ok
         before = there("")
 
 
-def test_the_archive_in_its_other_form_is_told_and_goes(put: Put, there: Any) -> None:
+def test_an_earlier_archive_in_the_other_form_is_reported_and_replaced(put: Put, there: Any) -> None:
     content = files(60)
     url = put(content)
     whole = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", md5=True)
@@ -543,7 +541,7 @@ def test_the_archive_in_its_other_form_is_told_and_goes(put: Put, there: Any) ->
     assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
 
 
-def test_somebody_elses_archive_in_the_other_form_is_refused(put: Put, there: Any) -> None:
+def test_another_users_archive_in_the_other_form_is_refused(put: Put, there: Any) -> None:
     url = put({**files(30), "out/x.tar.gz": b"theirs"})
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", volume_size="128KiB")
     for overwrite in ("changed", "always"):
@@ -552,7 +550,7 @@ def test_somebody_elses_archive_in_the_other_form_is_refused(put: Put, there: An
     assert there("out/") == {"x.tar.gz": b"theirs"}
 
 
-def test_a_volume_that_was_named_just_before_a_kill_is_the_lines_own(
+def test_a_volume_committed_just_before_a_kill_belongs_to_the_command(
     put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = files(60)

@@ -1,4 +1,4 @@
-"""pack --format files: nothing is torn apart, replaced by mistake, or written outside the target."""
+"""pack --format files: no sample is torn apart, nothing is replaced by mistake or written outside the target."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_files_of_the_source_are_not_replaced(put: Put, there: Any, tmp_path: Pa
         as_files(f"{tmp_path}/link/y/", source)
     assert files_in(tmp_path / "p") == files
     assert there("p/") == files
-    # A glob has a place for its files, and replaces none of them.
+    # With a glob as source, a target that the glob does not match is allowed.
     assert as_files(f"{source}y/*.jpg", f"{source}y/out/").counts == {"packed": 1}
     assert (tmp_path / "p/y/out/a.jpg").read_bytes() == b"outer"
     with pytest.raises(BadOption, match="would replace what it is read from"):
         as_files(f"{source}y/*.jpg", f"{source}y/")
-    # Shards that hold a shard of their own name.
+    # A shard that contains a member with the shard's own name.
     nbdata.pack(f"{source}y/", f"{tmp_path}/tar/", by="file", rename="jpg=tar", quiet=True)
     (tmp_path / "tar" / "index.json").unlink(missing_ok=True)
     (tmp_path / "tar" / "shard-000000.tar").rename(tmp_path / "tar" / "a.tar")
@@ -94,7 +94,7 @@ def test_no_link_leads_a_file_out_of_the_target(tmp_path: Path) -> None:
         as_files(f"{tmp_path}/x.ffr", f"{tmp_path}/tgt/")
     assert files_in(tmp_path / "out") == {}
     assert (tmp_path / "tgt" / "b.jpg").read_bytes() == b"2"
-    # A link to a folder of the target is as good as that folder, and so is one to the target.
+    # A link to a folder inside the target is allowed, and so is a link to the target.
     (tmp_path / "tgt" / "sub").unlink()
     (tmp_path / "tgt" / "real").mkdir()
     (tmp_path / "tgt" / "sub").symlink_to(tmp_path / "tgt" / "real")
@@ -105,7 +105,10 @@ def test_no_link_leads_a_file_out_of_the_target(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unversioned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
-    """A file ``memory://unversioned/in/a.jpg`` in a store that tells no versions; called with its bytes."""
+    """A function that writes bytes to ``memory://unversioned/in/a.jpg``.
+
+    That store reports no versions of its files.
+    """
     import fsspec
 
     info = FsspecStore._info
@@ -120,7 +123,7 @@ def unversioned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], N
 
 
 @pytest.mark.parametrize("made", ["files", "ffrecord", "shards"])
-def test_a_store_that_tells_no_versions_has_nothing_unchanged(
+def test_nothing_counts_as_unchanged_in_a_store_without_versions(
     made: str, unversioned: Callable[[bytes], None], tmp_path: Path
 ) -> None:
     line = nbdata.Pack("memory://unversioned/in/", f"{tmp_path}/out/", format=made)
@@ -134,7 +137,7 @@ def test_a_store_that_tells_no_versions_has_nothing_unchanged(
 
 
 @pytest.mark.parametrize("name", ["x.ffr", "x.tar"])
-def test_what_is_known_of_a_store_that_tells_no_versions_is_looked_at_again(
+def test_known_indexes_and_headers_of_a_store_without_versions_are_read_again(
     name: str, unversioned: Callable[[bytes], None], tmp_path: Path
 ) -> None:
     import fsspec
@@ -158,7 +161,7 @@ def test_a_file_where_a_folder_is_to_be_is_told_before_anything_is_written(
     with pytest.raises(BadOption, match=r"'a.jpg' is a file, and a folder with 'a.jpg/b.jpg'"):
         as_files(f"{url}in/", f"{tmp_path}/out/")
     assert not (tmp_path / "out").exists() or files_in(tmp_path / "out") == {}
-    assert as_files(f"{url}in/", f"{url}out/").counts == {"packed": 3}  # keys may be so
+    assert as_files(f"{url}in/", f"{url}out/").counts == {"packed": 3}  # valid as keys
     assert there("out/") == {"a.jpg": b"1", "a.jpg/b.jpg": b"2", "c.jpg": b"3"}
     for options in ({}, {"shard_count": 3}):
         with pytest.raises(BadOption, match=r"'a.jpg' is a file, and a folder with 'a.jpg/b.jpg'"):

@@ -1,4 +1,4 @@
-"""pack: the same samples as in the source, in shards that the webdataset library reads, the same bytes each time."""
+"""pack into tar shards: the same samples as the source, readable by webdataset, with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLIP = Fault("flip", BODY, 0.5)
 
 
 def content(samples: int, seed: int = 1, most: int = 6000) -> dict[str, bytes]:
-    """Samples of two files, some of them empty or with names that need a pax header."""
+    """Create samples of two files, some of them empty or with names that need a pax header."""
     source = random.Random(seed)
     found = {}
     for number in range(samples):
@@ -42,18 +42,18 @@ def content(samples: int, seed: int = 1, most: int = 6000) -> dict[str, bytes]:
 
 
 def plain(samples: Any) -> list[dict[str, Any]]:
-    """Without where they were found."""
+    """Return the samples without their places."""
     return [{name: value for name, value in one.items() if name != "__url__"} for one in samples]
 
 
 def members(shard: bytes) -> dict[str, bytes]:
-    """The members of a shard, as Python reads them."""
+    """Return the members of a shard, read with Python's tarfile."""
     with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
         return {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
 
 
 def as_library(folder: Path) -> list[dict[str, Any]]:
-    """What the webdataset library finds in the shards of a folder."""
+    """Return the samples that the webdataset library finds in a folder's shards."""
     return [
         {"__key__": key, **fields}
         for path in sorted(folder.glob("*.tar"))
@@ -63,7 +63,7 @@ def as_library(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[str], dict[str, bytes]]]:
-    """What the bucket holds below a prefix."""
+    """Returns a function that reads all objects of the bucket below a prefix."""
     client = client_of(s3)
     yield lambda prefix: {
         key.removeprefix(prefix): data
@@ -101,7 +101,7 @@ def test_objects_become_shards_that_the_library_reads(
         packed.close()
 
 
-def test_the_same_line_packs_what_has_changed_and_nothing_else(put: Put, there: Any, inline: None) -> None:
+def test_the_same_command_packs_only_changed_samples(put: Put, there: Any, inline: None) -> None:
     files = content(40)
     url = put(files)
     line = nbdata.Pack(f"{url}in/", f"{url}out/x-%03d.tar", shard_count=5)
@@ -109,7 +109,7 @@ def test_the_same_line_packs_what_has_changed_and_nothing_else(put: Put, there: 
     first = there("out/")
     assert line.run(quiet=True).counts == {"unchanged": 5}
     last = max(files)
-    put({last: bytes(len(files[last]))})  # as long as before
+    put({last: bytes(len(files[last]))})  # same size as before
     assert line.run(quiet=True).counts == {"unchanged": 4, "packed": 1}
     second = there("out/")
     assert {name for name in first if first[name] != second[name]} == {"x-004.tar", "x.json"}
@@ -162,7 +162,7 @@ def test_neighbours_of_one_key_stay_two_samples(put: Put, there: Any, inline: No
 def test_objects_that_lie_across_the_edges_of_parts_are_whole(
     put: Put, there: Any, inline: None, monkeypatch: pytest.MonkeyPatch, big: int
 ) -> None:
-    """Those of up to a megabyte are fetched twice, larger ones in order; shards are cut through both."""
+    """Objects of up to a megabyte are fetched twice, larger ones in order. Shards are cut within both kinds."""
     monkeypatch.setattr("nbdata.engine.pack.perform.WINDOW", 5 * MIB)
     monkeypatch.setattr("nbdata.engine.pack.content.WINDOW", 2 * MIB)
     source = random.Random(4)
@@ -178,7 +178,7 @@ def test_objects_that_lie_across_the_edges_of_parts_are_whole(
         assert found == files
 
 
-def test_what_the_network_spoils_on_either_side_is_mended_or_told(
+def test_network_faults_on_either_side_are_repaired_or_reported(
     proxy: FaultProxy, put: Put, there: Any
 ) -> None:
     url = put(content(80, most=40_000))
@@ -200,7 +200,7 @@ def test_what_the_network_spoils_on_either_side_is_mended_or_told(
     nbdata.pack(f"{url}good/*.tar", f"{url}again/", shard_size=MIB, concurrency=8, quiet=True)
     assert tally.faults
     assert there("again/") == good
-    # What is fetched by ranges, each wrong at first.
+    # Objects fetched by ranges; each range is wrong at the first attempt.
     proxy.begin()
     nbdata.shards("index", f"{url}again/*.tar", quiet=True)
     tally = proxy.begin(lambda request, before: _FLIP if request.download and not before else None)
@@ -249,7 +249,7 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(put: Put, ther
     refused(f"{url}empty.tar", f"{url}out2/", match="no samples", kind=NotFound)
     refused(f"{url}in/", f"{url}out2/", shard_count=4, match="only 3 samples")
     refused(f"{url}out/x-*.tar", f"{url}b/", include=["*.jpg"], match="for files")
-    # Shards in their own source are no samples of the next run.
+    # Shards that were written into their own source do not count as samples of the next run.
     nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True)
     assert nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True).counts == {
         "unchanged": 1
@@ -273,7 +273,7 @@ def test_shards_do_not_replace_their_source_where_a_link_leads_to_it(tmp_path: P
 
 
 def test_a_file_that_has_the_name_of_the_index_is_not_lost(put: Put, there: Any, inline: None) -> None:
-    """Annotations lie beside shards under such names."""
+    """Annotation files often have such names and lie beside shards."""
     url = put({"in/a.jpg": b"1", "out/train.json": b'{"images": []}'})
     with pytest.raises(BadOption, match="stands where the index"):
         nbdata.pack(f"{url}in/", f"{url}out/train-%d.tar", quiet=True)
@@ -293,7 +293,7 @@ def test_no_index_tells_of_shards_that_were_skipped(put: Put, there: Any, inline
 def test_a_part_of_a_large_object_that_is_sent_again_is_the_same(
     proxy: FaultProxy, put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its parts are larger than the windows in which others are fetched."""
+    """The parts are larger than the windows in which other objects are fetched."""
     monkeypatch.setattr("nbdata.engine.pack.content.WINDOW", MIB)
     monkeypatch.setattr("nbdata.engine.pack.perform.WINDOW", MIB)
     big = random.Random(1).randbytes(13 * MIB)
@@ -361,7 +361,7 @@ def test_a_lost_index_is_written_anew_with_the_size_of_the_parts(
 
 
 def test_files_on_the_disk_have_the_modes_of_their_user(tmp_path: Path) -> None:
-    """By the agent, whose own files nobody else may read."""
+    """This holds for files written by the agent, whose own files nobody else may read."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_bytes(b"a")
     before = os.umask(0o027)

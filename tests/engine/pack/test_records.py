@@ -1,4 +1,4 @@
-"""pack into FFRecord files and back: the same samples and bytes, whole or not there, on the disk and in stores."""
+"""pack into FFRecord files and back: the same samples and bytes, complete or absent, on the disk and in stores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def samples_of(place: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def wrong_header(data: bytes) -> bool:
-    """Whether the CRC-32 of a header, or that of a record, is wrong: read by the layout alone."""
+    """True if the CRC-32 of the header or of a record is wrong; parses only the file layout."""
     crc, count = struct.unpack_from("<Iq", data)
     crcs = struct.unpack_from(f"<{count}I", data, 12)
     starts = (*struct.unpack_from(f"<{count}q", data, 12 + 4 * count), len(data))
@@ -160,7 +160,7 @@ def test_without_names_a_sample_is_a_record(put: Put, there: Any, tmp_path: Path
     assert [one["__key__"] for one in found][14:16] == ["PART_00000/00000014", "PART_00001/00000000"]
     with pytest.raises(BadOption, match=r"has 2 fields .cls.txt, jpg"):
         nbdata.pack(f"{url}in/", f"{tmp_path}/y.ffr", no_names=True, quiet=True)
-    # They go back as numbers.
+    # The numbers become their names.
     nbdata.pack(f"{tmp_path}/x.ffr", f"{url}back/", format="files", quiet=True)
     assert [data for _, data in sorted(there("back/").items())] == texts
     assert min(there("back/")) == "PART_00000/00000000.bin"
@@ -175,7 +175,7 @@ def test_files_come_back_under_their_names(target: str, put: Put, there: Any, tm
     files = {**content(30), "in/LICENSE": b"mine", "in/UPPER.JPG": b"case", "in/.hidden": b"h"}
     url = put(files)
     nbdata.pack(f"{url}in/", f"{url}x.ffr/", format="ffrecord", by="file", shard_size=30_000, quiet=True)
-    assert samples_of(f"{url}x.ffr/") == samples_of(f"{url}in/")  # no file ends between the two of a sample
+    assert samples_of(f"{url}x.ffr/") == samples_of(f"{url}in/")  # no FFRecord file ends within a sample
     out = f"{url}out/" if target == "store" else f"{tmp_path}/out/"
     line = nbdata.Pack(f"{url}x.ffr/", out, format="files")
     assert line.run(quiet=True).counts == {"packed": len(files)}
@@ -224,7 +224,7 @@ def test_objects_that_lie_across_the_edges_of_parts_are_whole(
 def test_the_part_that_has_the_header_is_written_last(
     put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first part of an upload, which has the header, comes when all others are there."""
+    """The first part of an upload contains the header; it is sent after all other parts."""
     monkeypatch.setattr("nbdata.engine.pack.perform.WINDOW", 5 * MIB)
     url = put({f"in/{n:03}.bin": random.Random(n).randbytes(200_000) for n in range(100)})
     order: list[int] = []
@@ -241,7 +241,7 @@ def test_the_part_that_has_the_header_is_written_last(
     assert not wrong_header(there("out/")["x.ffr"])
 
 
-def test_what_the_network_spoils_is_mended_or_told(proxy: FaultProxy, put: Put, there: Any) -> None:
+def test_network_faults_are_repaired_or_reported(proxy: FaultProxy, put: Put, there: Any) -> None:
     url = put(content(80, most=40_000))
     options: dict[str, Any] = {"format": "ffrecord", "shard_size": MIB, "concurrency": 8, "quiet": True}
     nbdata.pack(f"{url}in/", f"{url}good/", **options)
@@ -257,12 +257,12 @@ def test_what_the_network_spoils_is_mended_or_told(proxy: FaultProxy, put: Put, 
     assert len(tally.faults) > 80
     assert there("bad/") == good
     proxy.begin()
-    nbdata.pack(f"{url}good/*.ffr", f"{url}first/", **options)  # and keeps names and headers
+    nbdata.pack(f"{url}good/*.ffr", f"{url}first/", **options)  # also stores names and headers
     tally = proxy.begin(plan)
     nbdata.pack(f"{url}good/*.ffr", f"{url}again/", **options)
     assert tally.faults
     assert there("again/") == good
-    # What stays wrong makes no file.
+    # If data stays wrong, no file is written.
     proxy.begin(lambda request, before: Fault("flip", BODY, 0.5) if request.download else None)
     with pytest.raises(TransferFailed, match="CRC-32"):
         nbdata.pack(f"{url}good/*.ffr", f"{url}never/", **options)
@@ -270,7 +270,7 @@ def test_what_the_network_spoils_is_mended_or_told(proxy: FaultProxy, put: Put, 
     assert there("never/") == {}
 
 
-def test_damaged_files_are_not_packed_on(put: Put, there: Any, tmp_path: Path) -> None:
+def test_damaged_files_are_not_packed_again(put: Put, there: Any, tmp_path: Path) -> None:
     url = put(content(20))
     nbdata.pack(f"{url}in/", f"{tmp_path}/x.ffr", quiet=True)
     whole = (tmp_path / "x.ffr").read_bytes()
@@ -289,7 +289,7 @@ def test_damaged_files_are_not_packed_on(put: Put, there: Any, tmp_path: Path) -
 
 def test_a_header_waits_for_its_records() -> None:
     class Source:
-        """Two samples of ten bytes."""
+        """A source of two samples of ten bytes."""
 
         stores: ClassVar[set[Any]] = set()
         shards: ClassVar[list[Any]] = []
@@ -343,7 +343,7 @@ def test_stores_that_take_whole_objects_only_have_their_bound(
     monkeypatch.setattr("nbdata.engine.pack.perform._IN_MEMORY", MIB)
     with pytest.raises(BadOption, match="takes whole objects only"):
         nbdata.pack(f"{url}in/", "memory://records/y.ffr", quiet=True)
-    # The CRC-32s of what was packed before are known: nothing has to wait for the header.
+    # The CRC-32s of earlier packs are known, so the header need not wait.
     nbdata.pack(f"{tmp_path}/x.ffr", "memory://records/y.ffr", quiet=True)
     assert memory.cat("/records/y.ffr") == (tmp_path / "x.ffr").read_bytes()
 
@@ -361,7 +361,7 @@ def test_files_are_as_large_and_as_many_as_the_format_advises(
     assert len(there("b/")) == 4
     monkeypatch.setattr("nbdata.engine.pack.records.MOST_RECORDS", 8)
     nbdata.pack(f"{url}in/", f"{url}c/", format="ffrecord", quiet=True)
-    assert len(there("c/")) == 15  # seven, and the names
+    assert len(there("c/")) == 15  # seven samples per file, and their names
     for target, options in (("d/", {"shard_count": 2}), ("d/x.ffr", {})):
         with pytest.raises(BadOption, match=r"would have (51|101) records"):
             nbdata.pack(f"{url}in/", f"{url}{target}", format="ffrecord", quiet=True, **options)
@@ -420,7 +420,7 @@ def test_folders_that_others_packed_are_read_side_by_side(tmp_path: Path) -> Non
 
 
 def tar(path: Path, *names: str) -> None:
-    """A shard with members that hold their own names."""
+    """Write a shard whose members contain their own names."""
     with tarfile.open(path, "w") as archive:
         for name in names:
             member = tarfile.TarInfo(name)
@@ -444,7 +444,7 @@ def test_neighbours_of_one_key_stay_two_samples_in_two_files(tmp_path: Path) -> 
 
 
 def test_files_without_records_are_passed_over(tmp_path: Path) -> None:
-    """Packed folders and plain files are not mixed, in whatever order."""
+    """Packed folders and plain files are not mixed, whatever the order."""
     folder = tmp_path / "x.ffr"
     (tmp_path / "in").mkdir()
     folder.mkdir()
@@ -470,12 +470,12 @@ def test_files_without_records_are_passed_over(tmp_path: Path) -> None:
         nbdata.samples(f"{folder}/")
     for number in (1, 3):
         (folder / f"PART_{number:05}.ffr").unlink()
-    for _ in range(2):  # the second time by what is kept
+    for _ in range(2):  # the second time from the cached index
         assert [one["bin"] for one in samples_of(f"{folder}/")] == [b"x"]
 
 
 def test_an_index_without_paths_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Builds before this one wrote the same file, and knew no paths."""
+    """Earlier builds wrote the same file without paths."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "UPPER.JPG").write_bytes(b"1")
     nbdata.pack(f"{tmp_path}/in/", f"{tmp_path}/x.ffr", quiet=True)

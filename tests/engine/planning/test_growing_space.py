@@ -1,4 +1,4 @@
-"""Room that is claimed in steps: never more than is reserved, whoever made it."""
+"""`GrowingSpace` claims room in steps, and never more than is reserved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KB = 1000
 
 
 class _Disk:
-    """A limited folder of which `size` bytes may be used, and where `room` makes more."""
+    """A limited folder of which `size` bytes may be used; `room` adds more."""
 
     def __init__(self, tmp_path: Path, size: int) -> None:
         self.folder, self.size = tmp_path / "limited", size
@@ -39,7 +39,7 @@ class _Disk:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_claimed_is_reserved_though_room_had_to_be_made(seed: int, tmp_path: Path) -> None:
+def test_claimed_room_is_reserved_although_it_had_to_be_made_first(seed: int, tmp_path: Path) -> None:
     order, disk = random.Random(seed), _Disk(tmp_path, 1000 * KB)
     with disk.reserve() as reservation:
         run = SimpleNamespace(

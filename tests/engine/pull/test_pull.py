@@ -1,4 +1,4 @@
-"""pull, carried out in this process: what lands, what is remembered, what is refused."""
+"""pull, run in this process: what it writes, records and refuses."""
 
 from __future__ import annotations
 
@@ -189,6 +189,6 @@ def test_nothing_is_moved_over_itself_and_counted_as_staged(
         verb(str(tree / "b"), str(tree), delete=True, quiet=True)
     assert "deleted" not in nbdata.cleanup(str(tree), all=True, quiet=True).counts
     assert file.read_bytes() == b"alpha\n"
-    # Beside it, and from a part of it into the whole, is nothing of that.
+    # A target beside the source, or a part of it pulled into the whole, is allowed.
     assert verb(f"{tree}/*.txt", f"{tree}/b/texts", quiet=True).ok
     assert verb(str(tree / "b" / "d"), str(tree), quiet=True).ok

@@ -1,7 +1,8 @@
-"""pull against a model: whatever happens to source, disk and line in between, each file is what it should be.
+"""Compares pull with a model: after random changes of source and disk between pulls, each file must be as expected.
 
-A state machine of hypothesis changes objects and files at random and pulls, with and without options, from a real
-server. The model knows of each name what was moved last and who changed it since, and no times, indexes or ETags.
+A hypothesis state machine changes objects and files at random, and pulls with and without options from a real server.
+For each name the model knows the last pulled content, and whether another program changed the file since. It knows no
+times, indexes or ETags.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EDITED = "overwritten (edited here)"
 
 
 class Pulling(RuleBasedStateMachine):
-    """Set `url` and `change` of the class before it runs."""
+    """The state machine; set the class attributes `url` and `change` before it runs."""
 
     put: Put
     delete: Callable[[list[str]], None]
@@ -45,8 +46,8 @@ class Pulling(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.source: dict[str, bytes] = {}
         self.local: dict[str, bytes] = {}
-        self.moved: dict[str, bytes] = {}  # what was moved last, or found to be the same
-        self.touched: set[str] = set()  # names whose files were written by somebody else since
+        self.moved: dict[str, bytes] = {}  # content last pulled, or found equal
+        self.touched: set[str] = set()  # files that another program wrote since
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
@@ -67,7 +68,7 @@ class Pulling(RuleBasedStateMachine):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        os.utime(path, ns=(1, len(self.touched) + 2))  # as what was extracted has it: years ago
+        os.utime(path, ns=(1, len(self.touched) + 2))  # years ago, like an extracted file
         self.local[name] = data
         self.touched.add(name)
 
@@ -78,7 +79,7 @@ class Pulling(RuleBasedStateMachine):
         self.touched.discard(name)
 
     def expected(self, overwrite: str) -> dict[str, int]:
-        """What a pull says, after changing the model as it should change the folder."""
+        """Update the model as a pull should change the folder, and return the counts that the pull should report."""
         counts: dict[str, int] = {}
         for name, data in self.source.items():
             outcome = self._one(name, data, overwrite)

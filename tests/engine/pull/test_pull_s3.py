@@ -1,4 +1,4 @@
-"""pull from real servers, carried out in this process: big objects, odd keys, full disks, what continues."""
+"""pull from real servers, run in this process: large objects, odd keys, full disks, and resumption."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def recorded(folder: Path) -> int:
-    """Lines in the records of parts below a folder: a header and one for each finished part."""
+    """Count the lines in the part records below a folder: a header, and one per finished part."""
     lines = (line for p in folder.glob(".nbdata/*.parts") for line in p.read_bytes().splitlines())
-    return sum(line[9:10] != b"[" for line in lines)  # those say how far a part is
+    return sum(line[9:10] != b"[" for line in lines)  # lines of this kind record progress within a part
 
 
 def written(folder: Path) -> int:
-    """Bytes of a folder's files that take room on the disk: parts come in any order."""
+    """Return the bytes that a folder's files occupy on the disk.
+
+    Files have holes, because parts arrive in any order.
+    """
     return sum(p.stat().st_blocks * 512 for p in folder.glob(".nbdata/*") if p.is_file())
 
 
@@ -91,7 +94,7 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
     data = os.urandom(100 << 20)
     (tmp_path / "big").write_bytes(data)
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
-    with Gate(s3.url, limit=40 << 20) as line:  # in the middle of the third part
+    with Gate(s3.url, limit=40 << 20) as line:  # within the third part
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
         wait_until(lambda: recorded(tmp_path) >= 3)  # the header and two parts
@@ -109,12 +112,12 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
     assert not (tmp_path / ".nbdata").exists()
 
 
-def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_off(
+def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     put: Put, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = {f"{n}": os.urandom(10 << 20) for n in range(8)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
-    with Gate(s3.url, limit=9 << 20) as line:  # less than any of them has
+    with Gate(s3.url, limit=9 << 20) as line:  # less than the size of each
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(url, tmp_path / "out").start()
         wait_until(lambda: job.snapshot().bytes > 8 << 20)
@@ -134,7 +137,7 @@ def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_o
     assert report.notes == []
 
 
-def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
+def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
     data = os.urandom(96 << 20)
@@ -146,7 +149,7 @@ def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
         command = [sys.executable, "-c", code, f"s3://{bucket}/big", str(tmp_path / "back")]
         process = subprocess.Popen(command, env=environment)
         line.wait_until_it_holds()
-        # It has read all that came, and noted what it notes.
+        # The process has read everything that arrived, and recorded its progress.
         wait_until(lambda: written(tmp_path) > (60 << 20) - (1 << 20))
         process.kill()
         process.wait()
@@ -154,7 +157,7 @@ def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
         line.open()
         assert not (tmp_path / "back").exists()
         subprocess.run(command, env=environment, check=True)
-        # All six parts were under way: what each had beyond its last note is fetched again.
+        # All six parts were in progress; each is fetched again from its last record on.
         assert line.answered - answered < len(data) - answered + 7 * NOTED
     assert (tmp_path / "back").read_bytes() == data
     assert not (tmp_path / ".nbdata").exists()
@@ -228,7 +231,7 @@ def test_a_process_killed_in_the_middle_leaves_nothing_wrong_and_the_same_line_c
 
 @pytest.fixture
 def small_disk(tmp_path: Path, mounts: None) -> Iterator[Path]:
-    """A tmpfs of 4 MB; needs root, as CI is."""
+    """A tmpfs of 4 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)

@@ -1,4 +1,4 @@
-"""pull within a limit: nothing is written that was not reserved, and nothing is noted that was not."""
+"""pull below a limit: it writes only what it has reserved, and counts as written only what it wrote."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_parts_of_a_big_object_are_not_counted_both_as_used_and_as_reserved(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An hour into a big object its limit must not look twice as full as it is."""
+    """A long download of a large object must not make the limit look twice as full as it is."""
     monkeypatch.setattr(ledger, "_NOTE_EVERY", 0.0)
     url, out = put({"big": os.urandom(6 * PART)}), tmp_path / "out"
     out.mkdir()

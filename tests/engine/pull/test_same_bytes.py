@@ -1,4 +1,4 @@
-"""What was brought by something else, or lost its record in a kill, is compared and not moved again."""
+"""Files that other tools wrote, or whose records a kill lost, are compared and not transferred again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.stores.servers import each, ok, read_body, read_head, serving, status
 pytestmark = pytest.mark.usefixtures("inline", "own_state")
 
 SIZE = (20 << 20) + 12_345
-# Less than a tenth of the object: requests and answers without its bytes.
+# Less than a tenth of the object: requests and responses without its bytes.
 WORDS = SIZE // 10
 
 
@@ -36,7 +36,7 @@ def content(tmp_path: Path) -> bytes:
 
 @pytest.fixture
 def url(s3: EmbeddedServer, bucket: str, content: bytes) -> str:
-    """An object that another tool uploaded, in parts of its own choice."""
+    """URL of a folder with an object that another tool uploaded, in parts of its own size."""
     client, key = client_of(s3), {"Bucket": bucket, "Key": "data/big"}
     upload = client.create_multipart_upload(**key)["UploadId"]
     step, parts = 6 << 20, []
@@ -61,7 +61,9 @@ def test_a_file_that_another_tool_fetched_is_not_fetched_again(
     assert list(nbdata.pull(url, tmp_path, dry_run=True).actions) == ["unchanged"]
 
 
-def test_a_file_of_the_same_size_with_one_other_byte_is(url: str, content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_the_same_size_with_one_other_byte_is_fetched_again(
+    url: str, content: bytes, tmp_path: Path
+) -> None:
     with open(tmp_path / "big", "r+b") as file:
         file.seek(SIZE // 2)
         file.write(bytes([content[SIZE // 2] ^ 1]))
@@ -77,7 +79,7 @@ def test_an_object_that_another_tool_sent_is_not_sent_again(
     assert slow.asked - before < WORDS
 
 
-def test_an_object_of_the_same_size_with_one_other_byte_is(
+def test_an_object_of_the_same_size_with_one_other_byte_is_sent_again(
     s3: EmbeddedServer, bucket: str, url: str, content: bytes, tmp_path: Path
 ) -> None:
     changed = content[:-1] + bytes([content[-1] ^ 1])
@@ -86,13 +88,13 @@ def test_an_object_of_the_same_size_with_one_other_byte_is(
     assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == changed
 
 
-def test_who_may_write_and_not_read_sends_it(
+def test_a_user_who_may_write_and_not_read_sends_the_file(
     s3: EmbeddedServer, bucket: str, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = urlsplit(s3.url)
 
     def refuse(connection: socket.socket) -> None:
-        """Answers every HEAD as to somebody without the right to read, and forwards all else."""
+        """Answer every HEAD with a refusal for lack of rights, and forward all other requests."""
         head = read_head(connection)
         if head.startswith(b"HEAD "):
             connection.sendall(status(403, "Connection: close"))
@@ -109,14 +111,14 @@ def test_who_may_write_and_not_read_sends_it(
     assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == content
 
 
-def test_what_was_only_compared_stays_the_users(
+def test_files_that_were_only_compared_still_belong_to_the_user(
     s3: EmbeddedServer, bucket: str, url: str, tmp_path: Path
 ) -> None:
-    """cleanup deletes what nbdata wrote, and not what it found there."""
+    """cleanup deletes files that nbdata wrote, and keeps those that it found."""
     client_of(s3).put_object(Bucket=bucket, Key="data/small", Body=b"small")
     for report in ({"fetched": 1, "unchanged": 1}, {"unchanged": 2}):
         assert nbdata.pull(url, tmp_path, quiet=True).counts == report
-        for name in ("big", "small"):  # what was touched is compared again
+        for name in ("big", "small"):  # a touched file is compared again
             os.utime(tmp_path / name)
     assert nbdata.pull(url, tmp_path, quiet=True).counts == {"unchanged": 2}
     assert nbdata.cleanup(tmp_path, all=True, quiet=True).counts["deleted"] == 1
@@ -124,7 +126,7 @@ def test_what_was_only_compared_stays_the_users(
 
 
 def test_a_file_is_compared_with_whatever_checksum_a_store_tells(tmp_path: Path) -> None:
-    """As of Azure and of servers that send Content-MD5, whose ETags tell nothing."""
+    """Azure, and servers that send Content-MD5, return such checksums, while their ETags prove nothing."""
     told = base64.b64encode(hashlib.md5(b"what is there").digest()).decode()
     seen = list[str]()
     answer = ok(b"what is there", 'ETag: "v1"', f"Content-MD5: {told}")

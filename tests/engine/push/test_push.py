@@ -1,4 +1,4 @@
-"""push to a real server, carried out in this process: what arrives, how it is proved, what is left behind."""
+"""push to a real server, run in this process: what arrives, how nbdata verifies it, and what remains."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
     before = objects(url)
     other = b"other bytes of the same size"[: (tree / "a.txt").stat().st_size]
     kept = (tree / "a.txt").read_bytes()
-    put({"a.txt": other.ljust(len(kept), b"!")})  # by somebody else
+    put({"a.txt": other.ljust(len(kept), b"!")})  # another program's object
     report = nbdata.push(tree, url, delete_source=True, quiet=True, on_error="report")
     assert report.counts == {"unchanged": 4, "sent": 1}
     assert report.notes == []
@@ -128,7 +128,7 @@ def test_a_mirror_deletes_what_the_source_has_not_and_refuses_what_it_never_wrot
 
 @pytest.fixture
 def upload_gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """SeaweedFS, to which no more is sent than the gate lets through."""
+    """SeaweedFS behind a gate that limits how much may be sent to it."""
     with Gate(s3.url, answers=False) as gate:
         monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
         yield gate
@@ -172,7 +172,7 @@ def test_a_cancelled_multipart_upload_is_no_object_and_waits_until_cleanup_gives
 def test_a_store_that_answers_another_checksum_is_not_believed(
     tree: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one lie that is told here is told by the hash: real bytes go to a real store."""
+    """Here the hash is faked instead of the bytes: real bytes go to a real store."""
     from nbdata.verification import sent_checker as sent
 
     class Wrong:

@@ -1,4 +1,4 @@
-"""push to stores that encrypt by KMS, that hang, and of files that change meanwhile."""
+"""push to stores that encrypt with KMS or hang, and of files that change during the push."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kms(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 40 << 20])
-def test_what_kms_encrypts_cannot_be_verified_and_is_no_mismatch(
+def test_objects_encrypted_by_kms_are_unverifiable_and_no_mismatch(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f").write_bytes(b"x" * size)
@@ -57,9 +57,7 @@ def test_what_kms_encrypts_cannot_be_verified_and_is_no_mismatch(
     assert "could not be verified" in report.notes[0]
 
 
-def test_sources_that_are_kept_are_counted_not_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_that_stay_are_counted_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         (tmp_path / name).write_text(name)
     with s3_of(kms, monkeypatch) as url:
@@ -71,7 +69,7 @@ def test_sources_that_are_kept_are_counted_not_listed(
 def test_a_cancel_does_not_wait_for_a_store_that_answers_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))  # which will remember the uploads
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))  # the uploads are recorded here
     sending, over = threading.Event(), threading.Event()
 
     def handle(connection: socket.socket) -> None:
@@ -120,7 +118,7 @@ def test_a_file_that_changes_while_it_is_sent_is_never_made_an_object(
     assert whole == []
 
 
-def test_an_upload_that_cannot_be_begun_is_tried_by_one_for_all(
+def test_an_upload_that_cannot_begin_is_tried_by_one_worker_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""A push that was stopped goes on with the parts that the store has, and proves each of them first."""
+"""A push that was stopped resumes with the parts in the store, and verifies each of them first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PART = 8 << 20
 
 @pytest.fixture
 def line(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """To SeaweedFS; what is sent there is held where it is told to."""
+    """A gate in front of SeaweedFS that can hold uploaded bytes."""
     with Gate(s3.url, answers=False) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
@@ -37,13 +37,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def unfinished(s3: EmbeddedServer, bucket: str) -> list[str]:
-    """The ids of the uploads that the store has not finished."""
+    """Return the ids of the unfinished uploads in the store."""
     found = client_of(s3).list_multipart_uploads(Bucket=bucket).get("Uploads", [])
     return [upload["UploadId"] for upload in found]
 
 
 def stopped(line: Gate, file: Path, url: str, after: int) -> None:
-    """Push until so many bytes were sent, then cancel."""
+    """Push until `after` bytes were sent, then cancel."""
     line.close(after=after)
     job = nbdata.Push(file, url, part_size=PART, concurrency=2).start()
     line.wait_until_it_holds()
@@ -66,7 +66,7 @@ def test_the_same_line_sends_only_the_parts_that_are_missing(
     before = line.asked
     report = nbdata.push(file, url, part_size=PART, quiet=True)
     assert report.present >= SIZE // 2 - 3 * PART
-    # What was on its way when it was cancelled, of one part for each connection, comes through the line all the same.
+    # At the cancel, one part per connection was on its way. These parts still pass the gate.
     assert line.asked - before < SIZE - report.present + 2 * PART
     assert "were there already" in report.line
     assert same(s3, bucket, file)
@@ -141,7 +141,7 @@ def test_an_upload_whose_id_a_killed_push_never_knew_is_given_up(
 ) -> None:
     client = client_of(s3)
     foreign = client.create_multipart_upload(Bucket=bucket, Key="big2")["UploadId"]
-    # As if it were killed before the store's answer came.
+    # Simulates a kill before the store's response arrives.
     code = (
         "import os, sys, nbdata\n"
         "from nbdata.engine.planning import begun_uploads\n"

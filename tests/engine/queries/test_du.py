@@ -1,4 +1,4 @@
-"""du: sums by folder, in a store and on the disk."""
+"""du sums sizes by folder, in a store and on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ls and du of many objects: what they hold of them, and a listing that breaks in its middle."""
+"""ls and du of many objects: their memory use, and a listing that breaks halfway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_four_times_as_many_objects_take_no_more_memory(
     line: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peaks = {}
-    for count in (3_000, 3_000, 13_000):  # the first time modules are loaded
+    for count in (3_000, 3_000, 13_000):  # the first run also loads modules
         with serving(Bucket(count, 10, 0.0).serve) as port, open(tmp_path / "out", "w+") as out:
             monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
             with contextlib.redirect_stdout(out):

@@ -1,4 +1,4 @@
-"""ls: what it shows of folders, objects, globs and odd names, in a store and on the disk."""
+"""ls shows folders, objects, globs and odd names, in a store and on the disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def names(place: str, **options: object) -> list[str]:
 
 @pytest.fixture
 def odd(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket on a server that keeps keys as they are, also those that end in a slash; but for line breaks."""
+    """A bucket on moto, which keeps keys unchanged, even those that end with a slash.
+
+    Only line breaks are not possible.
+    """
     for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     bucket = f"odd-{secrets.token_hex(4)}"
@@ -154,7 +157,7 @@ def test_the_number_of_rows_can_be_limited_and_it_is_said(put: Put, inline: None
     assert not report.details["complete"]
 
 
-def test_what_shows_itself_is_bounded_and_the_rows_are_all(put: Put, inline: None) -> None:
+def test_the_display_is_limited_and_the_rows_are_complete(put: Put, inline: None) -> None:
     count = engine_ls._SHOWN + 10
     url = put({f"{n:03}<b>": b"1" for n in range(count)})
     report = nbdata.ls(url, quiet=True)
@@ -188,7 +191,7 @@ def test_the_command_line_prints_names_for_programs_and_json_for_all(
     assert main(["ls", rows[2]["url"], "--json"]) == 0, "a row's url names it again"
 
 
-def test_rows_that_are_gone_are_missed(inline: None) -> None:
+def test_missing_rows_are_an_error(inline: None) -> None:
     report = nbdata.ls("/", quiet=True)
     report.rows = Rows(len(report.rows) + 1, report.rows._page)
     with pytest.raises(NbdataError, match="could still be read"):

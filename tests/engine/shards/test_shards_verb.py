@@ -1,4 +1,4 @@
-"""shards: what it says of shards that are whole, odd, damaged, compressed, or not there."""
+"""shards reports shards that are intact, odd, damaged, compressed or missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 
 def one(number: int) -> bytes:
-    """A shard of ten samples."""
+    """Return a shard of ten samples."""
     return shard([(f"{number}/{at}.{name}", FILE, b"x" * at) for at in range(10) for name in ("jpg", "cls")])
 
 
@@ -98,7 +98,7 @@ def test_a_shard_that_is_not_what_the_index_says_is_named(
     assert nbdata.shards("verify", f"{url}{folder}/x.json", quiet=True).ok
     found = there(s3, bucket)
     first, second, last = (found[f"{folder}/x-{number}.tar"] for number in (0, 1, 2))
-    put({f"{folder}/x-0.tar": first})  # the same bytes with another ETag
+    put({f"{folder}/x-0.tar": first})  # same bytes, other ETag
     spoilt = bytearray(second)
     spoilt[9_000_000] ^= 1
     put({f"{folder}/x-1.tar": bytes(spoilt), f"{folder}/x-2.tar": last + bytes(512)})
@@ -118,7 +118,7 @@ def test_small_shards_are_compared_with_the_md5_of_the_index(put: Put, inline: N
     written(f"{tmp_path}/x-%d.tar", samples_of(20), shard_size=40_000)
     assert nbdata.shards("verify", f"{tmp_path}/x.json", quiet=True).ok
     data = bytearray((tmp_path / "x-1.tar").read_bytes())
-    data[3000] ^= 1  # of a field
+    data[3000] ^= 1  # a byte of a field
     (tmp_path / "x-1.tar").write_bytes(data)
     with pytest.raises(TransferFailed, match="another MD5 than its JSON index says"):
         nbdata.shards("verify", f"{tmp_path}/x.json", quiet=True)

@@ -1,4 +1,4 @@
-"""cache_stream on a real server: the limit holds, nothing is left, and no consumer waits for what will not come."""
+"""cache_stream on a real server: it keeps its limit, leaves no files behind, and never blocks a consumer forever."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOLDERS = {
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory in which a stream leaves nothing."""
+    """A working directory; the test fails if a stream leaves anything in it."""
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -53,7 +53,7 @@ def reserved(folder: Path) -> int:
 
 
 def content(item: nbdata.protocols.Item) -> dict[str, bytes]:
-    """The files of an item by their path below its own."""
+    """Read the files of an item, by path relative to the item."""
     return {path[len(item.path) :].lstrip("/"): Path(path).read_bytes() for path in item.files}
 
 
@@ -98,7 +98,7 @@ SHARDS = {f"train-{n}.tar": {f"{n}-{m}.txt": f"{n} {m}" for m in range(3)} for n
 
 @pytest.fixture
 def shards(put: Put) -> str:
-    """The URL of a folder with six shards, and what lies beside them."""
+    """The URL of a folder with six shards and other files beside them."""
     objects = {"read.me": b"x", "train.json": b"{}"}
     for shard, members in SHARDS.items():
         made = io.BytesIO()
@@ -176,7 +176,7 @@ def test_big_objects_arrive_in_parts_and_right(put: Put) -> None:
 def test_an_outside_watcher_never_sees_more_than_the_limit(
     put: Put, tmp_path: Path, workplace: Path, by: str, keep: str
 ) -> None:
-    """Small and large items, several epochs, several consumers, and a limit that is not a whole number of them."""
+    """The runs vary item sizes, epochs and consumers. The limit is not a multiple of an item's size."""
     url = put(
         {
             **{f"small{n:02}/{m}": os.urandom(5000) for n in range(6) for m in range(30)},
@@ -204,7 +204,7 @@ def test_an_outside_watcher_never_sees_more_than_the_limit(
         handed = [int(consumer.communicate(timeout=PATIENCE)[0]) for consumer in consumers]
     assert sum(handed) == 3 * (6 * 30 + 4 * 2)
     assert watcher.samples > 5
-    block = 4096  # of the .nbdata folder that both share
+    block = 4096  # for the common .nbdata folder
     assert limit // 4 < watcher.most <= limit + 2 * block
 
 
@@ -229,7 +229,7 @@ def test_the_room_is_reserved_before_and_given_back_after(put: Put, workplace: P
     try:
         with pytest.raises(nbdata.NotEnoughSpace):
             nbdata.cache_stream(url, max_size="1MB", quiet=True)
-        # Without a size it takes what the limit leaves.
+        # Without a size, the stream takes the room that the limit leaves.
         assert sum(1 for _ in nbdata.cache_stream(url, quiet=True)) == 12
     finally:
         nbdata.quota(str(workplace), limit="none", quiet=True)
@@ -255,7 +255,7 @@ def test_items_are_fetched_ahead_while_the_loop_is_busy(put: Put, workplace: Pat
     items = iter(nbdata.cache_stream(url, max_size="2MB", quiet=True))
     next(items)
     cache = next(workplace.glob(".nbdata/cache-*/"))
-    wait_until(lambda: len(list(cache.glob("*/*/a"))) >= 5)  # what fits besides the one in use
+    wait_until(lambda: len(list(cache.glob("*/*/a"))) >= 5)  # these fit beside the one in use
     items.close()
 
 
@@ -303,10 +303,10 @@ def test_an_error_reaches_the_loop_at_once(put: Put, s3: EmbeddedServer, bucket:
             seen.append(item.key)
             content(item)
 
-    with pytest.raises(nbdata.SourceChanged, match="f50"):  # it was listed
+    with pytest.raises(nbdata.SourceChanged, match="f50"):  # the listing contained it
         loop()
     assert len(seen) <= 50
-    assert nbdata.transfers()[0].state == "FAILED"  # the newest is the first
+    assert nbdata.transfers()[0].state == "FAILED"  # the newest comes first
 
 
 def test_with_report_the_items_that_cannot_be_had_are_left_out_and_named(
@@ -344,7 +344,7 @@ def test_a_bad_checksum_never_reaches_the_loop(put: Put, s3: EmbeddedServer) -> 
 
 def test_cancel_from_outside_ends_the_loop(put: Put, gate: Gate) -> None:
     url = put({f"f{n}/a": os.urandom(2_000_000) for n in range(20)})
-    gate.close(after=18_000_000)  # at most four are under way
+    gate.close(after=18_000_000)  # at most four are in progress
     stream = nbdata.cache_stream(url, max_size="9MB", quiet=True)
     (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
 
@@ -388,7 +388,7 @@ def test_a_killed_agent_is_told_to_the_loop_and_cleared_up_after(
         monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
         items = iter(
             nbdata.cache_stream(url, max_size=size, concurrency=1, quiet=True)
-        )  # one folder is whole
+        )  # one folder is complete
         next(items)
         with connect() as connection:
             agent = connection.ask({"do": "hello"})["pid"]
@@ -414,7 +414,7 @@ def test_cleanup_leaves_a_living_cache_alone(put: Put, workplace: Path) -> None:
     assert sum(1 for _ in items) == 11
 
 
-def test_a_fork_has_no_say_in_its_parents_stream(put: Put) -> None:
+def test_a_forked_child_does_not_affect_its_parents_stream(put: Put) -> None:
     url = put(FOLDERS)
     code = """
         import os, sys, nbdata

@@ -1,4 +1,4 @@
-"""What an error in a stream does to who consumes it, and to what the consumer still holds."""
+"""How an error in a stream reaches the consumer, and what happens to items that the consumer still uses."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_an_error_comes_before_items_that_were_sent_ahead_and_spares_what_is_use
     put: Put, s3: EmbeddedServer, bucket: str, host: str, workplace: Path
 ) -> None:
     stream = nbdata.cache_stream(put(FILES), max_size="1MB", quiet=True)
-    delete(s3, bucket, "f25/a")  # more than the cache holds are before it
+    delete(s3, bucket, "f25/a")  # more items come before it than fit into the cache
     seen = []
 
     def loop() -> None:
         for item in stream:
             if item.key > "f15":
-                time.sleep(1)  # f25 is asked for by now: there are nine seconds to meet it
+                time.sleep(1)  # f25 is requested by now; nine seconds remain to notice it
             seen.append(item.key)
-            assert content(item) == {"a": FILES[f"{item.key}/a"]}  # nobody takes it away
+            assert content(item) == {"a": FILES[f"{item.key}/a"]}  # the files in use still exist
 
     with pytest.raises(nbdata.SourceChanged, match="f25"):
         loop()
@@ -77,7 +77,7 @@ def test_a_job_that_is_remembered_holds_nothing_of_a_stream_that_failed(
     assert held() <= before
 
 
-def test_what_no_verb_foresaw_ends_the_loop_too(
+def test_an_unexpected_error_ends_the_loop_too(
     tmp_path: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_HOST", "inline")
@@ -100,7 +100,7 @@ def test_what_no_verb_foresaw_ends_the_loop_too(
 def test_a_big_object_that_changed_is_told_and_does_not_hang(put: Put, on_error: str) -> None:
     url = put({"f0/a": bytes(30_000_000), "f1/a": bytes(40_000_000), "f2/a": b"x"})
     items = iter(nbdata.cache_stream(url, max_size="45MB", on_error=on_error, quiet=True))
-    assert next(items).key == "f0"  # beside it there is no room for the next
+    assert next(items).key == "f0"  # it leaves no room for the next item
     put({"f1/a": bytes(39_000_000)})
     if on_error == "raise":
         with pytest.raises(nbdata.SourceChanged, match="f1"):
@@ -119,7 +119,7 @@ def test_many_objects_that_fail_among_others_leave_the_others(
     assert keys == {f"f{n:02}" for n in range(40)} - {name[:3] for name in gone}
 
 
-def test_a_pause_holds_neither_what_is_used_nor_what_is_given_back(put: Put, host: str) -> None:
+def test_a_pause_blocks_neither_items_in_use_nor_their_return(put: Put, host: str) -> None:
     stream = nbdata.cache_stream(put(FILES), max_size="500k", quiet=True)
     items = iter(stream)
     next(items)

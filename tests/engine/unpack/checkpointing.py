@@ -1,4 +1,4 @@
-"""Archives of what cannot be compressed, compressed in every way, cut in volumes, and unpacked in part."""
+"""Archives with incompressible content in every compression, cut into volumes, and partial extractions of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nbdata.engine.unpack.extract import Extraction
 from nbdata.errors import Cancelled
 from tests.engine.unpack.unpacking import untar
 
-# Bytes between two checkpoints in these tests, and of a volume; files in an archive, and bytes of each.
+# Bytes between checkpoints in these tests, bytes per volume, files per archive, and bytes per file.
 STEP = 100_000
 VOLUME = 150_000
 COUNT = 60
@@ -34,7 +34,7 @@ Entry = tuple[str, str, Any]
 
 
 def entries() -> list[Entry]:
-    """What cannot be compressed, in folders with times of their own, a link and a hard link."""
+    """Return incompressible files in folders with their own times, a link and a hard link."""
     source = random.Random(3)
     made: list[Entry] = [("d0", "folder", None), ("d1", "folder", None), ("d2", "folder", None)]
     made += [(f"d{n % 3}/f{n:02}", "file", source.randbytes(SIZE)) for n in range(COUNT)]
@@ -44,7 +44,7 @@ def entries() -> list[Entry]:
 
 
 def packed(made: list[Entry], **options: Any) -> tuple[bytes, list[int]]:
-    """A tar archive, and the offsets of its headers."""
+    """Return a tar archive and the offsets of its headers."""
     kinds = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE}
     kinds |= {"symlink": tarfile.SYMTYPE, "hardlink": tarfile.LNKTYPE}
     out, offsets = io.BytesIO(), []
@@ -60,7 +60,7 @@ def packed(made: list[Entry], **options: Any) -> tuple[bytes, list[int]]:
 
 
 def in_pieces(data: bytes, compress: Callable[[bytes], bytes], size: int = 70_000) -> bytes:
-    """Compressed as members, streams or frames of so many bytes each."""
+    """Compress data as members, streams or frames of `size` bytes each."""
     return b"".join(compress(data[at : at + size]) for at in range(0, len(data), size))
 
 
@@ -76,7 +76,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def cut(data: bytes, folder: Path, name: str = "a.tar", size: int = VOLUME) -> Path:
-    """In volumes ``NAME.000 …`` in a folder."""
+    """Write data in volumes ``NAME.000 …`` into a folder."""
     folder.mkdir(exist_ok=True)
     for number in range(-(-len(data) // size)):
         (folder / f"{name}.{number:03}").write_bytes(data[number * size : (number + 1) * size])
@@ -87,7 +87,7 @@ def cut(data: bytes, folder: Path, name: str = "a.tar", size: int = VOLUME) -> P
 
 
 def interrupted(source: Any, target: Path, after: int, **options: Any) -> None:
-    """Run until so many members have landed, and end there as a cancel does."""
+    """Extract until `after` members are written, then end as a cancel does."""
     take, taken = Extraction.take, iter(range(after))
 
     def stop(extraction: Extraction, member: Any) -> bool:

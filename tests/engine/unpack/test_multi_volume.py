@@ -1,4 +1,4 @@
-"""Volumes that GNU tar makes itself, with `--multi-volume`: joined without the headers that each of them repeats."""
+"""Volumes written by GNU tar's `--multi-volume` are joined without the header that each volume repeats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def pack(tmp_path: Path) -> Callable[..., list[Path]]:
 
 
 @pytest.mark.parametrize("form", ["gnu", "oldgnu", "posix", "gnu --label=it"])
-def test_all_formats_and_labels(form: str, pack: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_all_formats_and_labels_are_joined(
+    form: str, pack: Callable[..., list[Path]], tmp_path: Path
+) -> None:
     assert len(pack(*f"--format={form}".split())) > 8
     report = untar(tmp_path / "v", tmp_path / "out")
     assert files_of(tmp_path / "out") == FILES
@@ -51,7 +53,7 @@ def test_all_formats_and_labels(form: str, pack: Callable[..., list[Path]], tmp_
     assert untar(tmp_path / "v", tmp_path / "out").counts == {"unchanged": len(FILES)}
 
 
-def test_a_list_of_volumes_of_any_name(pack: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_listed_volumes_may_have_any_name(pack: Callable[..., list[Path]], tmp_path: Path) -> None:
     volumes = pack("--format=gnu", names="x{}.vol")
     untar([str(path) for path in volumes], tmp_path / "out")
     assert files_of(tmp_path / "out") == FILES

@@ -1,4 +1,4 @@
-"""untar_volumes that was interrupted goes on where it was."""
+"""An interrupted untar_volumes resumes at its last checkpoint."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_volumes_in_a_store_are_not_fetched_again(
 
 
 @pytest.mark.parametrize("how", ["removed", "changed", "changed in secret", "replaced by a link"])
-def test_what_was_changed_since_makes_it_read_everything_again(
+def test_a_changed_or_missing_file_makes_it_read_everything_again(
     how: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -146,7 +146,7 @@ def test_what_cleanup_has_removed_is_unpacked_again(
     assert look(out) == expected
 
 
-def test_another_line_does_not_take_a_checkpoint_for_its_own(
+def test_a_command_does_not_use_a_checkpoint_of_another_command(
     tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -176,18 +176,18 @@ def test_other_volumes_under_the_same_names_are_read_from_the_start(
     assert look(out).keys() == expected.keys()
 
 
-def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> None:
-    """Bytes that nothing has verified yet are written, but never taken for good."""
+def test_unverified_bytes_are_no_place_to_resume(tmp_path: Path) -> None:
+    """Unverified bytes are written, but never count as final."""
     data = packed(entries())[0]
     wrong = bytearray(data)
     wrong[data.index(entries()[30][2]) + 5] ^= 1
-    # Stored, not compressed: only the CRC at the end of the member can tell.
+    # Stored without compression, so only the CRC at the end of the member reveals the damage.
     good, bad = (
         in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong)
     )
     crcs = [at for at in range(1, len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"]
     broken = bytearray(bad)
-    for at in [*crcs, len(good)]:  # the checksums of what was packed
+    for at in [*crcs, len(good)]:  # the checksums of the original data
         broken[at - 8 : at] = good[at - 8 : at]
     volumes, out = cut(bytes(broken), tmp_path / "v", "a.tar.gz"), tmp_path / "out"
     with pytest.raises(nbdata.BadArchive):

@@ -1,4 +1,4 @@
-"""untar_volumes deletes volumes while it goes; killed at any moment, it loses nothing."""
+"""untar_volumes deletes volumes while it extracts; killed at any moment, it loses no data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_volumes_go_while_it_goes_and_the_same_line_completes(
+def test_volumes_are_deleted_during_the_extraction_and_the_same_command_completes(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(COMPRESS[name](packed(entries())[0]), tmp_path / "v", f"a.{name}"), tmp_path / "out"
@@ -59,7 +59,7 @@ def test_volumes_go_while_it_goes_and_the_same_line_completes(
     assert untar(first, out, delete_volumes=True).counts == {"unchanged": COUNT + 2}
 
 
-def test_the_line_completes_too_when_it_is_to_delete_no_more(
+def test_the_command_also_completes_without_deleting_volumes(
     tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -70,7 +70,7 @@ def test_the_line_completes_too_when_it_is_to_delete_no_more(
     assert sorted(volumes.iterdir()) == left
 
 
-def test_no_volume_goes_before_the_record_that_lets_it_is_on_the_disk(
+def test_no_volume_is_deleted_before_its_checkpoint_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
@@ -103,7 +103,10 @@ def test_no_volume_goes_before_the_record_that_lets_it_is_on_the_disk(
 
 
 def _vouches(text: bytes, end: int, out: Path) -> bool:
-    """Whether a checkpoint in an index lies behind an offset, or all is complete, and the set is recorded."""
+    """True if the index allows deleting the volumes up to `end`.
+
+    For that it records the set, and either a checkpoint behind `end` or the end of the extraction.
+    """
     records = [json.loads(line.partition(b" ")[2]) for line in text.splitlines()]
     if records[0][4] != str(out) or not any(r[0].startswith(".nbdata/volumes/") for r in records):
         return False
@@ -111,7 +114,7 @@ def _vouches(text: bytes, end: int, out: Path) -> bool:
     return any(r[0].startswith(".nbdata/complete/") for r in records) or max(behind, default=0) >= end
 
 
-def test_a_later_member_of_the_same_name_may_come_behind_the_place(tmp_path: Path) -> None:
+def test_a_later_member_of_the_same_name_may_follow_the_checkpoint(tmp_path: Path) -> None:
     made = entries()
     made.insert(50, (made[5][0], "file", b"the later one"))
     volumes, out = cut(packed(made)[0], tmp_path / "v"), tmp_path / "out"
@@ -123,14 +126,14 @@ def test_a_later_member_of_the_same_name_may_come_behind_the_place(tmp_path: Pat
     assert list(volumes.iterdir()) == []
 
 
-def test_a_hard_link_behind_the_place_leaves_what_it_is_linked_to_sound(tmp_path: Path) -> None:
+def test_a_hard_link_after_the_checkpoint_does_not_change_its_target(tmp_path: Path) -> None:
     made = entries()[:-1]
     made.insert(48, ("hard", "hardlink", "d0/f03"))
     made.append(("hard again", "hardlink", "d0/f03"))
     volumes, out = cut(packed(made)[0], tmp_path / "v"), tmp_path / "out"
     interrupted(volumes, out, 49, delete_volumes=True)
     assert (out / "hard").samefile(out / "d0/f03")
-    # As a kill leaves it: what the link has changed is not recorded.
+    # Simulates a kill: the record does not yet contain the file's changed link count.
     os.link(out / "d0/f03", tmp_path / "one more")
     report = untar(volumes, out, delete_volumes=True)
     assert report.ok
@@ -152,7 +155,7 @@ def test_what_is_lost_with_deleted_volumes_is_told_and_the_rest_is_done(
         assert len(list(volumes.iterdir())) == left
     missing = look(out)
     assert set(expected) - set(missing) == {"d1/f01"}
-    # With all volumes back it is whole.
+    # With all volumes back, the extraction is complete.
     cut(packed(entries())[0], volumes)
     assert untar(volumes, out, delete_volumes=True).ok
     assert look(out) == expected
@@ -197,7 +200,7 @@ def test_a_volume_that_somebody_else_removed_is_missing(tmp_path: Path) -> None:
         untar(volumes, out, delete_volumes=True)
 
 
-def test_without_records_that_last_volumes_are_deleted_at_the_end(
+def test_if_records_do_not_survive_a_reboot_volumes_are_deleted_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", os.environ["NBDATA_RUNTIME_DIR"] + "/state")
@@ -232,11 +235,11 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     plan = untar(volumes, out, dry_run=True, delete_volumes=True)
     assert plan.fits
     assert any("step by step" in note for note in plan.notes)
-    # All of it lasts less long than the ledger lets figures stand.
+    # The extraction takes less time than the ledger's figures stay valid by default.
     monkeypatch.setattr("nbdata.engine.planning.growing_space._SEEN_LATE", 0.1)
     monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.05)
     monkeypatch.setattr("nbdata.space.ledger._NOTE_EVERY", 0.0)
-    if late:  # a checkpoint is made when there is no room, and only then
+    if late:  # then a checkpoint is made only when room runs out
         monkeypatch.setattr(checkpoints, "EVERY", 1 << 40)
     untar(volumes, out, delete_volumes=True)
     assert look(out) == expected
@@ -244,7 +247,7 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     assert untar(elsewhere, room / "out2", dry_run=True, delete_volumes=True).needed > COUNT * SIZE
 
 
-# -- killed ---------------------------------------------------------------------------------------
+# -- kills ----------------------------------------------------------------------------------------
 
 _KILLED = """
 import os, signal, sys
@@ -271,7 +274,7 @@ def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
     volumes, out = cut(COMPRESS[name](data), tmp_path / "v", f"a.{name}"), tmp_path / "out"
     count, chance, kills = len(list(volumes.iterdir())), random.Random(seed), 0
     script = _KILLED.format(step=STEP, delete=True)
-    # What a kill leaves there is nobody else's business.
+    # A private runtime folder, because a kill leaves files there.
     (tmp_path / "run").mkdir(mode=0o700)
     environment = {**os.environ, "NBDATA_RUNTIME_DIR": str(tmp_path / "run")}
     while True:
@@ -301,7 +304,7 @@ def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
 def test_volumes_of_which_something_is_left_out_are_kept(what: str, tmp_path: Path) -> None:
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / "a.tar.gz").write_bytes(_odd(what))
-    for _ in range(2):  # the second time all is there already
+    for _ in range(2):  # the second time everything is extracted already
         report = untar(tmp_path / "v", tmp_path / "out", delete_volumes=True)
         assert "not all volumes were deleted" in " ".join(report.notes)
         assert (tmp_path / "v" / "a.tar.gz").exists()

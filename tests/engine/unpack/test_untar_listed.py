@@ -1,4 +1,4 @@
-"""What --list shows: bare names for other programs, and sizes and times for people."""
+"""--list prints bare names for other programs, and sizes and times for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""untar_volumes of a folder with several archives: each into a folder of its own, or the one that --set names."""
+"""untar_volumes of a folder with several archives: each goes into its own folder, or --set selects one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def content(folder: Path, name: str, count: int = 30) -> Path:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
-    """Two sets of volumes and a whole archive in one folder."""
+    """Two sets of volumes and a single-file archive in one folder."""
     for name, archive_name in (("train", "train.tar.gz"), ("val", "val.tar.zst")):
         pack(content(tmp_path, name), tmp_path / "v", archive_name, volume=40_000)
     archive(tmp_path / "v", ("one", "file", b"1"), name="test.tar")
@@ -64,14 +64,12 @@ def test_each_archive_of_a_folder_goes_into_a_folder_of_its_own(two: Path, tmp_p
 
 
 @pytest.mark.parametrize("name", ["val", "val.tar.zst"])
-def test_the_only_one_that_is_picked_goes_into_the_target_itself(
-    two: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_single_selected_archive_goes_into_the_target_itself(two: Path, tmp_path: Path, name: str) -> None:
     untar(two, tmp_path / "out", set=[name])
     assert tree(tmp_path / "out") == tree(tmp_path / "val")
 
 
-def test_some_that_are_picked_go_into_folders(two: Path, tmp_path: Path) -> None:
+def test_several_selected_archives_go_into_folders(two: Path, tmp_path: Path) -> None:
     untar(two, tmp_path / "out", set=["val", "test.tar"])
     assert tree(tmp_path / "out") == expected(tmp_path, "val") | {"test/one": b"1"}
 
@@ -86,7 +84,7 @@ def test_each_archive_of_a_prefix_goes_below_a_prefix_of_its_own(
     assert untar(f"s3://{bucket}/v/", f"s3://{bucket}/out/").counts == {"unchanged": 61}
 
 
-def test_volumes_of_several_archives_are_deleted_and_the_line_still_knows_that_they_were_several(
+def test_the_command_remembers_that_there_were_several_archives_after_deleting_volumes(
     two: Path, tmp_path: Path
 ) -> None:
     damaged = sorted(two.glob("val.*"))[-1]
@@ -98,7 +96,7 @@ def test_volumes_of_several_archives_are_deleted_and_the_line_still_knows_that_t
     assert [path for path, _ in caught.value.report.failures] == ["val.tar.zst"]
     assert {path.name.split(".")[0] for path in two.iterdir()} == {
         "val"
-    }  # the others are unpacked and deleted
+    }  # the others were extracted and deleted
 
     damaged.write_bytes(data)
     untar(two, tmp_path / "out", delete_volumes=True)
@@ -200,7 +198,7 @@ def test_a_line_that_was_stopped_in_its_second_archive_goes_on_there(
         with pytest.raises(Cancelled):
             untar(two, target)
     report = untar(two, target)
-    assert report.counts["unchanged"] >= 1  # that of test.tar, which was not read again
+    assert report.counts["unchanged"] >= 1  # the member of test.tar, which was not read again
     assert report.details["sets"]["test.tar"]["compressed"] == 0
     found = stored(s3, bucket, "out/") if store else tree(tmp_path / "out")
     assert found == expected(tmp_path, "train", "val") | {"test/one": b"1"}

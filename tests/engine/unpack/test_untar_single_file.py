@@ -1,4 +1,4 @@
-"""untar_volumes of a single compressed file, as gunzip and zstd -d have it, to a disk and to a store."""
+"""untar_volumes of a single compressed file, as gunzip and zstd -d extract it, to a disk and to a store."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def damaged(data: bytes) -> bytes:
     return data[:-30]
 
 
-def test_nothing_stands_under_its_name_before_it_is_whole(
+def test_a_single_file_gets_its_name_only_when_it_is_complete(
     tmp_path: Path, s3: EmbeddedServer, bucket: str
 ) -> None:
     path = compressed(tmp_path / "v", "x.bin.gz", random.Random(1).randbytes(17 * MIB))
@@ -192,7 +192,7 @@ def test_a_listing_tells_its_name_and_the_limit_holds(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("*"))
 
 
-def test_what_is_left_as_it_is_has_no_size_below_zero(tmp_path: Path, put: Put) -> None:
+def test_an_unchanged_single_file_has_no_negative_size(tmp_path: Path, put: Put) -> None:
     path = compressed(tmp_path / "v", "x.bin.xz", bytes(9 * MIB))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x.bin").write_bytes(b"mine")

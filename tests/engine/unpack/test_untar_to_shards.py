@@ -1,4 +1,4 @@
-"""untar_volumes into tar shards: neighbouring members become samples, and nothing is unpacked in between."""
+"""untar_volumes into tar shards: consecutive members become samples, and nothing is written in between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARD = 200_000
 
 
 def samples(count: int = 60, seed: int = 7) -> dict[str, bytes]:
-    """Samples of two files each, which stand together, some of them with odd names."""
+    """Create samples of two consecutive files each, some with odd names."""
     source = random.Random(seed)
     made = {}
     for number in range(count):
@@ -57,7 +57,7 @@ def shards_in(found: dict[str, bytes]) -> list[str]:
 
 
 def members(found: dict[str, bytes]) -> list[tuple[str, bytes]]:
-    """Members of shards in their order, as Python's own library reads them."""
+    """Return the members of shards in order, read with Python's tarfile."""
     read = []
     for name in shards_in(found):
         with tarfile.open(fileobj=io.BytesIO(found[name])) as tar:
@@ -66,7 +66,7 @@ def members(found: dict[str, bytes]) -> list[tuple[str, bytes]]:
 
 
 def assert_index(found: dict[str, bytes], name: str = "x.json") -> None:
-    """The index says of each shard what it is."""
+    """Check that the index describes each shard."""
     said = json.loads(found[name])["shardlist"]
     assert [one["url"] for one in said] == shards_in(found)
     for one in said:
@@ -214,7 +214,7 @@ def test_a_sample_larger_than_a_shard_or_than_what_is_held(
 
 
 def stopped(after: int, source: str, target: str, **options: Any) -> None:
-    """Run until so many members were taken, and end there as a cancel does; what has ended is named."""
+    """Run until `after` members were taken, then end as a cancel does: completed shards get their final names."""
     take, taken = ShardSender._take, iter(range(after))
 
     def stop(sender: ShardSender, *args: Any) -> None:
@@ -260,7 +260,7 @@ def test_an_interrupted_line_goes_on_between_shards_and_writes_none_twice(
 def test_a_stream_that_a_cancel_ends_makes_no_short_shard(
     put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancel may look like the end of the archive."""
+    """To a stream, a cancel may look like the end of the archive."""
     url = put({"v/a.tar": packed(as_entries(samples()))[0]})
     all_of = ShardSender.take_all
 
@@ -347,7 +347,7 @@ def test_shards_that_came_before_damage_are_made_anew_when_it_is_mended(
     data = packed(as_entries(files))[0]
     good = gzip.compress(data, 1)
     bad = bytearray(good)
-    bad[-8] ^= 1  # the CRC of all of it
+    bad[-8] ^= 1  # the CRC of the whole stream
     url = put(in_volumes(bytes(bad), "a.tar.gz", 3))
     target = f"{url}out/x-%06d.tar"
     with pytest.raises(BadArchive):
@@ -441,7 +441,7 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     client.close()
     report = untar(f"{url}v/", target, shard_size=3 * MIB)
     assert report.counts == {"unchanged": 5, "packed": 1}
-    assert report.details["compressed"] < 8 * MIB  # what is read ahead counted
+    assert report.details["compressed"] < 8 * MIB  # including readahead
     assert stored(s3, bucket, "out/") == before
 
 

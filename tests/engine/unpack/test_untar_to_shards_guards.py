@@ -1,4 +1,4 @@
-"""untar_volumes into tar shards: what is refused and given up, so that no archive and no memory is lost."""
+"""untar_volumes into tar shards: what it refuses or gives up, to protect archives and memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_shards_never_replace_the_archive_that_they_are_made_of(
     assert stored(s3, bucket, "") == there
 
 
-def test_nor_on_the_disk_where_links_lead_to_it(tmp_path: Path) -> None:
+def test_shards_never_replace_their_archive_through_links_on_the_disk(tmp_path: Path) -> None:
     folder, out = tmp_path / "n", tmp_path / "out"
     folder.mkdir()
     out.mkdir()
@@ -73,7 +73,9 @@ def test_nor_on_the_disk_where_links_lead_to_it(tmp_path: Path) -> None:
     assert untar(folder / "train-000.tar", f"{folder}/other-%03d.tar", shard_size=SHARD).ok
 
 
-def test_nor_an_archive_that_is_unpacked_beside_it(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+def test_shards_never_replace_another_archive_of_the_same_command(
+    put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
     there = {"in/in.tar": archive(), "in/x-000000.tar": archive(5)}
     url = put(there)
     with pytest.raises(BadOption, match=OWN):
@@ -83,7 +85,7 @@ def test_nor_an_archive_that_is_unpacked_beside_it(put: Put, bucket: str, s3: Em
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> tuple[list[GrowingOutput], list[int]]:
-    """All shards that begin to be written, and how many are open each time."""
+    """All shards that were begun, and the number of open shards each time."""
     begin, outputs, counts = GrowingOutputs.begin, list[GrowingOutput](), list[int]()
 
     def spy(self: GrowingOutputs, name: str) -> GrowingOutput:
@@ -111,7 +113,7 @@ def test_shards_that_fail_hold_nothing(
     assert len(failed.value.report.failures) == 6
     outputs, counts = begun
     assert len(outputs) == 6
-    assert max(counts) <= 3  # one grows, one is finished, and one waits for that
+    assert max(counts) <= 3  # one is growing, one is being finished, and one waits for that
     for output in outputs:
         assert isinstance(output, GrowingShard)
         assert not output._buffer
@@ -149,11 +151,13 @@ def test_a_large_sample_is_refused_where_it_would_have_to_be_in_memory(
     assert all(path.endswith("x-000000.tar") for path in memory.find("/large"))
     assert untar(tmp_path / "a.tar", "memory://large/out/x-%06d.tar", exclude=["b.png"], **options).ok
     memory.rm("/large", recursive=True)
-    assert untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", **options).ok  # the disk takes all
+    assert untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", **options).ok  # the disk accepts all sizes
 
 
-def test_no_other_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else's folder in that of the target can keep shards from being made."""
+def test_other_folders_beside_the_shards_are_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders of other people beside the shards cannot keep shards from being written."""
     for name in ("theirs", "x-theirs"):
         (tmp_path / "out" / name).mkdir(parents=True)
     (tmp_path / "a.tar").write_bytes(archive(5))
@@ -193,9 +197,7 @@ def test_only_names_that_begin_as_those_of_the_shards_are_listed(
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_keys_that_came_again_are_told_of_what_was_done_before_too(
-    put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_keys_are_also_counted_for_earlier_runs(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     twice = packed(
         [(f"{n % 50:03}.bin", "file", b"x" * 20_000) for n in range(100)] + [("z.bin", "file", b"")]
     )[0]

@@ -1,4 +1,4 @@
-"""untar_volumes into a store: each file of an archive becomes an object, and nothing stands on the disk."""
+"""untar_volumes into a store: each file of an archive becomes an object, and nothing is written to the disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 def entries(count: int = 200, seed: int = 5) -> list[tuple[str, str, Any]]:
-    """Files of many sizes in folders, some empty; a large one; links of each kind; an empty folder."""
+    """Return files of many sizes in folders, some empty; a large file; links of each kind; an empty folder."""
     source = random.Random(seed)
     made: list[tuple[str, str, Any]] = [("d0", "folder", None), ("empty", "folder", None)]
     for number in range(count):
@@ -52,7 +52,7 @@ def entries(count: int = 200, seed: int = 5) -> list[tuple[str, str, Any]]:
 
 
 def expected_of(made: list[tuple[str, str, Any]]) -> dict[str, bytes]:
-    """The objects that they become."""
+    """Return the objects that these entries become."""
     files = {name: data for name, kind, data in made if kind == "file"}
     copies = {
         "d0/hard": "d0/f004 ü",
@@ -118,7 +118,7 @@ def test_the_plan_says_what_is_read_and_needs_no_room(put: Put, bucket: str, s3:
 
 
 def sent(after: int, source: Any, target: str, **options: Any) -> None:
-    """Run until so many members were taken, and end there as a cancel does; what was taken is sent."""
+    """Run until `after` members were taken, then end as a cancel does: members that were taken are sent."""
     take, taken = MemberSender._take, iter(range(after))
 
     def stop(sender: MemberSender, member: Member, stream: Any) -> Any:
@@ -139,7 +139,7 @@ def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice
     name: str, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
     made = entries()
-    made.insert(100, made.pop(-9))  # the large one; links to it come behind it
+    made.insert(100, made.pop(-9))  # the large file, before the links to it
     volumes = in_volumes(COMPRESS[name](packed(made)[0]), f"a.{name}")
     whole = sum(map(len, volumes.values()))
     url = put(volumes)
@@ -155,7 +155,7 @@ def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice
     assert report.counts["unchanged"] + report.counts["extracted"] + report.counts["links"] == 207
 
 
-def test_without_a_checkpoint_what_is_there_is_compared_while_it_streams_past(
+def test_without_a_checkpoint_existing_objects_are_compared_during_the_stream(
     put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
     made = entries()
@@ -179,7 +179,7 @@ def test_without_any_record_the_listed_md5_decides(
     assert stored(s3, bucket, "out/") == expected_of(made)
 
 
-def test_what_somebody_changed_at_the_target_is_put_right(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+def test_objects_changed_at_the_target_are_restored(put: Put, bucket: str, s3: EmbeddedServer) -> None:
     made = entries(10)
     url = put(in_volumes(packed(made)[0], "a.tar"))
     untar(f"{url}v/", f"{url}out/")
@@ -330,7 +330,7 @@ def test_a_fault_of_the_line_is_mended(
     made = entries(40)
     url = put(in_volumes(COMPRESS["tar.gz"](packed(made)[0]), "a.tar.gz"))
     tally = proxy.begin(once(fault, action=action))
-    if (action, fault.kind) == ("get", "flip"):  # what was read is known to be wrong at the end of a volume
+    if (action, fault.kind) == ("get", "flip"):  # the end of a volume reveals wrong bytes
         with pytest.raises((BadArchive, ChecksumMismatch)):
             untar(f"{url}v/", f"{url}out/")
         proxy.begin(lambda request, before: None)

@@ -1,4 +1,4 @@
-"""Links and names that come twice, in archives that go to a store: the right content, also when a line is resumed."""
+"""Links and repeated names in archives that are unpacked into a store get the right content, also after a resume."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_later_member_waits_for_copies_of_the_earlier_one(
 LINKED = [("f", "file", b"content"), ("h", "hardlink", "f"), ("s", "symlink", "f")]
 
 
-def test_links_leave_what_is_there_if_never_is_said(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+def test_links_keep_existing_objects_if_overwrite_is_never(put: Put, bucket: str, s3: EmbeddedServer) -> None:
     url = put(in_volumes(packed(LINKED)[0], "a.tar", 1) | {"out/s": b"mine", "out/h": b"mine"})
     report = untar(f"{url}v/", f"{url}out/", overwrite="never")
     assert report.counts == {"extracted": 1, "skipped": 2}

@@ -1,4 +1,4 @@
-"""untar_volumes, carried out in this process: what comes out, and when the volumes are deleted."""
+"""untar_volumes, run in this process: the extracted files, and when the volumes are deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.unpack.unpacking import archive, by_tar, inodes, look, no_left
 pytestmark = pytest.mark.usefixtures("inline")
 
 
-# -- what comes out -------------------------------------------------------------------------------
+# -- extracted files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_volumes_in_a_store_are_deleted_there(
     assert client_of(s3).list_objects_v2(Bucket=bucket).get("KeyCount") == 0
 
 
-# -- names that say *part* ------------------------------------------------------------------------
+# -- volume names with *part* ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["here", "s3"])

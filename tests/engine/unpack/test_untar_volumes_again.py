@@ -1,4 +1,4 @@
-"""untar_volumes that ends too early, by damage or because it is stopped; and the same command again."""
+"""untar_volumes that ends early, because of damage or a stop; and the same command again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_volume_that_changes_while_it_is_read_ends_the_run(
         job.wait(PATIENCE)
 
 
-# -- again ----------------------------------------------------------------------------------------
+# -- the same command again -----------------------------------------------------------------------
 
 
 def test_a_second_run_writes_nothing_and_does_not_read_the_volumes(
@@ -192,7 +192,7 @@ def test_what_was_damaged_on_its_way_is_written_again(
     (content / "x").write_bytes(data)
     (content / "y").write_bytes(os.urandom(3_000_000))
     upload(s3, bucket, pack(content, tmp_path / "v", name, volume=10**9))
-    proxy.damage = mark  # random bytes are stored as they are, so that only a checksum of all can tell
+    proxy.damage = mark  # random bytes are stored, so only a checksum of the whole reveals it
     out = tmp_path / "out"
     with pytest.raises(nbdata.ChecksumMismatch, match="command again"):
         untar(f"s3://{bucket}/v/", out, delete_volumes=True)
@@ -227,7 +227,7 @@ def test_a_volume_that_arrives_wrong_has_no_checkpoint_in_it_when_volumes_are_de
 
 
 class Proxy:
-    """Passes bytes to a server and back; slows, holds, cuts or damages the answers when it is told to."""
+    """Forwards bytes to a server and back; it can slow down, hold, cut or damage the responses."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -235,7 +235,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self.stall_at = self.cut_every = -1
         self.damage = b""
-        self.pace = 0.0  # seconds for each 16 KiB
+        self.pace = 0.0  # seconds per 16 KiB
         self.passed = self.connections = 0
         self.stalled, self._released = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -294,13 +294,13 @@ def test_a_cancel_ends_a_read_that_hangs_and_the_same_line_completes(
 ) -> None:
     upload(s3, bucket, pack(content, tmp_path / "v"))
     proxy.stall_at = 2_900_000
-    proxy.pace = 0.003  # else all of it may lie in blocks that are not full yet
+    proxy.pace = 0.003  # else all data may lie in blocks that are not full yet
     line, out = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out")), tmp_path / "out"
     job = line.start()
     wait_until(lambda: proxy.stalled.is_set() and job.snapshot().files > 5)
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
-        job.wait(PATIENCE)  # while it hangs: nobody has let it go on
+        job.wait(PATIENCE)  # while the read still hangs
     count = whole(out, content)
     assert count
     assert no_leftovers(out)
@@ -357,7 +357,7 @@ def test_a_cancel_does_not_wait_for_a_file_system_that_cannot_be_woken(
     time.sleep(0.2)
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
-        job.wait(PATIENCE)  # while it hangs: nobody has let it go on
+        job.wait(PATIENCE)  # while the read still hangs
     released.set()
 
 
@@ -420,7 +420,7 @@ def test_damage_of_a_single_archive_is_reported_as_of_one_among_several(tmp_path
 
 
 def test_a_hard_link_gets_no_content_of_a_later_member(inline: None, tmp_path: Path) -> None:
-    """Of a name that comes twice the later content is there when the line is said again."""
+    """If a name comes twice, its later content already exists when the command is repeated."""
     made = [("a", "file", b"one"), ("link", "hardlink", "a"), ("a", "file", b"two")]
     (tmp_path / "a.tar").write_bytes(packed(made)[0])
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""untar_volumes by a file that lists the volumes, and what a plan says of volumes that look wrong."""
+"""untar_volumes with a file that lists the volumes, and a plan's warnings about suspicious volumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.fixture
 def shuffled(tmp_path: Path) -> list[str]:
-    """Volumes whose names say nothing of their order; what is given is the order."""
+    """Volumes whose names do not show their order; the order of the list counts."""
     pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=30_000)
     names = []
     for number, path in enumerate(sorted((tmp_path / "v").iterdir())):
@@ -48,7 +48,7 @@ def test_a_file_of_checksums_says_which_volumes_come_in_which_order(
 def test_checksums_in_another_order_are_of_volumes_that_are_joined_by_their_numbers(
     name: str, tmp_path: Path
 ) -> None:
-    # The middle of one large file: a plain tar would not show that its volumes were joined in another order.
+    # The volumes cut one large file: a plain tar would not reveal that they were joined in the wrong order.
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "large").write_bytes(random.Random(1).randbytes(300_000))
     pack(tmp_path / "made", tmp_path / "v", name, volume=40_000)

@@ -1,4 +1,4 @@
-"""untar_volumes of what is no archive, or no whole one, and of archives that mean harm: what is refused."""
+"""untar_volumes refuses files that are no archive, incomplete archives, and malicious archives."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_hard_link_is_never_made_to_what_the_archive_did_not_write(tmp_path: P
     assert not (tmp_path / "out" / "h").exists()
 
 
-def test_nor_to_what_another_archive_wrote(tmp_path: Path) -> None:
+def test_a_hard_link_is_never_made_to_a_file_of_another_archive(tmp_path: Path) -> None:
     untar(archive(tmp_path / "v", ("x", "file", b"of the first")), tmp_path / "out")
     source = archive(tmp_path / "v", ("x", "file", b"its"), ("h", "hardlink", "x"))
     with pytest.raises(nbdata.TransferFailed):
@@ -126,7 +126,7 @@ def test_nor_to_what_another_archive_wrote(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "h").exists()
 
 
-def test_nor_through_a_link_that_was_put_in_a_folders_place(tmp_path: Path) -> None:
+def test_a_hard_link_is_never_made_through_a_link_in_a_folders_place(tmp_path: Path) -> None:
     source, out = archive(tmp_path / "v", ("d/x", "file", b"x"), ("h", "hardlink", "d/x")), tmp_path / "out"
     untar(source, out)
     (out / "h").write_bytes(b"changed, and so the only name that is written again")
@@ -211,7 +211,7 @@ def test_blocks_of_a_failed_extraction_wait_for_no_collector(content: Path, tmp_
         gc.enable()
 
 
-# -- what is no archive ---------------------------------------------------------------------------
+# -- files that are no archive --------------------------------------------------------------------
 
 _PAGE = b"<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head><body>no</body></html>"
 NO_ARCHIVES = {
@@ -251,7 +251,7 @@ def test_a_file_that_is_no_archive_is_told_by_what_it_looks_like(
             (source, {"list": True}),
             ([source], {}),
         ]
-        if "compressed" not in case:  # else only reading on tells
+        if "compressed" not in case:  # the others reveal it only when read further
             runs.append((source, {"dry_run": True}))
         for what, options in runs:
             with pytest.raises(nbdata.BadArchive, match=says) as caught:

@@ -1,4 +1,4 @@
-"""untar_volumes where there is not room for all."""
+"""untar_volumes with too little room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.fixture
 def bulky(tmp_path: Path) -> Path:
-    """Volumes of an archive that is ten times as large when it is unpacked: 60 files, 24 MB."""
+    """Volumes of an archive that becomes ten times as large when extracted: 60 files, 24 MB."""
     content = tmp_path / "bulky"
     content.mkdir()
     for number in range(60):
@@ -68,7 +68,7 @@ def test_folders_that_a_full_disk_leaves_empty_are_gone(kind: str, tmp_path: Pat
     tar = f"{names} | tar --null -T - --sort=name -czf '{folder}/a.tar.gz'"
     subprocess.run(tar, shell=True, cwd=content, check=True)
     out = small_disk / "out"
-    (out / "b").mkdir(parents=True)  # the user's own
+    (out / "b").mkdir(parents=True)  # the user's own folder
     for _ in range(2):
         with pytest.raises(nbdata.NotEnoughSpace):
             untar(folder, out, ignore_space=True)
@@ -136,7 +136,7 @@ def test_a_limit_is_kept_while_it_grows_and_the_same_line_continues(
     assert untar(bulky, out).counts == {"unchanged": count, "extracted": 60 - count}
 
 
-def test_what_it_has_written_itself_is_not_counted_twice(
+def test_bytes_written_by_the_extraction_are_not_counted_twice(
     bulky: Path, tmp_path: Path, small_disk: Path
 ) -> None:
     subprocess.run(["mount", "-o", "remount,size=25m", small_disk], check=True)
@@ -144,7 +144,7 @@ def test_what_it_has_written_itself_is_not_counted_twice(
     assert whole(small_disk / "out", tmp_path / "bulky") == 60
 
 
-def test_what_is_there_already_is_not_reserved_again(
+def test_existing_files_are_not_reserved_again(
     content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = pack(content, tmp_path / "v", "a.tar"), tmp_path / "out"

@@ -1,4 +1,4 @@
-"""untar_volumes of sets that a failed transfer left: empty, short or zero volumes, and lists in a wrong order."""
+"""untar_volumes of sets that a failed transfer damaged: empty, short or zeroed volumes, or a wrong order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.fixture
 def volumes(tmp_path: Path) -> Path:
-    """An archive whose members end where its volumes do, so that it is an archive too without the third of them."""
+    """An archive whose members end at volume boundaries, so it is a valid archive even without its third volume."""
     content = tmp_path / "packed"
     content.mkdir()
     for number in range(4):
@@ -47,7 +47,9 @@ def test_an_empty_volume_is_refused_and_named_while_planning(
     assert not (tmp_path / "out").exists()
 
 
-def test_so_is_one_in_a_store(volumes: Path, s3: EmbeddedServer, bucket: str, tmp_path: Path) -> None:
+def test_an_empty_volume_in_a_store_is_refused_while_planning(
+    volumes: Path, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
     (volumes / "z.tar.ac").write_bytes(b"")
     upload(s3, bucket, volumes)
     with pytest.raises(nbdata.MissingVolume, match=r"empty volume z\.tar\.ac"):
@@ -79,7 +81,7 @@ def test_a_volume_that_is_shorter_than_its_neighbours_is_named(
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
-def test_a_list_in_a_wrong_order_is_told_as_perhaps_that(name: str, tmp_path: Path) -> None:
+def test_the_error_says_that_the_list_may_be_in_the_wrong_order(name: str, tmp_path: Path) -> None:
     content = tmp_path / "c"
     content.mkdir()
     for number in range(30):
@@ -90,7 +92,8 @@ def test_a_list_in_a_wrong_order_is_told_as_perhaps_that(name: str, tmp_path: Pa
         untar([first, third, second, *rest], tmp_path / "out")
     said = str(caught.value)
     assert "is damaged, too short or out of order" in said
-    # Where it was noticed, which only tar itself may not know; and never a second one, which is good.
+    # The message names the volume where the fault was noticed, unless plain tar cannot know it. It never names a
+    # second, good volume.
     assert said.count(f"{name}.a") == ("in volume" in said)
 
 
@@ -143,7 +146,7 @@ def test_zeros_behind_the_end_that_fill_a_volume_keep_the_volumes(volumes: Path,
     assert (volumes / "z.tar.af").exists()
 
 
-def test_so_do_those_behind_compressed_data(content: Path, tmp_path: Path) -> None:
+def test_zeros_behind_compressed_data_keep_the_volumes(content: Path, tmp_path: Path) -> None:
     folder = pack(content, tmp_path / "v", volume=300_000)
     last = max(folder.iterdir())
     os.truncate(last, 300_000)
@@ -165,7 +168,7 @@ def test_zeros_behind_the_end_are_told_where_they_are_more_than_padding(tmp_path
     assert report.counts == {"extracted": 1, "deleted": 1}
 
 
-def test_what_tar_pads_with_is_no_word_worth(volumes: Path, tmp_path: Path) -> None:
+def test_padding_by_tar_is_not_reported(volumes: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     tar = f"tar -b 128 -cf - -C {tmp_path}/packed zl0 | split -b 4000 -a 3 - {tmp_path}/w/z.tar."
     subprocess.run(tar, shell=True, check=True)

@@ -1,4 +1,4 @@
-"""untar_volumes: the space check looks at what is asked for, and a refusal names the ways that fit."""
+"""untar_volumes: the space check counts only requested members, and a refusal names the options that fit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def _without_other_disks(told: str) -> str:
-    """How much is free on larger disks changes while others use them."""
+    """Replace the free space of other disks in a message, because other programs change it."""
     return re.sub(r"[\d.]+ [GT]B", "…", told)
 
 
@@ -55,7 +55,7 @@ def test_members_that_fit_are_not_refused_for_those_that_are_left_out(
 
 
 @pytest.mark.usefixtures("inline")
-def test_no_more_is_asked_for_than_may_be_written(
+def test_the_space_check_asks_only_for_bytes_that_may_be_written(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volumes, out = pack(files, tmp_path / "v", "a.tar"), tmp_path / "out"
@@ -86,7 +86,7 @@ def test_what_does_not_fit_beside_its_volumes_is_told_with_the_line_that_does(
         assert main(shlex.split(line)) == 0
         assert whole(out, files) == 16
         assert not list(volumes.iterdir())
-        with pytest.raises(nbdata.NotEnoughSpace) as caught:  # the disk is full without any volumes, too
+        with pytest.raises(nbdata.NotEnoughSpace) as caught:  # the disk is full even without volumes
             untar(pack(files, tmp_path / "v", "a.tar", 500_000), disk / "again")
         assert "straight" not in str(caught.value)
         assert "delete-volumes" not in str(caught.value)
@@ -108,7 +108,7 @@ def test_the_store_that_volumes_were_pulled_from_is_named(
             assert "--delete-volumes" not in str(caught.value), "which would free nothing before the end"
             return str(caught.value)
 
-        wait_until(lambda: "`" in told())  # the history is written by a thread of its own
+        wait_until(lambda: "`" in told())  # a separate thread writes the history
         (line,) = re.findall(r"`(.*)`", told())
         assert line == shlex.join(
             ["untar_volumes", f"s3://{bucket}/v/{first.name}", str(out), "--option", f"endpoint_url={s3.url}"]

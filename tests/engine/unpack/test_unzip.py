@@ -1,4 +1,4 @@
-"""untar_volumes of zip archives: from the disk and from a store, to both; split, resumed, a member out of many."""
+"""untar_volumes of zip archives, from the disk and a store to both: split, resumed, and single members."""
 
 from __future__ import annotations
 

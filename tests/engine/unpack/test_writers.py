@@ -1,4 +1,4 @@
-"""Writers: everything is written, what waits is bounded, errors come back."""
+"""Writers write everything, limit what waits in memory, and return errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of the real tar, cut by the real split, and a look at what came out of them."""
+"""Archives from the real tar, cut with the real split, and functions that inspect the extracted tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def untar(source: Any, target: Path | None = None, **options: Any) -> Report:
 def pack(
     content: Path, folder: Path, name: str = "a.tar.gz", volume: int = 300_000, letters: bool = False
 ) -> Path:
-    """An archive of `content` in volumes ``NAME.00 …`` in `folder`."""
+    """Write an archive of `content` in volumes ``NAME.00 …`` into `folder`."""
     folder.mkdir(exist_ok=True)
     program = {"gz": "gzip", "bz2": "bzip2", "xz": "xz -0", "zst": "zstd -q"}.get(name.rpartition(".")[2])
     filters = f"| {program}" if program and shutil.which(program.split()[0]) else "| cat"
@@ -36,7 +36,7 @@ def pack(
 
 
 def look(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything that can be seen of a tree."""
+    """Return everything visible about a tree, by path."""
     names: dict[tuple[int, int], str] = {}
     seen = {}
     for path in sorted(root.rglob("*")):
@@ -60,7 +60,7 @@ def by_tar(volumes: Path, target: Path, program: str = "gzip") -> dict[str, tupl
 
 
 def archive(folder: Path, *members: tuple[str, str, object], name: str = "evil.tar") -> Path:
-    """A tar archive with members as (name, kind, content or link)."""
+    """Write a tar archive with members given as (name, kind, content or link)."""
     folder.mkdir(exist_ok=True)
     kinds = {
         "file": tarfile.REGTYPE,
@@ -89,7 +89,7 @@ def no_leftovers(target: Path) -> bool:
 
 
 def whole(target: Path, content: Path) -> int:
-    """How many files stand under final names; each must be as it was packed."""
+    """Count the files with final names; check that each has the packed content."""
     files = [p for p in target.rglob("*") if p.is_file() and not p.is_symlink()]
     for path in files:
         assert path.read_bytes() == (content / path.relative_to(target)).read_bytes()
@@ -97,7 +97,7 @@ def whole(target: Path, content: Path) -> int:
 
 
 def upload(s3: EmbeddedServer, bucket: str, folder: Path) -> None:
-    """Put the volumes of a folder into a bucket, below ``v/``."""
+    """Upload the volumes of a folder to a bucket, below ``v/``."""
     client = client_of(s3)
     for path in folder.iterdir():
         client.put_object(Bucket=bucket, Key=f"v/{path.name}", Body=path.read_bytes())

@@ -1,4 +1,4 @@
-"""cleanup: what nbdata left behind goes, and nothing else ever does."""
+"""cleanup removes what nbdata left behind, and never anything else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("inline", "state")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder with a user's files, and what killed jobs left in it."""
+    """A folder with a user's files, and leftovers of killed jobs."""
     root = tmp_path / "data"
     for name in (
         "mine",
@@ -66,7 +66,7 @@ def test_a_link_in_the_place_of_a_cache_is_not_followed(data: Path, tmp_path: Pa
     assert files(data) == before
 
 
-# -- partials and temporaries ---------------------------------------------------------------------
+# -- partial and temporary files --------------------------------------------------------------------
 
 
 def test_partials_at_any_depth_go_and_the_users_files_stay(data: Path) -> None:
@@ -83,7 +83,7 @@ def test_partials_at_any_depth_go_and_the_users_files_stay(data: Path) -> None:
 def test_a_plan_lists_what_would_go_and_removes_nothing(data: Path) -> None:
     before = files(data)
     plan = nbdata.cleanup(data, dry_run=True)
-    assert plan.actions["remove"] == [5, 4 * 12_288]  # the empty folder of ours among them
+    assert plan.actions["remove"] == [5, 4 * 12_288]  # includes nbdata's own empty folder
     assert {row.path for row in plan.rows} == {
         ".nbdata/abc.part", ".nbdata/abc.parts", ".nbdata/0123ab1", "deep/er/.nbdata/x.part", "empty/.nbdata"
     }  # fmt: skip
@@ -98,7 +98,7 @@ def test_what_a_running_job_works_on_stays_and_the_job_is_named(data: Path, lock
         assert nbdata.cleanup(data, dry_run=True).actions["in use"][0] >= 1
         report = cleanup(data)
         assert "deep/er/.nbdata/x.part" in files(data)
-        assert (".nbdata/abc.part" in files(data)) is True  # the whole folder encloses what is locked
+        assert (".nbdata/abc.part" in files(data)) is True  # the whole folder contains the locked one
         assert report.counts["in use"] == 4
         assert any("4a2f" in note for note in report.notes)
         assert report.ok
@@ -145,7 +145,7 @@ def test_a_job_that_begins_after_the_plan_keeps_its_files(
         lock.release()
 
 
-def test_an_own_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_nbdata_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/x").write_bytes(b"x")
     (tmp_path / "data").mkdir()
@@ -189,7 +189,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pulled(tree: Path, tmp_path: Path) -> Path:
-    """A folder that was pulled, beside files of the user's."""
+    """A pulled folder that also contains files of the user."""
     out = tmp_path / "out"
     nbdata.pull(tree, out, quiet=True)
     (out / "mine").write_bytes(b"mine")
@@ -263,7 +263,7 @@ def test_all_stays_below_the_path(pulled: Path, state: str) -> None:
     report = cleanup(pulled / "b", all=True)
     assert report.counts == {"deleted": 3}
     assert files(pulled) == {"a.txt", "with space & ünï.txt", "mine"}
-    assert (pulled / "b").is_dir()  # what was named stays
+    assert (pulled / "b").is_dir()  # the named folder itself stays
     (index,) = written_below(state, str(pulled))
     assert sorted(index.paths()) == ["a.txt", "with space & ünï.txt"]
     assert cleanup(pulled / "a.txt", all=True).counts == {"deleted": 1}
@@ -289,7 +289,7 @@ def test_all_does_not_follow_a_link_that_took_a_folders_place(pulled: Path, tmp_
     assert report.counts == {"deleted": 2, "kept": 3}
 
 
-def test_all_leaves_a_folder_that_is_another_one_now(
+def test_all_keeps_a_folder_that_was_replaced_by_another(
     pulled: Path, state: str, tree: Path, tmp_path: Path
 ) -> None:
     shutil.move(pulled, tmp_path / "moved")
@@ -348,7 +348,7 @@ def test_all_is_for_local_folders() -> None:
 
 
 class Uploading:
-    """A bucket with uploads in it."""
+    """A bucket with unfinished uploads."""
 
     def __init__(self, bucket: str, server: EmbeddedServer, state: str) -> None:
         self.bucket, self.state = bucket, state
@@ -427,7 +427,7 @@ def test_what_was_cleaned_up_counts_no_more_against_a_limit(tmp_path: Path) -> N
     data.mkdir()
     nbdata.quota(str(data), limit="4MB", quiet=True)
     nbdata.pull(str(source), f"{data}/x", quiet=True)
-    nbdata.quota(str(data), quiet=True)  # counts, and remembers it for a while
+    nbdata.quota(str(data), quiet=True)  # counts the use and caches it
     assert cleanup(data, all=True).counts["deleted"] == 1
     rooms = nbdata.quota(str(data), quiet=True).details["rooms"]
     assert [room["used"] < 100_000 for room in rooms if room["limit"] == 4_000_000] == [True]

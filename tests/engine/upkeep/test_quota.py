@@ -1,4 +1,4 @@
-"""quota: limits that hold, and a Report that shows the room."""
+"""quota sets limits that hold, and its Report shows the room."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_a_limit_from_outside_is_named(data: Path, monkeypatch: pytest.MonkeyPat
     assert f"(limit by NBDATA_QUOTA on {data})" in report.line
 
 
-def test_limits_that_would_not_outlive_a_reboot_are_said_to(
+def test_a_report_says_that_a_limit_would_not_survive_a_reboot(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", os.path.join(runtime_folder(), "state"))
-    assert nbdata.quota(data, quiet=True).notes == []  # there is nothing to keep
+    assert nbdata.quota(data, quiet=True).notes == []  # there is no limit to keep
     report = nbdata.quota(data, limit="1GB", quiet=True)
     assert report.details["kept"] is False
     assert "not kept after a reboot" in report.notes[0]
@@ -138,7 +138,7 @@ def test_a_gauge_shows_how_full_it_is_and_warns_in_words(
 def test_with_much_free_it_does_not_warn_whatever_the_share(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of 53 GB that are free of 400 GB."""
+    """An example is 53 GB free of 400 GB."""
     disk = limits.disk_of
     ample = replace(disk(str(data))[0], free=10**13)
     monkeypatch.setattr(ledger, "disk_of", lambda path: (ample, *disk(path)[1:]))
@@ -147,7 +147,7 @@ def test_with_much_free_it_does_not_warn_whatever_the_share(
         monkeypatch.setattr(limits, "used_below", lambda _, used=total - left: used)
         monkeypatch.setattr(ledger, "used_below", lambda _, used=total - left: used)
         nbdata.quota(data, limit=f"{limit}GB", quiet=True)
-        Ledger().freed(str(data))  # so that it is counted anew
+        Ledger().freed(str(data))  # so that it is counted again
         (gauge,) = nbdata.quota(data, quiet=True).gauges
         assert (gauge["free"], gauge["level"]) == (left, level)
 

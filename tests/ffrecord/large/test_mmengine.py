@@ -1,4 +1,4 @@
-"""With the real mmengine: configurations find the backend, and are read as mmengine reads them."""
+"""With the real mmengine: configurations find the backend, and mmengine reads through it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbdata.client.converting.mmdet3d.config import read_config
 from nbdata.ffrecord import FileWriter
 from tests.client.converting.test_mmdet3d import NEW, OLD, content, infos, new_info
 
-# mmengine's own, at its import and in its Config.
+# Warnings of mmengine itself, at its import and in its Config.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -42,7 +42,7 @@ def test_custom_imports_of_a_configuration_register_the_backend(tmp_path: Path, 
     assert get("data/one.jpg", backend_args=args) == b"one"
     assert get_text("zwei.txt", backend_args=args) == "zwölf"
     assert get_file_backend(backend_args=args).get("one.jpg") == b"one"
-    assert FileClient(**args).get("x/one.jpg") == b"one"  # configurations of before mmdet3d 1.0
+    assert FileClient(**args).get("x/one.jpg") == b"one"  # configurations from before mmdet3d 1.0
     assert TRANSFORMS.get("LoadMultiViewImageFromFilesHF") is not None
 
 

@@ -1,4 +1,4 @@
-"""A `Samples` is a random access source of grain as it is."""
+"""A `Samples` object works as a random access source of grain without an adapter."""
 
 from __future__ import annotations
 

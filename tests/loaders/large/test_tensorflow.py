@@ -1,4 +1,4 @@
-"""TensorFlow's tf.data over samples and over folders of a cache; ``make test-tensorflow`` installs it."""
+"""TensorFlow's tf.data reads samples, and folders of a cache; ``make test-tensorflow`` installs TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def samples(put: Put) -> Iterator[Samples]:
 
 
 def checked(element: dict[str, Any]) -> str:
-    """The key of an element, if its bytes are right."""
+    """Check an element's bytes and return its key."""
     key = element["__key__"].decode()
     assert (element["jpg"], element["cls"]) == (FILES[f"{key}.jpg"], FILES[f"{key}.cls"])
     return key

@@ -1,4 +1,4 @@
-"""az:// and abfs://: who signs, what is verified, and what is never shown."""
+"""az:// and abfs://: signatures, verification, and secrets that never appear."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def emulator(tmp_path_factory: pytest.TempPathFactory, azurite: None) -> Iterato
 
 
 def sas(**fields: str) -> str:
-    """A shared access signature of the container ("Create a service SAS", Azure Storage REST API, 2020-12-06)."""
+    """Return a shared access signature of the container.
+
+    Source: "Create a service SAS", Azure Storage REST API, 2020-12-06.
+    """
     end = (datetime.now(timezone.utc) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     known = {"sp": "rl", "se": end, "sv": "2020-12-06", "sr": "c", "spr": "https,http", **fields}
     lines = [
@@ -132,7 +135,7 @@ def test_blocks_that_are_not_committed_are_no_object(emulator: str) -> None:
     upload.part(1, io.BytesIO(b"1234"), 4)
     upload.abort()
     assert list(store.list("unfinished")) == []
-    other = store.upload("unfinished", 3)  # which they do not disturb
+    other = store.upload("unfinished", 3)  # not disturbed by the aborted blocks
     other.finish([other.part(1, io.BytesIO(b"new"), 3)])
     assert store.read_bytes("unfinished") == b"new"
 
@@ -144,7 +147,7 @@ def test_the_digest_that_azure_answers_for_a_block_is_told() -> None:
     with serving(each(lambda head: made, seen)) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
         assert store.upload("x", 4).part(1, io.BytesIO(b"1234"), 4) == f'"{md5.hexdigest()}"'
-    assert "x-ms-version: 2018-11-09" in seen[0]  # later ones only tell it who told them
+    assert "x-ms-version: 2018-11-09" in seen[0]  # later ones need the client's digest
 
 
 def test_a_blob_that_arrives_wrong_is_not_made(emulator: str) -> None:
@@ -193,7 +196,7 @@ def test_bytes_that_are_not_what_azure_vouches_for_are_refused(tmp_path: Path, i
             nbdata.pull("az://bucket/x", tmp_path / "out", storage_options=options, quiet=True)
 
 
-# -- who and where --------------------------------------------------------------------------------
+# -- credentials and endpoints --------------------------------------------------------------------
 
 
 def test_a_url_may_name_the_account() -> None:
@@ -272,7 +275,7 @@ def test_no_credentials_say_what_would_do(tmp_path: Path) -> None:
         (400, "InvalidHeaderValue", NbdataError),
     ],
 )
-def test_what_an_answer_means(number: int, code: str, kind: type[NbdataError]) -> None:
+def test_each_response_gives_its_error(number: int, code: str, kind: type[NbdataError]) -> None:
     with serving(each(lambda head: status(number, f"x-ms-error-code: {code}"))) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
         with pytest.raises(kind) as caught:

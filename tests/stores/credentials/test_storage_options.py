@@ -1,4 +1,4 @@
-"""What storage options mean alike in all stores over HTTP, and that one of them that nobody knows is refused."""
+"""Storage options that all HTTP stores share, and the refusal of unknown ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_certificates_are_checked_where_that_is_asked_for_in_any_spelling(store:
 
 @each_store
 @pytest.mark.parametrize("off", [False, 0, "false", "False"])
-def test_and_not_where_that_is_asked_for(store: str, off: object) -> None:
+def test_certificates_are_not_checked_where_that_is_asked_for(store: str, off: object) -> None:
     assert configured(store, verify=off).verify is False
 
 

@@ -1,4 +1,4 @@
-"""gs://: whose token, what is verified, what is a change, and what is never shown."""
+"""gs://: tokens, verification, detection of changes, and secrets that never appear."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_a_folder_goes_there_and_back_and_is_verified(
     monkeypatch.setenv("NBDATA_HOST", host)
     there = f"gs://bucket/{host}/"
     pushed, pulled = there_and_back(tree, there, tmp_path / "out")
-    for report in (pushed, pulled):  # the emulator closes a connection now and then
+    for report in (pushed, pulled):  # the emulator sometimes closes a connection
         assert [note for note in report.notes if "the server closed the connection" not in note] == []
-    # Without a record the bytes on the disk are compared, not fetched again.
+    # Without records, the bytes on the disk are compared instead of fetched again.
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
     plan = nbdata.pull(there, tmp_path / "out", dry_run=True)
     assert set(plan.actions) == {"compare"}
@@ -83,7 +83,7 @@ def resource(data: bytes, **more: object) -> bytes:
     return json.dumps(item).encode()
 
 
-def test_a_listing_of_many_pages_is_whole() -> None:  # the emulator gives all in one
+def test_a_listing_of_many_pages_is_whole() -> None:  # the emulator returns everything in one page
     names = [f"{n:02}" for n in range(20)]
 
     def answer(head: str) -> bytes:
@@ -127,7 +127,7 @@ def test_small_objects_are_read_together_and_one_by_one_where_no_version_is_name
     if names:
         assert asked == count
         assert len({head for head in seen if "fields=" in head and "/o?" not in head}) == 0
-    else:  # asked twice only until that was learnt
+    else:  # two requests per object only until nbdata has learnt better
         assert count < asked <= count + _UNUSUAL + FIRST
 
 
@@ -173,11 +173,11 @@ def test_the_generation_that_was_listed_is_asked_for_and_another_is_a_change() -
         body.close()
 
 
-# -- whose token ----------------------------------------------------------------------------------
+# -- tokens ---------------------------------------------------------------------------------------
 
 
 class TokenServer:
-    """Gives tokens T1, T2 …, and is a store that takes only the newest."""
+    """Issues tokens T1, T2 …, and acts as a store that accepts only the newest."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -199,7 +199,7 @@ class TokenServer:
 
 @pytest.fixture(scope="module")
 def rsa_key() -> str:
-    """As a service account has it; making one takes a while."""
+    """A key as service accounts have it; generating one takes a while."""
     made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return made.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -235,7 +235,7 @@ def test_a_service_account_gets_a_token_and_another_when_it_has_ended(
         assert store.head("x").size == 3
         assert store.head("x").size == 3
         assert server.given == 1
-        server.given += 1  # as if it had ended
+        server.given += 1  # simulates an expired token
         assert store.head("x").size == 3
         assert server.given == 3
         assert rsa_key[50:90] not in f"{store.__dict__!r}"
@@ -267,7 +267,7 @@ def test_no_credentials_say_what_would_do(tmp_path: Path) -> None:
         at(env=env, endpoint_url="http://127.0.0.1:9").store.head("x")
 
 
-def test_who_asks_pays_if_told_so() -> None:
+def test_the_requester_pays_if_requested() -> None:
     seen: list[str] = []
     with serving(each(lambda head: ok(resource(b"123")), seen)) as port:
         options = {"endpoint_url": f"http://127.0.0.1:{port}", "token": "anon", "project": "mine"}
@@ -291,7 +291,7 @@ def test_who_asks_pays_if_told_so() -> None:
         (400, b'{"error": "odd"}', NbdataError),
     ],
 )
-def test_what_an_answer_means(number: int, body: bytes, kind: type[NbdataError]) -> None:
+def test_each_response_gives_its_error(number: int, body: bytes, kind: type[NbdataError]) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (number, len(body), body)
     with serving(each(lambda head: answer)) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store

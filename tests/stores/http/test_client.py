@@ -1,4 +1,4 @@
-"""The HTTP client against servers that do odd things."""
+"""The HTTP client against servers that misbehave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Stop:
-    """A stop as the engine's task is one."""
+    """A stop signal with the interface of the engine's task."""
 
     def __init__(self) -> None:
         self._set = threading.Event()
@@ -78,7 +78,7 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
     with serving(counting(answering(ok(b"hello")), seen)) as port:
         pool = pool_at(port)
         assert get(pool) == b"hello"
-        time.sleep(0.05)  # the server has closed
+        time.sleep(0.05)  # the server has closed by now
         assert get(pool) == b"hello"
     assert len(seen) == 2
 
@@ -86,7 +86,7 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
 def test_a_connection_that_closes_just_when_it_is_used_again_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The close may come between the look at it and the request."""
+    """The close may come after the check of the connection and before the request."""
     monkeypatch.setattr(client.Connection, "usable", lambda self: True)
     with serving(answering(ok(b"hello"))) as port:
         pool = pool_at(port)
@@ -217,7 +217,7 @@ def test_an_upload_that_is_refused_before_it_was_read_says_why(status: str, leng
             response = put(pool, b"x" * 30 * MIB)
             assert response.status == int(status[:3])
             assert response.read() == b"reason"
-    assert len(seen) == 2  # a connection with half a request on it is not used again
+    assert len(seen) == 2  # a connection with half a request is not used again
 
 
 def test_a_connection_that_was_answered_in_the_middle_of_an_upload_is_not_kept() -> None:
@@ -266,7 +266,7 @@ def test_the_body_arrives_as_it_was_sent() -> None:
     assert got == bodies
 
 
-# -- being stopped --------------------------------------------------------------------------------
+# -- stops ----------------------------------------------------------------------------------------
 
 
 def stopped_after(stop: Stop, seconds: float = 0.2) -> None:
@@ -287,7 +287,7 @@ def test_a_stop_ends_a_blocked_read_at_once(sent: bytes) -> None:
         pool = pool_at(port)
         stopped_after(stop)
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable):  # a body without length must not seem to be whole
+        with pytest.raises(StoreUnavailable):  # a truncated body without a length must not seem complete
             get(pool, stop=stop)
         assert time.monotonic() - began < AT_ONCE
         ended.set()
@@ -295,7 +295,7 @@ def test_a_stop_ends_a_blocked_read_at_once(sent: bytes) -> None:
 
 
 def test_a_stop_ends_a_connect_at_once() -> None:
-    with socket.socket() as full:  # a server whose queue is full answers no connect
+    with socket.socket() as full:  # a server with a full queue does not answer connect
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
@@ -361,7 +361,7 @@ def test_a_server_that_takes_no_more_of_an_upload_is_given_up() -> None:
 
 
 def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
-    """Longer than the limit for silence in all, and never silent for as long."""
+    """The upload takes longer than the silence limit, but the server is never silent for that long."""
     size = 16 * MIB
 
     def slow(connection: socket.socket) -> None:
@@ -380,7 +380,7 @@ def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
 
 
 def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again() -> None:
-    """What was asked for may be done just then, as when a store puts an upload together."""
+    """The request may just be executed, as when a store assembles an upload."""
     asked: list[bytes] = []
     ended = threading.Event()
 
@@ -406,7 +406,7 @@ def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again()
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Whether `work` is true in a forked child."""
+    """Return the result of `work` in a forked child."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -493,15 +493,15 @@ def test_a_stop_that_comes_late_does_not_end_what_another_job_has_on_the_connect
     aborts: list[Callable[[], None]] = []
 
     class Late(Stop):
-        """Its list of aborts was copied just before the connection was given back."""
+        """Its list of abort functions is copied just before the connection is returned to the pool."""
 
         def add(self, abort: Callable[[], None]) -> None:
             super().add(abort)
-            aborts[:] = [abort]  # of the request; the one before was of its connect
+            aborts[:] = [abort]  # the request's function; the previous one belonged to connect
 
     with serving(handle) as port:
         pool, first = pool_at(port), Late()
         assert get(pool, stop=first) == b"hello"
         threading.Thread(target=come_late).start()
-        body = fill(io.BytesIO(b"data"), 4, "x")  # which cannot be sent again
+        body = fill(io.BytesIO(b"data"), 4, "x")  # this body cannot be sent again
         assert pool.request("PUT", "/x", {"host": "h"}, body, size=4, stop=Stop()).read() == b"hello"

@@ -1,4 +1,4 @@
-"""Many small answers by one thread, from servers that do odd things."""
+"""The multiplexer reads many small responses with one thread, from servers that misbehave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = 256 << 10
 
 @dataclass
 class Asking:
-    """Asks for numbers, and notes what came of each."""
+    """Requests numbered objects, and records each result."""
 
     port: int
     width: int = 4
@@ -40,7 +40,7 @@ class Asking:
         self.pool = Pool(Origin("http", "127.0.0.1", self.port, stall=self.stall))
 
     def ask(self, count: int) -> None:
-        """For so many."""
+        """Request this many objects."""
         left = deque(range(count))
 
         def more() -> Asked | None:
@@ -65,7 +65,7 @@ class Asking:
 
 
 def telling(size: int = 0, times: int = 1_000_000, slowly: bool = False) -> Handler:
-    """Answers that tell what was asked for, in `size` bytes; at most so many on a connection."""
+    """Return a server that responds with the requested number in `size` bytes, at most `times` times per connection."""
 
     def handle(connection: socket.socket) -> None:
         for _ in range(times):
@@ -101,7 +101,7 @@ def test_each_gets_what_it_asked_for_over_no_more_connections_than_allowed() -> 
         asking.ask(500)
         assert right(asking, 500)
         assert 1 <= len(seen) <= 4
-        asking.ask(500)  # over the same ones
+        asking.ask(500)  # over the same connections
         assert len(seen) <= 4
 
 
@@ -132,7 +132,7 @@ def test_bodies_come_right_into_the_buffers_of_who_wants_them() -> None:
         asking.ask(12)
         assert right(asking, 12, MOST)
     assert [int(buffer.lstrip(b".")) for buffer in buffers] == list(range(12))
-    with serving(telling(5)) as port:  # not as long
+    with serving(telling(5)) as port:  # the body is shorter
         asking = Asking(port, into=lambda _: memoryview(bytearray(4)))
         asking.ask(3)
     assert not asking.came
@@ -148,7 +148,7 @@ def test_a_server_that_closes_after_each_few_answers_is_no_failure() -> None:
 
 @pytest.mark.parametrize("unasked", [b"", ok(b"unasked")])
 def test_what_a_server_does_to_a_free_connection_is_no_failure(unasked: bytes) -> None:
-    """It closes it, or sends what nobody asked for, while another connection still waits for its answer."""
+    """The server closes it, or sends an unrequested response, while another connection waits for its response."""
     second_came, closed = threading.Event(), threading.Event()
 
     def handle(connection: socket.socket) -> None:
@@ -158,12 +158,12 @@ def test_what_a_server_does_to_a_free_connection_is_no_failure(unasked: bytes) -
             assert closed.wait(PATIENCE)
             connection.sendall(ok(number))
             return
-        assert second_came.wait(PATIENCE)  # or it might be asked for over the free connection
+        assert second_came.wait(PATIENCE)  # else the second request might use the free connection
         connection.sendall(ok(number))
         assert first_came.wait(PATIENCE)
         connection.sendall(unasked)
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1)  # until the client closes it, too
+        connection.recv(1)  # wait until the client closes too
         closed.set()
 
     first_came = threading.Event()
@@ -190,7 +190,7 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MOST + 1),
     ],
 )
-def test_what_is_not_the_usual_answer_is_left_to_others(answer: bytes) -> None:
+def test_unusual_responses_are_left_to_another_reader(answer: bytes) -> None:
     with serving(answering(answer)) as port:
         asking = Asking(port)
         asking.ask(3)
@@ -235,7 +235,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     assert len(asking.missed) == 2
 
 
-def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
+def test_responses_that_arrived_while_the_thread_was_busy_do_not_count_as_silence() -> None:
     with serving(telling()) as port:
         asking = Asking(port, width=3, stall=4)
         asking.use = lambda number: time.sleep(5) if number < 1 else None
@@ -243,7 +243,7 @@ def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
         assert right(asking, 6)
 
 
-def test_where_nobody_listens_each_is_told_so() -> None:
+def test_if_no_server_listens_each_request_fails() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         asking = Asking(taken.getsockname()[1])
@@ -281,8 +281,8 @@ def test_continue_and_early_hints_are_no_answers() -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyError, PermissionError])
-def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(kind: type[Exception]) -> None:
-    """An OSError of the disk, too, is none of the connection's."""
+def test_an_error_of_the_caller_ends_it_and_leaves_no_connection_in_use(kind: type[Exception]) -> None:
+    """An OSError of the disk, for example, is not an error of the connection."""
 
     def use(number: int) -> None:
         if number >= 5:
@@ -295,5 +295,5 @@ def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(kind: type
         assert not asking.missed
         asking.use = lambda _: None
         asking.came.clear()
-        asking.ask(50)  # answers of before are not taken for those of now
+        asking.ask(50)  # earlier responses do not count as new ones
         assert right(asking, 50)

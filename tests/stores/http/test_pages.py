@@ -1,4 +1,4 @@
-"""Pages of a listing: one is asked for ahead, and no more; and they are read whatever namespace they are in."""
+"""Pages of a listing: exactly one is requested ahead, and pages are parsed in any XML namespace."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_the_next_page_is_asked_for_while_one_is_looked_at() -> None:
         asked[3].set()
 
     items = ahead(pages())
-    assert (next(items), asked[1].is_set()) == ("0a", False)  # who asks whether there is anything
+    assert (next(items), asked[1].is_set()) == ("0a", False)  # perhaps only the first is wanted
     assert next(items) == "0b"
     assert asked[1].wait(PATIENCE)
     assert not asked[2].is_set()
     assert list(items) == ["0c", "1a", "1b", "1c", "2a", "2b", "2c"]
-    assert not asked[3].is_set()  # the last page says that it is
+    assert not asked[3].is_set()  # the last page is marked as the last
 
 
 def test_an_error_of_the_next_page_comes_after_the_objects_of_this_one() -> None:

@@ -1,4 +1,4 @@
-"""How long each store over HTTP waits on a connection on which nothing moves."""
+"""How long each HTTP store waits on a silent connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbdata.stores.resolve import open_place
 from tests.stores.servers import serving
 from tests.waiting import AT_ONCE, PATIENCE
 
-# By URL, the options with which it goes to a server here.
+# URLs, with the options that lead them to a server here.
 STORES: dict[str, dict[str, Any]] = {
     "s3://bucket/x": {"key": "k", "secret": "s"},
     "obs://bucket/x": {"key": "k", "secret": "s", "addressing_style": "path"},
@@ -34,7 +34,7 @@ def context(url: str, port: int, stall: str) -> Context:
 
 
 @pytest.mark.parametrize("url", STORES)
-def test_silence_is_given_up_after_the_time_that_is_said(url: str) -> None:
+def test_a_silent_connection_is_given_up_after_the_stall_timeout(url: str) -> None:
     ended = threading.Event()
 
     def silent(connection: socket.socket) -> None:

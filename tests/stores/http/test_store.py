@@ -1,4 +1,4 @@
-"""http and https: odd servers, redirects, signatures, index pages, and what is told to whom."""
+"""http and https: odd servers, redirects, signatures, index pages, and which host gets which headers."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
             {"deep/er/x.txt", "sub/"},
         ),
         ("<a href='x.csv?version=2'>x</a><a href='y.csv#part'>y</a>", {"y.csv"}),
-        (  # what joining by urllib would change
+        (  # links that urllib's joining would change
             "".join(
                 f"<a href='{link}'>x</a>"
                 for link in ("x", "x;", "x;a=b", ";", ".;", "x%3Bb", "y?", "z#", " w ")
@@ -222,7 +222,7 @@ def test_a_link_that_leads_nowhere_fails_alone(tmp_path: Path) -> None:
 
 
 def signed(head: str) -> bytes:
-    """As presigned URLs of S3 are: for GET alone, and with the signature in the query."""
+    """A server with presigned URLs like S3's: for GET only, with the signature in the query."""
     line = head.split("\r\n")[0]
     if not line.startswith("GET ") or "Signature=SECRET%2Fabc&x=*?[1]" not in line:
         return status(403)
@@ -318,7 +318,7 @@ def test_redirects_without_end_or_elsewhere_are_errors(where: str) -> None:
     assert "SECRET" not in f"{caught.value} {caught.value.to_dict()}"
 
 
-# -- what servers do ------------------------------------------------------------------------------
+# -- server behaviour -----------------------------------------------------------------------------
 
 
 def test_a_server_without_ranges_lengths_and_validators_is_read_in_one_stream(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_range_that_is_not_the_one_asked_for_says_so(wrong: str) -> None:
     answer = b"HTTP/1.1 206 X\r\nContent-Length: 5\r\nContent-Range: %b\r\n\r\n12345" % wrong.encode()
     with serving(each(lambda head: answer)) as port:
         body = at(f"http://127.0.0.1:{port}/x").store.read("x", 10, 15)
-        assert body.start != 10  # so that the engine takes the whole in one piece
+        assert body.start != 10  # so that the engine reads everything in one piece
         body.close()
 
 
@@ -420,7 +420,7 @@ def test_an_etag_that_looks_like_an_md5_is_not_taken_for_one_but_told_digests_ar
     ("number", "kind"),
     [(401, AccessDenied), (403, AccessDenied), (404, NotFound), (410, NotFound), (418, NbdataError)],
 )
-def test_what_a_status_means(number: int, kind: type[NbdataError]) -> None:
+def test_each_status_gives_its_error(number: int, kind: type[NbdataError]) -> None:
     with serving(each(lambda head: status(number))) as port:
         store = at(f"http://127.0.0.1:{port}/x").store
         for ask in (store.head, store.read_bytes):
@@ -476,7 +476,7 @@ def test_a_stop_ends_a_read_at_once() -> None:
 # -- options, and writing -------------------------------------------------------------------------
 
 
-def test_who_asks_comes_from_the_url_or_from_options() -> None:
+def test_credentials_come_from_the_url_or_from_options() -> None:
     seen: list[str] = []
     with serving(each(lambda head: ok(b""), seen)) as port:
         url = f"127.0.0.1:{port}/x"

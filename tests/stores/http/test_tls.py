@@ -1,4 +1,4 @@
-"""TLS: whom to trust, what is said when nobody does, tunnels through a proxy, and stops."""
+"""TLS: trusted certificates, errors for untrusted ones, tunnels through a proxy, and stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of 127.0.0.1, with its key in the same file."""
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
     return self_signed(tmp_path_factory.mktemp("tls") / "cert.pem")
 
 
@@ -46,7 +46,7 @@ def test_a_server_whose_certificate_is_given_is_trusted(tls: ssl.SSLContext, cer
         assert [get(pool), get(pool)] == [data, b"again"]
 
 
-def test_a_server_whom_nobody_vouches_for_is_not_tried_again_and_the_remedy_is_named(
+def test_an_untrusted_server_is_not_retried_and_the_error_gives_advice(
     tls: ssl.SSLContext,
 ) -> None:
     with serving(answering(ok(b"x")), tls=tls) as port, pytest.raises(StoreUnavailable) as caught:
@@ -124,7 +124,7 @@ def test_a_proxy_that_refuses_is_named(answer: bytes) -> None:
 
 
 def test_after_a_stop_no_ciphertext_is_taken_for_the_body(tls: ssl.SSLContext, certificate: Path) -> None:
-    """What the kernel has received by then could still be read, but its decryption must go on or fail."""
+    """The kernel's received bytes can still be read after a stop, but they must be decrypted, or the read must fail."""
     with serving(answering(ok(b"\0" * 30_000_000)), tls=tls) as port:
         stop = Stop()
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"}, stop=stop)
@@ -168,7 +168,7 @@ def test_what_has_come_is_given_at_once_and_not_record_by_record(
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
         first = response.readinto(view)
         assert sent.wait(PATIENCE)
-        time.sleep(0.3)  # the kernel alone carries it now
+        time.sleep(0.3)  # only the kernel carries the data now
         assert response.readinto(view[first:]) == len(data) - first > 5 * (16 << 10)
         assert view[: len(data)] == data
 
@@ -180,7 +180,7 @@ def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
     def handle(connection: socket.socket) -> None:
         read_head(connection)
         connection.sendall(ok(b"x" * 100_000)[:-30_000])
-        if how == "garbage":  # a record that nobody encrypted, past the socket's TLS
+        if how == "garbage":  # an unencrypted record, sent past the socket's TLS
             socket.socket.sendall(connection, b"\x17\x03\x03\x00\x40" + b"?" * 64)
             connection.recv(1)
 
@@ -200,7 +200,7 @@ def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
         assert caught.value.details["retry"]
 
 
-def test_nobody_waits_for_connections_on_which_nothing_comes(tls: ssl.SSLContext, certificate: Path) -> None:
+def test_silent_connections_block_no_others(tls: ssl.SSLContext, certificate: Path) -> None:
     silence, asked = threading.Event(), list[int]()
 
     def silent(connection: socket.socket) -> None:

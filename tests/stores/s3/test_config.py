@@ -1,4 +1,4 @@
-"""Whose keys sign, and where requests go: who wins, what is asked of botocore, what is never shown."""
+"""S3 settings: the order of precedence of keys and endpoints, the use of botocore, and secrets that never appear."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRETS = (
 
 
 class Home:
-    """A home folder with AWS files, and contexts of users who have it."""
+    """A home folder with AWS files, and contexts of users with this home."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ def test_keys_of_two_places_are_not_mixed(home: Home) -> None:
 
 @pytest.mark.parametrize("half", [{"key": "AKIAOPTION"}, {"secret": "SECRETOPTION"}])
 def test_half_an_identity_is_refused(home: Home, half: dict[str, str]) -> None:
-    """It must not silently become that of the environment."""
+    """It must not silently become the environment's identity."""
     with pytest.raises(BadOption, match="together"):
         home.s3(options=half, **ENV)
 
@@ -280,7 +280,7 @@ def test_an_endpoint_may_be_a_host_alone(home: Home) -> None:
         ),
     ],
 )  # fmt: skip
-def test_where_a_bucket_is(
+def test_the_bucket_is_addressed_by_host_or_path(
     home: Home, bucket: str, options: dict[str, Any], where: tuple[str, str, int, str]
 ) -> None:
     assert home.s3(options=options, AWS_REGION="eu-west-1", **ENV).host_for(bucket) == where

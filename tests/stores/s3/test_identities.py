@@ -1,4 +1,4 @@
-"""Who asks S3, and in which form: roles and logins by way of botocore, renewal in mid-job, addressing, who pays."""
+"""S3 identities: roles and logins through botocore, renewal during a job, addressing styles, and requester pays."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def when(seconds: float) -> str:
 
 
 class Cloud:
-    """Containers' and machines' credentials, logins, and an S3 that takes only those it gave last.
+    """Provides credentials for containers, machines and logins, and an S3 that accepts only the latest ones.
 
     Attributes
     ----------
     number : int
-        Of the credentials that are given now, AKIA1, AKIA2 …
+        Number of the current credentials: AKIA1, AKIA2 …
     lasts : float
-        Seconds that they are said to last.
+        Announced lifetime of the credentials in seconds.
     heads : list of str
-        What S3 was asked.
+        The requests that S3 received.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ def test_a_role_is_assumed(moto: EmbeddedServer, cloud: tuple[Cloud, str], tmp_p
     )
     with pytest.raises(
         AccessDenied, match="expired"
-    ):  # which the cloud says of all keys that it did not give
+    ):  # the cloud's message for all keys that it did not issue
         store(url, tmp_path, AWS_PROFILE="role", AWS_ENDPOINT_URL_STS=moto.url).read_bytes("x")
     assert re.search("Credential=ASIA", made.heads[0])
     assert "x-amz-security-token: " in made.heads[0]
@@ -160,7 +160,7 @@ def test_keys_that_are_about_to_expire_are_renewed_between_two_requests(
     there = store(url, tmp_path, **container(url))
     assert there.read_bytes("x") == b"content"
     made.number, made.lasts = 2, 3600
-    there._client._asked = 0.0  # type: ignore[attr-defined]  # as if half a minute had passed
+    there._client._asked = 0.0  # simulates that half a minute has passed
     assert there.read_bytes("x") == b"content"
     assert ["AKIA2/" in head for head in made.heads] == [False, True]
 
@@ -192,7 +192,7 @@ def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     else:
         with pytest.raises(
             nbdata.errors.StoreUnavailable
-        ) as caught:  # the body is spent; the engine begins it again
+        ) as caught:  # the body is consumed; the engine repeats the upload
             there.write("x", io.BytesIO(body), len(body))
         assert caught.value.details["retry"] is True
         assert there.write("x", io.BytesIO(body), len(body)).etag == '"e"'

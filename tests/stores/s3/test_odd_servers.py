@@ -1,4 +1,4 @@
-"""The S3 store against servers that move, that break off a listing, or that answer half."""
+"""The S3 store against servers that redirect, that break off a listing, or that implement only half of S3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(port: int, *, stall: float = 30.0) -> S3Store:
 
 
 def each(answer) -> Handler:  # type: ignore[no-untyped-def]
-    """Answer every request with what `answer` makes of its head."""
+    """Answer every request with `answer(head)`."""
 
     def handle(connection: socket.socket) -> None:
         while head := read_head(connection):
@@ -73,7 +73,7 @@ def listed(keys: list[str]) -> bytes:
 
 
 def test_a_listing_without_continuation_tokens_goes_on_behind_its_last_key() -> None:
-    def answer(head: str) -> bytes:  # version 1 of the listing, whatever was asked for
+    def answer(head: str) -> bytes:  # version 1 of the listing, whatever was requested
         found = re.search(r"[?&]marker=(\w*)", head)
         after = found.group(1) if found else ""
         return listed([key for key in "abcd" if key > after][:2])
@@ -94,7 +94,7 @@ def test_an_upload_without_an_id_is_refused() -> None:
 
 
 def test_an_upload_is_put_together_by_a_server_that_answers_blanks_first_and_no_quotes() -> None:
-    """The blanks keep the connection alive while it works; the ETag is to be the one that a listing has."""
+    """The blanks keep the connection alive during the work. The ETag must become the one that a listing shows."""
 
     def answer(head: str) -> bytes:
         if "uploads=" in head:
@@ -109,7 +109,10 @@ def test_an_upload_is_put_together_by_a_server_that_answers_blanks_first_and_no_
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("done", [True, False])
 def test_an_upload_whose_last_answer_is_lost_is_looked_for(kept: bool, done: bool) -> None:
-    """It may be an object by then; if the connection was a kept one, the store is asked again and knows it no more."""
+    """It may be an object by then.
+
+    On a kept connection the store is asked again, and does not know the upload any more.
+    """
     digest = hashlib.md5(b"x").digest()
     etag = f"{hashlib.md5(digest).hexdigest()}-1" if done else "0" * 32
     asked: list[str] = []
@@ -145,7 +148,7 @@ def test_an_upload_whose_last_answer_is_lost_is_looked_for(kept: bool, done: boo
     assert len(asked) == (2 if kept else 1)
 
 
-# -- servers that do half of what S3 does ---------------------------------------------------------
+# -- servers that implement only half of S3 -------------------------------------------------------
 
 
 def job(port: int) -> dict[str, str]:
@@ -153,7 +156,7 @@ def job(port: int) -> dict[str, str]:
 
 
 def one_object(data: bytes, *headers: str, ranges: str = "right", etag: str = '"tag"') -> Handler:
-    """A bucket with the object ``x``, whose server knows ranges, or does not, or gets them wrong."""
+    """Return a server with the object ``x`` that supports ranges, ignores them or gets them wrong."""
 
     def answer(head: str) -> bytes:
         shown = [f"ETag: {etag}"] if etag else []

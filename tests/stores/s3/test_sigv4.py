@@ -1,4 +1,4 @@
-"""Our signatures are those of botocore."""
+"""nbdata's SigV4 signatures equal those of botocore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ payloads = st.sampled_from([EMPTY, UNSIGNED, hashlib.sha256(b"body").hexdigest()
 
 
 class FixedTime(dt.datetime):
-    """The clock that botocore signs with."""
+    """The clock that botocore uses for signing."""
 
     @classmethod
     def utcnow(cls) -> dt.datetime:
@@ -48,7 +48,7 @@ def authorization_of_botocore(
     auth = S3SigV4Auth(Credentials(identity.key, identity.secret, identity.token or None), "s3", region)
     auth.payload = lambda request: (
         payload
-    )  # whether the payload is signed is the caller's choice, not compared here
+    )  # callers decide if the payload is signed, so it is not compared here
     with (
         mock.patch.object(
             botocore.auth, "get_current_datetime", return_value=NOW.replace(tzinfo=None), create=True

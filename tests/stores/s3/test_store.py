@@ -1,4 +1,4 @@
-"""S3 at servers that do less than they should."""
+"""The S3 store against servers that do less than they should."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_error_in_an_answer_that_says_200_is_an_error() -> None:
 
 @pytest.fixture
 def moved() -> Iterator[tuple[int, list[bytes]]]:
-    """A server whose bucket is in another region than was signed for."""
+    """A server whose bucket is in another region than the request was signed for."""
     heads: list[bytes] = []
 
     def handle(connection):  # type: ignore[no-untyped-def]
@@ -76,7 +76,7 @@ def test_a_bucket_in_another_region_is_found_there(moved: tuple[int, list[bytes]
     store = store_at(port)
     assert store.read_bytes("x") == b"fine"
     assert store.read_bytes("x") == b"fine"
-    assert len(heads) == 3  # it is asked in the right region from then on
+    assert len(heads) == 3  # later requests use the right region
 
 
 def test_a_body_that_was_sent_to_the_wrong_region_is_worth_another_try(

@@ -1,4 +1,4 @@
-"""Dealing shards to parts: however often the number of parts changes, each shard is read once."""
+"""Shards are distributed to parts: however often the number of parts changes, each shard is read once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nbdata.errors import BadOption
 
 
 class Epoch:
-    """An epoch of shards that have so many samples each, without any bytes."""
+    """An epoch of shards with these numbers of samples, without any bytes."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes, self.left = sizes, Left()
         self.seen = [0] * len(sizes)
 
     def run(self, parts: int, open_at_once: int, steps: int) -> None:
-        """So many steps of each part, and on with what is left."""
+        """Run this many steps in each part, then continue with what is left."""
         states = []
         for number in range(parts):
             work = work_of((number, parts), len(self.sizes), self.left)

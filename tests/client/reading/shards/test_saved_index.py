@@ -1,4 +1,4 @@
-"""The index of shards that is kept beside them: taken by who has none, and only if it is of these very shards."""
+"""The index that is saved beside shards: used by readers without an index, and only if it matches these shards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def place_of(url: str) -> str:
         return str(samples.save_index())  # type: ignore[attr-defined]
 
 
-def test_who_has_none_takes_the_one_beside_the_shards_and_reads_none(
+def test_a_reader_without_an_index_uses_the_one_beside_the_shards_and_reads_no_shard(
     put: Put, s3: EmbeddedServer, bucket: str, elsewhere: Elsewhere, proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -64,7 +64,7 @@ def test_who_has_none_takes_the_one_beside_the_shards_and_reads_none(
     assert read
 
 
-def test_what_is_of_other_shards_or_no_index_is_not_taken(
+def test_an_index_of_other_shards_or_another_file_is_not_used(
     put: Put, elsewhere: Elsewhere, s3: EmbeddedServer, bucket: str
 ) -> None:
     url = put({"x-0.tar": packed(0), "x-2.tar": packed(2)})
@@ -92,7 +92,9 @@ def test_what_is_of_other_shards_or_no_index_is_not_taken(
     client.close()
 
 
-def test_on_the_disk_and_of_compressed_shards(tmp_path: Path, elsewhere: Elsewhere) -> None:
+def test_an_index_is_saved_for_shards_on_the_disk_and_for_compressed_ones(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "x-0.tar").write_bytes(packed(0))

@@ -1,4 +1,4 @@
-"""Samples in shards, from a real store: each once, resumed anywhere, by number, and never fewer without a word."""
+"""Samples in shards from a real store: read once each, resumable anywhere, also by number, never silently missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.formats.test_shards import FILE, shard
 
 __all__ = ["proxy"]
 
-# Of each shard how many samples; their contents tell shard and number.
+# Number of samples per shard; the content of a sample contains its shard and number.
 SIZES = [7, 1, 12, 0, 9, 5]
 Open = Callable[..., Any]
 
@@ -78,7 +78,7 @@ def shards(seaweedfs: EmbeddedServer) -> Iterator[str]:
 
 @pytest.fixture
 def opened(s3: EmbeddedServer) -> Iterator[Open]:
-    """Opens samples, and closes them at the end."""
+    """Returns a function that opens samples; they are closed at the end."""
     made: list[Any] = []
 
     def open_samples(source: Any, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def opened(s3: EmbeddedServer) -> Iterator[Open]:
 
 @pytest.fixture
 def ranges_of_a_kilobyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard comes in many ranges, as large ones do."""
+    """Read a shard in many ranges, as is done with large ones."""
     monkeypatch.setattr("nbdata.reading.shards.content._CHUNK", 1000)
 
 
@@ -105,7 +105,7 @@ def test_a_stream_gives_all_samples_in_the_order_of_the_shards(opened: Open, sha
     samples = opened(shards)
     assert list(samples.stream()) == WANTED
     assert repr(samples).startswith("<6 shards of s3://shards/x-{000..005}.tar: ")
-    assert list(samples) == WANTED  # which asks for its length first
+    assert list(samples) == WANTED  # `list` first asks for the length
     assert samples.report.samples == 2 * len(WANTED)
     assert samples.report.unverified == 0
     assert repr(samples).startswith("<34 samples in 6 shards of s3://shards/x-{000..005}.tar: ")
@@ -126,7 +126,7 @@ def test_each_epoch_has_an_order_of_its_own_that_parts_do_not_change(opened: Ope
     assert sorted(parts[0] + parts[1]) == KEYS
     for number in range(len(SIZES)):
         assert of_shard(number, parts[0]) + of_shard(number, parts[1]) == of_shard(number, epochs[0])
-    # Neighbours come from several shards, and no part sees the same shards in each epoch.
+    # Consecutive samples come from several shards, and each part gets different shards in each epoch.
     assert len({one.partition("/")[0] for one in epochs[0][:8]}) > 1
     first = [
         {one.partition("/")[0] for one in keys(samples.stream(shuffle=True, epoch=n, part="0/2"))}
@@ -198,7 +198,7 @@ def test_compressed_shards_are_streams(s3: EmbeddedServer, bucket: str, opened: 
     for ask in (len, lambda samples: samples[0]):
         with pytest.raises(BadOption, match="from its beginning only"):
             ask(samples)
-    # A name that says nothing of it.
+    # The name does not show the compression.
     client_of(s3).put_object(Bucket=bucket, Key="b.tar", Body=COMPRESSED[ending](packed(2)))
     samples = opened(f"s3://{bucket}/b.tar")
     assert len(keys(samples.stream())) == 12
@@ -291,7 +291,7 @@ def test_a_shard_that_changed_is_told(s3: EmbeddedServer, bucket: str, opened: O
         samples[0]
     with pytest.raises(SourceChanged):
         list(samples.stream())
-    assert len(opened(f"s3://{bucket}/a.tar")) == 12  # its index was of another version
+    assert len(opened(f"s3://{bucket}/a.tar")) == 12  # its index described another version
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_wrong_bytes_end_a_stream_and_are_fetched_again_by_number(
     assert tally.faults
 
 
-def test_by_number_they_are_the_same_from_any_process(opened: Open, shards: str) -> None:
+def test_samples_by_number_are_the_same_from_any_process(opened: Open, shards: str) -> None:
     samples = opened(shards)
     assert samples.fetch([33, 0, 12, 0]) == [WANTED[n] for n in (33, 0, 12, 0)]
     assert samples[-1] == WANTED[-1]
@@ -344,7 +344,7 @@ def test_by_number_they_are_the_same_from_any_process(opened: Open, shards: str)
     assert keys(samples.select(lambda one: one.endswith("/00"))) == [key(n, 0) for n in (0, 1, 2, 4, 5)]
 
 
-def test_pickled_ones_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Open) -> None:
+def test_pickled_samples_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Open) -> None:
     options = {"key": s3.access_key, "secret": s3.secret_key, "endpoint_url": s3.url}
     samples = opened(shards, storage_options=options)
     assert next(iter(samples.stream())) == WANTED[0]
@@ -352,7 +352,7 @@ def test_pickled_ones_hold_no_secret(s3: EmbeddedServer, shards: str, opened: Op
         pickle.dumps(samples)
 
 
-def test_one_that_was_indexed_is_not_read_again(proxy: FaultProxy, shards: str, opened: Open) -> None:
+def test_a_shard_that_was_indexed_is_not_read_again(proxy: FaultProxy, shards: str, opened: Open) -> None:
     assert len(opened(shards)) == len(WANTED)
     tally = proxy.begin()
     other = opened(shards)
@@ -435,7 +435,7 @@ def test_a_sparse_member_can_be_streamed_only(
 def test_a_loader_by_number_over_compressed_shards_names_the_one_that_streams(tmp_path: Path) -> None:
     place = tmp_path / "x-0.tar.gz"
     place.write_bytes(gzip.compress(packed(0)))
-    (tmp_path / "y-0.tar").write_bytes(place.read_bytes())  # by its name a plain one
+    (tmp_path / "y-0.tar").write_bytes(place.read_bytes())  # the name suggests a plain tar
     for name in ("x-0.tar.gz", "y-0.tar"):
         with nbdata.samples(str(tmp_path / name)) as samples:
             for act in (
