@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbdata.errors import NbdataError
     from nbdata.interrupts import Held
 
-__all__ = ["Acquired", "Display", "Item", "Job", "Staging", "Waiting"]
+__all__ = ["Acquired", "Display", "Epoch", "Item", "Job", "Staging", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,27 @@ class Acquired(NamedTuple):
     fetched: int
 
 
+class Epoch(NamedTuple):
+    """An epoch of a loop, for the cache that it reads through.
+
+    Attributes
+    ----------
+    loop : str
+        Names the loop. All processes that read for it give the same name.
+    name : str
+        Another one for each epoch of the loop.
+    whole : bool
+        When it begins: whether at the start of its order, and not where an earlier run was interrupted.
+    over : bool
+        False when it begins, True after its last sample was read.
+    """
+
+    loop: str
+    name: str
+    whole: bool = True
+    over: bool = False
+
+
 class Staging(Protocol):
     """One process's use of a cache that a job keeps; for one thread at a time."""
 
@@ -210,6 +231,9 @@ class Staging(Protocol):
 
     def release(self, read: int = 0) -> None:
         """Release all held objects; `read` is the number of bytes that were read of them."""
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Say that the loop begins an epoch, or that it is over: it decides which objects the cache keeps."""
 
     def close(self) -> None:
         """End this use of the cache."""

@@ -6,7 +6,8 @@ objects are there. The answer has some of the failed objects, and the bytes fetc
 - ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: the next objects to be acquired;
 - ``{"forget": true}``: withdraw the announcements;
 - ``{"acquire": [NAME, …]}``: hold these announced objects;
-- ``{"release": true, "read": BYTES}``: release them; so many bytes of them were read.
+- ``{"release": true, "read": BYTES}``: release them; so many bytes of them were read;
+- ``{"epoch": [LOOP, NAME, WHOLE, OVER]}``: an epoch begins or is over, see `nbdata.protocols.Epoch`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from nbdata import wire
 from nbdata.engine.job.staged import Consumer
 from nbdata.errors import NbdataError
+from nbdata.protocols import Epoch
 
 __all__ = ["serve"]
 
@@ -43,6 +45,8 @@ def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any
                 consumer.release(_bytes(said.get("read")))
             elif "forget" in said:
                 consumer.forget()
+            elif "epoch" in said:
+                consumer.note_epoch(Epoch(*said["epoch"]))
         except NbdataError as error:
             send({"error": error.to_dict()})
         except (KeyError, TypeError, ValueError) as error:

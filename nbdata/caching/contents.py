@@ -13,8 +13,8 @@ going    being deleted; its room is free when that is done                      
 =======  =========================================================================  =============================
 
 Room is reserved before an object comes and is free after it is gone, so the capacity is never exceeded. Objects in a
-lease stay. Of the others, unannounced ones go first, the least recently used first; then those announced last. An
-announced object never goes for one that is only announced, too.
+lease stay. Of the others, unannounced ones go first, in the order of `nbdata.caching.eviction`; then those announced
+last. An announced object never goes for one that is only announced, too.
 
 Leases get their room in the order of the requests, each for all its objects at once. No holder of a lease waits for
 another lease. So each lease is filled at some time, however small the cache is.
@@ -26,12 +26,14 @@ import enum
 import heapq
 import itertools
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nbdata.caching.eviction import EvictionOrder
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.protocols import Epoch
 from nbdata.sizes import format_size
 
 __all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
@@ -74,9 +76,8 @@ class _Object:
     wanted: Wanted
     state: _State = _State.ABSENT
     leases: list[_Lease] = field(default_factory=list)  # leases that have room for it
-    announced: dict[Hashable, int] = field(
-        default_factory=dict
-    )  # for each consumer, its place in all announcements
+    # For each consumer, its place in all announcements.
+    announced: dict[Hashable, int] = field(default_factory=dict)
     fresh: bool = False  # True until a lease gets it for the first time after it came
 
     @property
@@ -146,10 +147,9 @@ class CacheContents:
         self._announced: dict[Hashable, _Ahead] = {}
         self._turns = deque[Hashable]()  # consumers with announcements
         self._numbers = itertools.count()
-        self._unwanted: OrderedDict[str, _Object] = OrderedDict()  # idle and unannounced, the oldest first
-        self._latest: list[
-            tuple[int, int, _Object]
-        ] = []  # a heap of idle, announced objects, with outdated entries
+        self._unwanted = EvictionOrder()  # idle and unannounced
+        # A heap of idle, announced objects, with outdated entries.
+        self._latest: list[tuple[int, int, _Object]] = []
         self._error: NbdataError | None = None
 
     def there(self, wanted: Wanted) -> None:
@@ -161,9 +161,15 @@ class CacheContents:
 
     # -- for consumers ----------------------------------------------------------------------------
 
+    def note_epoch(self, consumer: Hashable, epoch: Epoch) -> None:
+        """Note that the consumer's loop begins an epoch, or that it is over."""
+        with self._changed:
+            self._unwanted.note_epoch(consumer, epoch)
+
     def announce(self, consumer: Hashable, wanted: Iterable[Wanted]) -> None:
         """Announce the consumer's next objects, after those announced before."""
         with self._changed:
+            self._unwanted.touch(consumer)
             ahead = self._announced.get(consumer)
             if ahead is None:
                 ahead = self._announced[consumer] = _Ahead()
@@ -274,6 +280,7 @@ class CacheContents:
             for lease in [name for name, asked in self._leases.items() if asked.consumer == consumer]:
                 self.release(lease)
             self.unannounce(consumer)
+            self._unwanted.leave(consumer)
 
     def close(self, error: NbdataError) -> None:
         """End the cache: no more objects come, and waiting consumers get the error. Only the first error counts."""
@@ -358,7 +365,7 @@ class CacheContents:
     def _keep(self, found: _Object) -> None:
         """Update whether an object is among those that may go, or drop its entry."""
         name = found.wanted.name
-        self._unwanted.pop(name, None)
+        self._unwanted.discard(name)
         if found.idle and found.announced:
             number = min(found.announced.values())
             heapq.heappush(self._latest, (-number, next(self._numbers), found))
@@ -367,7 +374,7 @@ class CacheContents:
                 heapq.heapify(self._latest)
         elif found.idle:
             found.wanted = found.wanted._replace(of=None)  # the next request has it again
-            self._unwanted[name] = found
+            self._unwanted.add(name)
         else:
             self._forget(found)
 
@@ -385,7 +392,7 @@ class CacheContents:
             for found in objects:
                 found.leases.append(asked)
                 self._unannounced(found, asked.consumer)
-                self._unwanted.pop(found.wanted.name, None)
+                self._unwanted.use(asked.consumer, found.wanted.name)
                 if found.state is _State.WHOLE:
                     self._got(asked, found)
                 else:
@@ -460,7 +467,8 @@ class CacheContents:
 
     def _victim(self, *, take: bool, announced: bool) -> _Object | None:
         """Return an idle object that may go."""
-        found: _Object | None = next(iter(self._unwanted.values()), None)
+        name = self._unwanted.victim()
+        found = None if name is None else self._objects[name]
         if found is None and announced:
             while self._latest:
                 if self._may_go_late(self._latest[0]):
@@ -468,7 +476,7 @@ class CacheContents:
                     break
                 heapq.heappop(self._latest)
         if found is not None and take:
-            self._unwanted.pop(found.wanted.name, None)
+            self._unwanted.discard(found.wanted.name)
             found.state = _State.GOING
         return found
 

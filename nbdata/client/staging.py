@@ -8,7 +8,7 @@ from typing import Any
 
 from nbdata.client.connection import Connection
 from nbdata.errors import error_from_dict
-from nbdata.protocols import Acquired
+from nbdata.protocols import Acquired, Epoch
 from nbdata.wire import MAX_FRAME
 
 __all__ = ["AgentStaging"]
@@ -53,6 +53,9 @@ class AgentStaging:
 
     def release(self, read: int = 0) -> None:
         self._connection.send({"release": True, "read": read})
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        self._connection.send({"epoch": list(epoch)})
 
     def close(self) -> None:
         self._connection.hang_up()

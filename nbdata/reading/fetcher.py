@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, without_calls
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, SecondTry
 from nbdata.reading.timeline import Timeline
@@ -233,6 +234,9 @@ class Fetcher:
         if not begin(self._run, name="samples"):
             self._running = False
             raise _no_thread()
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Do nothing: see `PieceReader.note_epoch`."""
 
     def drop_ahead(self) -> None:
         """Drop all samples that no call has requested."""

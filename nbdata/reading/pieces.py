@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
@@ -59,6 +60,9 @@ class PieceReader(Protocol):
         self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
     ) -> list[list[Content]]:
         """Return the pieces of each sample, in the order requested; see `nbdata.reading.fetcher.Fetcher.fetch`."""
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Note that the loop begins an epoch, or that it is over; only a cache has a use for it."""
 
     def drop_ahead(self) -> None:
         """Drop all samples that no call has requested."""

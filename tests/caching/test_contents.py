@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from nbdata.caching.contents import CacheContents, Wanted
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound
+from nbdata.protocols import Epoch
 
 ROOMS = {f"object-{n}": 1 + n % 4 for n in range(14)}
 NAMES = st.lists(st.sampled_from(sorted(ROOMS)), min_size=1, max_size=5, unique=True)
@@ -63,6 +64,10 @@ class Caches(RuleBasedStateMachine):
     def remove(self, name):
         assert self.disk[name], "what is on its way was removed"
         assert not self.held(name), "what a lease holds was removed"
+        objects = self.cache._objects
+        if objects[name].announced:
+            free = [one for one, found in objects.items() if found.idle and not found.announced]
+            assert not free, "what was announced went before what was not"
         del self.disk[name]
 
     def held(self, name):
@@ -96,6 +101,16 @@ class Caches(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(sorted(self.leases)))
         del self.leases[lease]
         self.cache.release(lease)
+
+    @rule(
+        consumer=CONSUMERS,
+        loop=st.sampled_from("xy"),
+        number=st.integers(0, 3),
+        whole=st.booleans(),
+        over=st.booleans(),
+    )
+    def tell_an_epoch(self, consumer, loop, number, whole, over):
+        self.cache.note_epoch(consumer, Epoch(loop, str(number), whole, over))
 
     @rule(consumer=CONSUMERS)
     def die(self, consumer):
@@ -160,6 +175,7 @@ class Caches(RuleBasedStateMachine):
             self.end_fetch(name, well=True)
         assert self.cache.next(0) is None
         assert set(self.cache._objects) == set(self.disk), "something is remembered that is not there"
+        assert set(self.cache._unwanted._idle) == set(self.disk), "something could never go, or twice"
 
 
 def test_whatever_consumers_and_fetches_do_the_cache_stays_correct():
@@ -188,6 +204,20 @@ def test_the_least_recently_used_goes_first():
     cache.acquire(2, "A", one("d"))
     assert cache.next(0).name == "d"
     assert removed == ["b"]
+
+
+def test_what_a_loop_still_needs_in_its_epoch_stays_and_the_most_recent_goes():
+    cache, removed = cache_with("a", "b", "c", capacity=3)
+    cache.note_epoch("A", Epoch("loop", "0"))
+    for number, name in enumerate("cdea"):
+        cache.announce("A", one(name))
+        cache.acquire(number, "A", one(name))
+        chosen = cache.next(0)
+        if chosen is not None:
+            cache.landed(chosen.name)
+        assert cache.wait(number, 0) == {}
+        cache.release(number)
+    assert removed == ["c", "d"]
 
 
 def test_what_was_announced_goes_last_and_of_it_what_comes_last():

@@ -7,8 +7,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
+from nbdata.client.reading.epochs import epoch_of_sampler
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
+from nbdata.protocols import Epoch
 
 __all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "part_of", "positions_of"]
 
@@ -20,11 +22,23 @@ class Batch(list[int]):
     ----------
     ahead : list of list of int
         The next batches of all workers, soonest first.
+    epoch : Epoch or None
+        The epoch that it belongs to.
+    last : bool
+        Whether it is the last one of its epoch.
     """
 
-    def __init__(self, indices: Iterable[int], ahead: Iterable[Sequence[int]] = ()) -> None:
+    def __init__(
+        self,
+        indices: Iterable[int],
+        ahead: Iterable[Sequence[int]] = (),
+        epoch: Epoch | None = None,
+        *,
+        last: bool = False,
+    ) -> None:
         super().__init__(indices)
         self.ahead = [list(batch) for batch in ahead]
+        self.epoch, self.last = epoch, last
 
 
 def order_of(count: int, *, shuffle: bool, seed: int, epoch: int) -> Sequence[int] | Permutation:
@@ -70,9 +84,13 @@ class Index(int):
     coming : deque of int or None
         Changes as the sampler continues, so it is right only in the sampler's own process and while drawing from
         it. Pickling keeps the number alone.
+    epoch, last
+        As in `Batch`.
     """
 
     coming: deque[int] | None = None
+    epoch: Epoch | None = None
+    last = False
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
@@ -125,12 +143,11 @@ class AheadIndices:
         every = positions_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=part)
         order = itertools.islice(every, len(self))
         coming = deque(itertools.islice(order, self.ahead))
-        while True:
+        told = epoch_of_sampler(f"{self.shuffle} {self.seed} {part}", whole=True)
+        for left in reversed(range(len(self))):
             coming.extend(itertools.islice(order, 1))
-            if not coming:
-                return
             index = Index(coming.popleft())
-            index.coming = coming
+            index.coming, index.epoch, index.last = coming, told, not left
             yield index
 
 
@@ -219,8 +236,11 @@ class AheadBatches:
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = self.epoch, self.start
         self.epoch, self.start = epoch + 1, 0
+        order = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
+        told, left = epoch_of_sampler(order, whole=not start), self.steps(start)
         for indices, ahead in self.over(self.batches(epoch, start), self.ahead):
-            yield Batch(indices, ahead)
+            left -= 1
+            yield Batch(indices, ahead, told, last=not left)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """Yield the indices of each batch of an epoch, after its first `start` samples."""

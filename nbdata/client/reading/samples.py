@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from nbdata.client.reading import overview
+from nbdata.client.reading.epochs import epoch_of_stream, telling
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
 from nbdata.client.reading.passing import Pass, refuse_other
 from nbdata.client.reading.report import ReadReport
@@ -191,10 +192,13 @@ class Samples(abc.ABC):
     ) -> Pass:
         """Make a pass that fetches chunk by chunk, with `known_ahead` of them ahead, after `given` earlier samples."""
 
+        steps = AheadBatches.over(chunks, known_ahead)
+        epoch = epoch_of_stream(about, whole=not given)
+
         def items() -> Generator[Any, None, None]:
             nonlocal given
             try:
-                for chunk, ahead in AheadBatches.over(chunks, known_ahead):
+                for chunk, ahead in telling(self.sources, epoch, steps):
                     for sample in self.fetch(chunk, ahead):
                         given += 1
                         yield sample

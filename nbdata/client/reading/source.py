@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.timeline import Timeline
 
@@ -37,6 +38,9 @@ class Source(Protocol):
 
     def share(self, workers: int) -> None:
         """Take one of `workers` shares of the default connections and bytes."""
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Note that the loop begins an epoch, or that it is over; for a cache that the samples are read through."""
 
     def drop_ahead(self) -> None:
         """Drop the samples that were fetched ahead."""

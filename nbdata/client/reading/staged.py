@@ -17,7 +17,7 @@ from nbdata.caching.kept_folder import KeptFolder, name_of
 from nbdata.client.opened import resolved
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
-from nbdata.protocols import Staging
+from nbdata.protocols import Epoch, Staging
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
@@ -90,6 +90,9 @@ class StagedFetcher:
         self._staging: Staging | None = None
         self._known: dict[int, list[_Part]] = {}  # of this batch and the announced ones
         self._announced: dict[str, ObjectInfo] = {}
+        self._coming: dict[str, ObjectInfo] = {}  # the objects of the coming batches
+        self._epoch: Epoch | None = None
+        self._epoch_told = False
         self._began: float | None = None
         self._closed = False
         self.timeline = Timeline()
@@ -158,8 +161,9 @@ class StagedFetcher:
     def _announce(self, coming: list[int], parts: list[_Part]) -> None:
         """Announce the coming samples that were not announced yet, and the current ones, which are acquired by name."""
         staging = self._used()
+        self._tell_epoch(staging)
         wanted = {part.name: part.info for part in parts}
-        ahead = {part.name: part.info for number in coming for part in self._known[number]}
+        self._coming = ahead = {part.name: part.info for number in coming for part in self._known[number]}
         if any(name not in ahead and name not in wanted for name in self._announced):
             staging.forget()  # the loop has another order than announced
             self._announced.clear()
@@ -200,6 +204,8 @@ class StagedFetcher:
         self.counts.fetched += acquired.fetched
         read = 0
         try:
+            # A shard that the next batches read from, too, must not be free to go in between.
+            self._tell({name: info for name, info in wanted.items() if name in self._coming})
             for error in acquired.failed.values():
                 return error
             got: dict[tuple[str, int, int], Content] = {
@@ -224,6 +230,24 @@ class StagedFetcher:
         self.counts.bytes += sum(len(data) for sample in samples for data in sample)
         self.timeline.add(began - self._began, now - self._began)
 
+    def note_epoch(self, epoch: Epoch) -> None:
+        """Tell the cache that the loop begins an epoch, with the next batch, or that it is over."""
+        with self._lock:
+            if not epoch.over:
+                self._epoch, self._epoch_told = epoch, False
+            elif self._staging is not None and self._epoch_told:
+                self._epoch = None
+                try:
+                    self._staging.note_epoch(epoch)
+                except AgentUnavailable:
+                    self._let_go()
+
+    def _tell_epoch(self, staging: Staging) -> None:
+        if self._epoch is not None and not self._epoch_told:
+            staging.note_epoch(self._epoch)
+            # If the agent ends, the next one sees only the rest of the epoch.
+            self._epoch, self._epoch_told = self._epoch._replace(whole=False), True
+
     def drop_ahead(self) -> None:
         """Withdraw all announcements; objects in the cache stay."""
         with self._lock:
@@ -245,6 +269,7 @@ class StagedFetcher:
 
     def _hang_up(self) -> None:
         staging, self._staging = self._staging, None
+        self._epoch_told = False
         if staging is not None:
             staging.close()
 

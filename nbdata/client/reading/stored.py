@@ -19,6 +19,7 @@ from nbdata.client.reading.source import Source
 from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.reading.loose import Found
@@ -193,6 +194,10 @@ class StoredSamples(Samples):
 
     def share(self, workers: int) -> None:
         self._workers = max(1, workers)
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        if self.operation.cache is not None:
+            self._reader().note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         if self._fetcher is not None and self._pid == os.getpid():

@@ -11,13 +11,15 @@ from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents, Wanted
 from nbdata.caching.kept_folder import is_name, room_of_object
 from nbdata.engine.job.task import Task
 from nbdata.errors import Cancelled, NotEnoughSpace, NotFound
-from nbdata.protocols import Acquired
+from nbdata.protocols import Acquired, Epoch
 from nbdata.stores.objects import ObjectInfo
 
 __all__ = ["Consumer", "OpenCache", "Staged"]
 
 # Seconds between two checks that a job without an open cache, or a consumer that waits for objects, is still alive.
 _LOOK = 0.2
+# Most characters in the name of a loop or an epoch.
+_LONGEST_NAME = 200
 
 
 class OpenCache(NamedTuple):
@@ -174,6 +176,15 @@ class Consumer:
         """See `nbdata.protocols.Staging`."""
         self._contents.release(self._name)
         self._staged.count(read=read)
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """See `nbdata.protocols.Staging`; ValueError if it is no epoch."""
+        names, flags = epoch[:2], epoch[2:]
+        if not all(isinstance(name, str) and len(name) <= _LONGEST_NAME for name in names):
+            raise ValueError(f"{names!r} name no epoch")
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError(f"{flags!r} are no flags of an epoch")
+        self._contents.note_epoch(self._name, epoch)
 
     def close(self) -> None:
         """Release all objects, and end the use of the cache."""

@@ -13,6 +13,7 @@ from nbdata.errors import BadOption
 if TYPE_CHECKING:
     from nbdata.client.reading.passing import Pass
     from nbdata.client.reading.samples import Samples
+    from nbdata.protocols import Epoch
 
 __all__ = ["SampleDataset", "SampleStream", "place_of"]
 
@@ -39,6 +40,7 @@ class SampleDataset(Dataset[Any]):
 
     def __init__(self, samples: Samples, transform: Callable[[Any], Any] | None = None) -> None:
         self.samples, self.transform = samples, transform
+        self._epoch: Epoch | None = None  # the last one that was told
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -53,7 +55,21 @@ class SampleDataset(Dataset[Any]):
         coming: list[list[int]] = getattr(indices, "ahead", [])[step - 1 :: step]  # batches are dealt in turn
         if indices and (window := getattr(indices[-1], "coming", None)) is not None:
             coming = [list(window)]
-        return [self._made(sample) for sample in self.samples.fetch(indices, coming)]
+        dealt: Any = indices if hasattr(indices, "epoch") else indices[-1] if indices else None
+        epoch: Epoch | None = getattr(dealt, "epoch", None)
+        if epoch is not None and epoch != self._epoch:
+            self._epoch = epoch
+            self._note(epoch)
+        samples = self.samples.fetch(indices, coming)
+        if epoch is not None and dealt.last:
+            self._note(epoch._replace(over=True))
+        return [self._made(sample) for sample in samples]
+
+    def _note(self, epoch: Epoch) -> None:
+        """Tell the sampler's epoch, which may be of any samples, as one of these."""
+        told = epoch._replace(loop=f"{self.samples.fingerprint} {epoch.loop}")
+        for source in self.samples.sources:
+            source.note_epoch(told)
 
     def _workers(self) -> int:
         """Return the loader's number of workers; this one takes its share of the connections."""

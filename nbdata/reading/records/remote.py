@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.files import RecordFile, fingerprint_of
@@ -202,6 +203,10 @@ class RemoteRecords:
     def timeline(self) -> Timeline:
         """The times at which this process waited."""
         return self._fetcher.timeline
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """See `PieceReader.note_epoch`."""
+        self._fetcher.note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         """Drop the samples that were fetched ahead."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nbdata.archives.stream import Readahead
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import Fetcher
 from nbdata.reading.pieces import Piece, PieceReader
@@ -168,6 +169,7 @@ class Bodies:
         self._fetchers: dict[Store, PieceReader] = {}
         self._open: list[_Ranges] = []
         self.coming: Callable[[], Iterable[int]] = lambda: ()
+        self._epoch: Epoch | None = None
 
     @property
     def counts(self) -> Counts:
@@ -205,6 +207,8 @@ class Bodies:
                 store, self._control, self._pieces,
                 verify="none", width=self._width, ahead_bytes=self._ahead_bytes,
             )  # fmt: skip
+            if self._epoch is not None:
+                found.note_epoch(self._epoch)
         return found
 
     def _in_ranges(self, store: Store, shard: Shard) -> bool:
@@ -240,6 +244,12 @@ class Bodies:
             if len(found) >= _AHEAD:
                 break
         return found[:_AHEAD]
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """See `PieceReader.note_epoch`."""
+        self._epoch = epoch
+        for fetcher in self._fetchers.values():
+            fetcher.note_epoch(epoch)
 
     def left(self, body: _Ranges) -> None:
         """Note that a shard was closed."""

@@ -9,6 +9,7 @@ from isal.isal_zlib import crc32
 
 from nbdata.errors import BadOption, ChecksumMismatch
 from nbdata.formats.sample_index import SampleIndex, ShardMember
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.shards.listing import Shard
@@ -111,6 +112,10 @@ class IndexedShards:
     def counts(self) -> Counts:
         """The counts of what this process has read so far."""
         return self._fetcher.counts
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """See `PieceReader.note_epoch`."""
+        self._fetcher.note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         """Drop the samples that were fetched ahead."""

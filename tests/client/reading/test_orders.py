@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from nbdata.client.reading.orders import AheadBatches, Batch, positions_of
+from nbdata.client.reading.orders import AheadBatches, AheadIndices, Batch, positions_of
 from nbdata.errors import BadOption
 
 
@@ -53,6 +53,24 @@ def test_each_batch_knows_the_batches_that_come_next() -> None:
     assert batches[4].ahead == []
     sent = pickle.loads(pickle.dumps(batches[0]))
     assert (sent, sent.ahead, type(sent)) == ([0, 1], [[2, 3], [4, 5]], Batch)
+    assert sent.epoch == batches[0].epoch
+    assert [batch.last for batch in batches] == [False, False, False, False, True]
+
+
+def test_each_pass_has_an_epoch_of_its_own_and_says_whether_it_is_whole() -> None:
+    for sampler in (AheadBatches(10, 4, ahead=0), AheadIndices(10, ahead=0)):
+        first, second = ({dealt.epoch for dealt in sampler} for _ in range(2))  # type: ignore[attr-defined]
+        (one,), (other,) = first, second
+        assert one.loop == other.loop
+        assert one.name != other.name
+        assert one.whole
+        assert [dealt.last for dealt in sampler].count(True) == 1  # type: ignore[attr-defined]
+    sampler = AheadBatches(10, 4)
+    sampler.set_epoch(0, 4)
+    assert [(batch.epoch.whole, batch.last) for batch in sampler if batch.epoch] == [
+        (False, False),
+        (False, True),
+    ]
 
 
 def test_each_pass_is_the_next_epoch() -> None:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,19 @@ import pytest
 from torch.utils.data import DataLoader
 
 import nbdata
-from nbdata.caching.kept_folder import KeptFolder
+from nbdata.caching.contents import CacheContents
+from nbdata.caching.kept_folder import KeptFolder, room_of_object
 from nbdata.client.agents import stop_all
 from nbdata.client.connection import Connection
 from nbdata.client.reading import staged
+from nbdata.client.staging import AgentStaging
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.job.staged import Staged
+from nbdata.engine.job.staged import Consumer, Staged
 from nbdata.engine.stream import staging
 from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
-from nbdata.loaders.pytorch import SampleDataset, SampleLoader
+from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from nbdata.operation import slots
+from nbdata.protocols import Epoch
 from nbdata.sizes import format_size
 from nbdata.stores.s3.store import S3Store
 from nbdata.transfer.fetch import BIG
@@ -578,3 +581,113 @@ def test_shards_are_cached_whole_and_read_in_place(
     assert again.fetch([3, 50, 7]) == [list(samples.stream())[n] for n in (3, 50, 7)]
     assert list(again.stream(shuffle=True, seed=2)) == straight
     assert not tally.down
+
+
+@pytest.mark.parametrize("way", ["SampleLoader", "batch_sampler", "sampler", "SampleStream", "stream"])
+@pytest.mark.parametrize("packing", ["loose", "shards"])
+def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
+    s3: EmbeddedServer, inline: None, bucket: str, images: str, opened: Open, cache: Path, packing: str, way: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[Epoch] = []
+    note = CacheContents.note_epoch
+
+    def noted(self: CacheContents, consumer: Hashable, epoch: Epoch) -> None:
+        told.append(epoch)
+        note(self, consumer, epoch)
+
+    monkeypatch.setattr(CacheContents, "note_epoch", noted)
+    if packing == "shards":
+        with nbdata.write_shards(f"s3://{bucket}/x-%06d.tar", shard_size="20kB") as shards:
+            for sample in in_order(images):
+                shards.write({name: sample[name] for name in ("__key__", "jpg", "cls")})
+        images = f"s3://{bucket}/x-*.tar"
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    data = SampleDataset(samples)
+    loop: Any = {
+        "SampleLoader": lambda: SampleLoader(samples, 8, shuffle=True),
+        "batch_sampler": lambda: DataLoader(data, batch_sampler=samples.batch_sampler(8), collate_fn=list),
+        "sampler": lambda: DataLoader(data, 8, sampler=samples.sampler(), collate_fn=list),
+        "SampleStream": lambda: DataLoader(SampleStream(samples, shuffle=True), collate_fn=list),
+        "stream": lambda: None,
+    }[way]()
+    if way != "stream":
+        told.clear()  # the index of shards is made by a stream
+    for _ in range(2):
+        list(samples.stream() if loop is None else loop)
+    next(iter(samples.stream() if loop is None else loop))  # left early
+    begun = [epoch for epoch in told if not epoch.over]
+    assert [epoch.over for epoch in told] == [False, True, False, True, False]
+    assert [epoch.whole for epoch in begun] == [True] * 3
+    assert len({epoch.name for epoch in begun}) == 3
+    assert len({epoch.loop for epoch in told}) == 1
+
+
+def test_a_pass_that_resumes_tells_an_epoch_that_is_not_whole(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Epoch] = []
+    monkeypatch.setattr(CacheContents, "note_epoch", lambda self, consumer, epoch: told.append(epoch))
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    begun = samples.stream(shuffle=True)
+    next(begun)
+    list(samples.stream(shuffle=True, resume=begun.state_dict()))
+    assert [epoch.whole for epoch in told if not epoch.over] == [True, False]
+
+
+def test_of_an_epoch_in_which_the_agent_was_killed_the_next_one_knows_the_rest(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
+) -> None:
+    told: list[Epoch] = []
+    send = AgentStaging.note_epoch
+
+    def noted(self: AgentStaging, epoch: Epoch) -> None:
+        told.append(epoch)
+        send(self, epoch)
+
+    monkeypatch.setattr(AgentStaging, "note_epoch", noted)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    begun = samples.stream()
+    next(begun)
+    stop_all(now=True)
+    assert len(list(begun)) == len(in_order(images)) - 1
+    assert [epoch.whole for epoch in told if not epoch.over] == [True, False]
+    assert [epoch.over for epoch in told] == [False, False, True]
+    assert len({epoch.name for epoch in told}) == 1
+
+
+def test_an_object_that_the_next_batch_reads_from_too_may_not_go_in_between(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    release = Consumer.release
+
+    def released(self: Consumer, read: int = 0) -> None:
+        if read:
+            kept.append(all(found.announced for found in self._contents._objects.values() if found.leases))
+        release(self, read)
+
+    monkeypatch.setattr(Consumer, "release", released)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    for batch, ahead in (([3, 4], [[4, 3]]), ([3, 4], [[5], [4, 3]]), ([3, 4], [[4, 5]])):
+        samples.fetch(batch, ahead)
+    assert kept == [True, True, False]
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(2, False), (2, True)])
+def test_shuffled_epochs_that_are_larger_than_the_cache_find_there_what_fits(
+    s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int, persistent: bool
+) -> None:
+    room = len(FILES) * room_of_object(4096, 4096)
+    limit = room // 2 + KeptFolder.overhead_of(4096)
+    with nbdata.samples(images, cache=limit, cache_dir=str(cache)) as samples:
+        loader = SampleLoader(
+            samples, 2, shuffle=True, ahead=2, num_workers=workers, persistent_workers=persistent
+        )
+        list(loader)
+        list(loader)
+        before = loader.report
+        for _ in range(4):
+            list(loader)
+        hits, fetched = loader.report.hits - before.hits, loader.report.fetched - before.fetched
+    assert 0.36 < hits / (hits + fetched) < 0.6  # the least recently used first: 0.2

@@ -9,6 +9,7 @@ from typing import Protocol
 from nbdata.client.opened import Opened
 from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.errors import SourceChanged
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.reading.pieces import Content, Piece, PieceReader
@@ -105,6 +106,7 @@ class StoredRecords:
         self._width = operation.concurrency or max(LEAST_WIDTH, WIDTH // workers)
         self._ahead_bytes = operation.ahead_bytes or AHEAD_BYTES // workers
         self._of: dict[str, RemoteRecords] = {}  # by place
+        self._epoch: Epoch | None = None
 
     def read(
         self,
@@ -142,6 +144,8 @@ class StoredRecords:
 
             compare = self._operation.verify != "none"
             found = self._of[place] = RemoteRecords(self._heads, self._files, fetcher_of, compare=compare)
+            if self._epoch is not None:
+                found.note_epoch(self._epoch)
         return found
 
     @property
@@ -154,6 +158,12 @@ class StoredRecords:
         """The times at which the process waited for bytes."""
         found = [records.timeline for records in self._of.values()]
         return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        """See `PieceReader.note_epoch`."""
+        self._epoch = epoch
+        for records in self._of.values():
+            records.note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         """Drop the samples that were fetched ahead."""

@@ -19,6 +19,7 @@ from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.source import Source
 from nbdata.errors import BadOption
 from nbdata.formats.block_order import BlockOrder
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import RecordFile, key_of_record
@@ -254,6 +255,10 @@ class RecordSamples(Samples):
 
     def share(self, workers: int) -> None:
         self._workers = max(1, workers)
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        if self._local is None and self.operation.cache is not None:
+            self._reading().note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         if self._stored is not None and self._stored.pid == os.getpid():

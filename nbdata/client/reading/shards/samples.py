@@ -21,6 +21,7 @@ from nbdata.disk import make_folders
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
 from nbdata.operation import slots
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.reading.pieces import Piece, PieceReader
@@ -53,6 +54,7 @@ class _Reading:
         self.bodies: list[Bodies] = []  # all that were ever made
         self.idle: list[Bodies] = []
         self.indexed: dict[str, IndexedShards] = {}  # by place
+        self.epoch: Epoch | None = None
         self.counts, self.left_out = Counts(), LeftOut()
 
     def store_of(self, shard: Shard) -> Store:
@@ -283,6 +285,8 @@ class ShardSamples(Samples):
             source = reading.indexed.get(place)
             if source is None:
                 source = reading.indexed[place] = self._indexed(reading, index, place)
+                if reading.epoch is not None:
+                    source.note_epoch(reading.epoch)
             found.setdefault(source, []).append(number)
         return found
 
@@ -357,6 +361,13 @@ class ShardSamples(Samples):
 
     def share(self, workers: int) -> None:
         self._workers = max(1, workers)
+
+    def note_epoch(self, epoch: Epoch) -> None:
+        if self.operation.cache is not None:
+            reading = self._read()
+            reading.epoch = epoch
+            for source in reading.indexed.values():
+                source.note_epoch(epoch)
 
     def drop_ahead(self) -> None:
         reading = self._mine()

@@ -18,12 +18,14 @@ from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
+from nbdata.client.reading.epochs import epoch_of_stream
 from nbdata.client.reading.orders import part_of
 from nbdata.client.reading.passing import Pass, refuse_other
 from nbdata.client.reading.shards.deal import Left, Work, merged, work_of
 from nbdata.errors import SourceChanged
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.shards import LeftOut, Sample, samples_in
+from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard
@@ -158,6 +160,7 @@ def pass_of(
         expected,
         ended,
     )
+    walk.epoch = epoch_of_stream(expected, whole=resume is None)
     return Pass(walk.run(), walk.state)
 
 
@@ -169,6 +172,7 @@ class _Walk:
     verify: str
     about: dict[str, Any]
     ended: Callable[[], None]
+    epoch: Epoch
 
     def __init__(
         self,
@@ -204,6 +208,7 @@ class _Walk:
         counts, slots, began = self.counts, self._slots, time.monotonic()
         before = counts.seconds
         try:
+            self._bodies.note_epoch(self.epoch)
             for position, given in self._begin_with or ():
                 slots.append(self._opened(position, given))
             if not self._next:
@@ -225,6 +230,7 @@ class _Walk:
                 counts.bytes += sum(map(len, fields.values()))
                 counts.seconds = before + time.monotonic() - began
                 yield {"__key__": key, "__url__": slot.url, **fields}
+            self._bodies.note_epoch(self.epoch._replace(over=True))
         finally:
             for slot in slots:
                 slot.samples.close()
