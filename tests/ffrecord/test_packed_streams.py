@@ -123,7 +123,7 @@ def test_fields_of_a_sample_and_its_neighbours_come_as_one_request(proxy: FaultP
         for options in ({}, {"shuffle": True}):
             asked.clear()
             assert len(list(samples.stream(**options))) == 3000  # type: ignore[arg-type]
-            assert 1 < len(asked) <= 10
+            assert len(asked) <= 10
         asked.clear()
         assert len(samples.fetch(range(100))) == 100
         assert len(samples[500]) == 4
@@ -203,7 +203,7 @@ def test_reads_are_bounded_whatever_the_sizes(
 
 
 def test_ranges_are_bounded_and_cover_what_is_asked_for(tmp_path: Path) -> None:
-    sizes = [CHANCE.choice([0, 1, 700, 9000, 200_000]) for _ in range(400)]
+    sizes = [CHANCE.choice([0, 1, 700, 9000, 400_000]) for _ in range(400)]
     sizes[200] = runs.RANGE + 5
     for name, own in (("a", sizes[:150]), ("b", sizes[150:])):
         (tmp_path / f"{name}.ffr").write_bytes(made([bytes(size) for size in own]))

@@ -21,8 +21,8 @@ __all__ = ["RANGE", "Run", "cut", "first_wrong", "is_ascending", "runs_of", "str
 
 # Most bytes of a gap that is read along between two samples.
 _GAP = 16 << 10
-#: Most bytes of a range of several samples: of 1, 2, 4 and 8 MiB none was faster than another by more than the noise.
-RANGE = 4 << 20
+#: Most bytes of a range of several samples.
+RANGE = 8 << 20
 # Bits of a range's number for the samples that follow its first one.
 _MORE = 16
 
