@@ -52,7 +52,7 @@ class BlockOrder:
         self._said = f"{seed} {epoch} {number}/{parts}"
         self._blocks = Permutation(count // block, seed=seed, epoch=epoch)
         self._shift = _number(f"shift {seed} {epoch}") % max(1, count)
-        self._at, self._inside = -1, Permutation(0, seed=0, epoch=0)
+        self._at, self._numbers = -1, list[int]()
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -63,14 +63,24 @@ class BlockOrder:
             raise IndexError(f"position {position} of {len(self)}")
         window, place = divmod(position, self.window)
         if window != self._at:
-            size = min(self.window, len(self) - window * self.window)
-            self._at = window
-            self._inside = Permutation(size, seed=_number(f"window {self._said}"), epoch=window)
-        at = self._begin + window * self.window + self._inside[place]
-        block, rest = divmod(at, self._block)
-        if block < len(self._blocks):
-            at = self._blocks[block] * self._block + rest
-        return (at + self._shift) % self._count
+            self._at, self._numbers = window, self._of_window(window)
+        return self._numbers[place]
+
+    def _of_window(self, window: int) -> list[int]:
+        """Return the numbers of one window in their order: computing them together is several times as fast."""
+        size = min(self.window, len(self) - window * self.window)
+        begin, blocks, count = self._begin + window * self.window, self._blocks, self._count
+        block = self._block
+        before: list[int] = []
+        at = begin
+        while at < begin + size:
+            number, rest = divmod(at, block)
+            more = min(block - rest, begin + size - at)
+            first = (blocks[number] * block + rest if number < len(blocks) else at) + self._shift
+            before += [place % count for place in range(first, first + more)]
+            at += more
+        inside = Permutation(size, seed=_number(f"window {self._said}"), epoch=window)
+        return [before[place] for place in inside]
 
 
 def _number(said: str) -> int:

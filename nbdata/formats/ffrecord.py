@@ -155,6 +155,22 @@ class Head:
             raise self._out_of_order(number)
         return start, end
 
+    def bounds(self, first: int, count: int) -> list[int]:
+        """Return the start of each of some neighbouring samples, and the end of the last one.
+
+        Raises
+        ------
+        BadArchive
+            As `place`.
+        """
+        found: list[int] = self._starts[first : first + count + 1].tolist()
+        if first + count == self.count:
+            found.append(self.size)
+        if found[0] < 0 or found[-1] > self.size or not all(map(operator.le, found, found[1:])):
+            for number in range(first, first + count):
+                self.place(number)
+        return found
+
     def check(self) -> None:
         """Check the whole header.
 
@@ -202,8 +218,11 @@ class Head:
         )
 
 
-def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
-    """ChecksumMismatch if these are not the bytes of a sample, by the CRC-32 in the header."""
+def refuse_wrong(head: Head, number: int, data: Buffer, *, record: int | None = None) -> None:
+    """ChecksumMismatch if these are not the bytes of a sample, by the CRC-32 in the header.
+
+    `record` is its number among all files, for the error's `details`.
+    """
     expected, got = head.crcs[number], crc32(data)
     if got != expected:
         raise ChecksumMismatch(
@@ -213,6 +232,7 @@ def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
             got=f"{got:08x}",
             remedy="The last sample ends with the file: bytes were cut off or appended, or it is damaged. Copy or make "
             "the file again" if number == head.count - 1 else _AGAIN,
+            details={} if record is None else {"record": record},
         )  # fmt: skip
 
 

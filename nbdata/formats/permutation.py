@@ -51,13 +51,38 @@ class Permutation:
         while True:
             left, right = value >> half, value & low
             for key in keys:
-                mixed = (right ^ key) & _MASK
-                mixed = (mixed ^ (mixed >> 33)) * 0xFF51AFD7ED558CCD & _MASK
-                mixed = (mixed ^ (mixed >> 33)) * 0xC4CEB9FE1A85EC53 & _MASK
-                left, right = right, left ^ ((mixed ^ (mixed >> 33)) & low)
+                left, right = right, left ^ (_mixed(right ^ key) & low)
             value = left << half | right
             if value < self._count:
                 return value
 
     def __iter__(self) -> Iterator[int]:
-        return map(self.__getitem__, range(self._count))
+        """Yield all numbers in their order, several times as fast as by position.
+
+        A round depends on half of the bits only, so a table of all its results is short.
+        """
+        half, low = self._half, self._low
+        one, two, three, four, five, six = (
+            [_mixed(right ^ key) & low for right in range(low + 1)] for key in self._keys
+        )
+        for position in range(self._count):
+            value = position
+            while True:
+                left, right = value >> half, value & low
+                left ^= one[right]
+                right ^= two[left]
+                left ^= three[right]
+                right ^= four[left]
+                left ^= five[right]
+                right ^= six[left]
+                value = left << half | right
+                if value < self._count:
+                    break
+            yield value
+
+
+def _mixed(value: int) -> int:
+    value &= _MASK
+    value = (value ^ (value >> 33)) * 0xFF51AFD7ED558CCD & _MASK
+    value = (value ^ (value >> 33)) * 0xC4CEB9FE1A85EC53 & _MASK
+    return value ^ (value >> 33)

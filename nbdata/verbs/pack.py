@@ -180,7 +180,12 @@ class Pack(Verifying, Storing):
         kind="count",
         metavar="N",
     )
-    shuffle: bool = option(False, "In a random order, that of all samples; see --seed.", kind="flag")
+    shuffle: bool = option(
+        False,
+        "In a random order, that of all samples; see --seed. Not with --by file if files share a key: they belong to "
+        "one sample.",
+        kind="flag",
+    )
     seed: int = option(0, "Of the order of --shuffle.", kind="count", metavar="N")
     sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
     overwrite: str = option(

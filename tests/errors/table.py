@@ -228,6 +228,7 @@ CHECKS = [
     Mistake("files of samples that lie in their source", "pack above/x/ above/ --format files", "BadOption"),
     Mistake("two files of one name", "pack fields {b}/p/ --format files --rename jpg=cls", "BadOption"),
     Mistake("a record called like a folder", "pack clash x.ffr --by file --rename txt=d", "BadOption"),
+    Mistake("files shuffled out of their samples", "pack fields x.ffr --by file --shuffle", "BadOption"),
     Mistake("an action that there is not", "shards check {b}/x.tar", "BadOption"),
     Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
     Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),

@@ -11,6 +11,8 @@ from typing import Any
 from nbdata.client.mapping.ordered import Sample
 from nbdata.client.opened import Opened
 from nbdata.client.reading.making import make_samples
+from nbdata.client.reading.records.packed import PackedSamples
+from nbdata.client.reading.records.samples import RecordSamples
 from nbdata.client.reading.samples import Samples, Selected
 from nbdata.client.reading.shards.samples import ShardSamples
 from nbdata.client.reading.stored import StoredSamples
@@ -19,7 +21,7 @@ from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
 from nbdata.reading.shards.indexing import compressed
-from nbdata.reading.shards.packing import packs_shards, refuse_own_source
+from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
 from nbdata.redaction import redacted
 from nbdata.verbs.ends import End
 from nbdata.verbs.pack import Pack
@@ -80,7 +82,7 @@ class MappedSource:
 
     @property
     def _by_number(self) -> bool:
-        """True if samples are read by number; shards are read as a stream where that is enough."""
+        """True if samples are read by number; those that follow each other are a stream where that is enough."""
         return isinstance(self._all, StoredSamples) or self._in_other_order
 
     def refuse_own(self, target: Opened) -> None:
@@ -163,6 +165,7 @@ class MappedSource:
         if self._condition is not None:
             numbers = array("q", self._passing(self._condition))
             self._count(count, len(numbers))
+        refuse_shuffled_files(operation, self._all.key, numbers)
         order: Iterable[int] = numbers
         if operation.shuffle:
             mixed = Permutation(len(numbers), seed=operation.seed, epoch=0)
@@ -173,10 +176,8 @@ class MappedSource:
 
     def _passing(self, condition: Condition) -> Iterator[int]:
         samples = self._all
-        assert isinstance(samples, (StoredSamples, ShardSamples))
-        members: Any = samples.index.objects if isinstance(samples, StoredSamples) else samples.index.members
         for number in range(len(samples)):
-            if condition(samples.key(number), {one.field: one.size for one in members(number)}):
+            if condition(samples.key(number), _sizes(samples, number)):
                 yield number
 
     def _count(self, count: int, selected: int) -> None:
@@ -191,6 +192,15 @@ class MappedSource:
                 remedy="Loosen --select; nbdata samples shows which fields there are",
             )
         self._not_selected = count - selected
+
+
+def _sizes(samples: Samples, number: int) -> dict[str, int]:
+    """Return the bytes of each field of a sample."""
+    if isinstance(samples, RecordSamples):
+        return {name: samples.size(number) for name in samples.fields}
+    assert isinstance(samples, (StoredSamples, ShardSamples, PackedSamples))
+    members: Any = samples.index.objects if isinstance(samples, StoredSamples) else samples.index.members
+    return {one.field: one.size for one in members(number)}
 
 
 def _refuse_lost(key: str, fields: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from nbdata.client.reading.epochs import epoch_of_sampler
 from nbdata.errors import BadOption
@@ -13,6 +14,8 @@ from nbdata.formats.permutation import Permutation
 from nbdata.protocols import Epoch
 
 __all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "part_of", "positions_of"]
+
+_T = TypeVar("_T")
 
 
 class Batch(list[int]):
@@ -254,7 +257,7 @@ class AheadBatches:
                 yield [order[position] for position in range(begin, min(end, self.count))]
 
     @staticmethod
-    def over(batches: Iterable[list[int]], ahead: int) -> Iterator[tuple[list[int], list[list[int]]]]:
+    def over(batches: Iterable[_T], ahead: int) -> Iterator[tuple[_T, list[_T]]]:
         """Yield each batch with the batches that follow it, at most `ahead`."""
         source = iter(batches)
         window = deque(itertools.islice(source, ahead))

@@ -231,7 +231,7 @@ class _Stored:
                 self._reading = StoredRecords(self._operation, self.files, self.heads)
                 self._closing = weakref.finalize(self, self._reading.close)
             reading = self._reading
-        return reading.read(numbers)
+        return reading.read(reading.plan([numbers]))
 
     def close(self) -> None:
         if self._reading is not None:

@@ -22,7 +22,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
-from nbdata.reading.shards.packing import refuse_own_source
+from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_files
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
@@ -76,6 +76,7 @@ def plan(run: Run) -> Plan:
             f"--shard-count {op.shard_count}: there are only {len(source):,} samples",
             remedy="Make fewer shards",
         )
+    refuse_shuffled_files(op, source.key, range(len(source)))
     order = order_of(op, source)
     run.kept = _Kept(source, order)
     names = op.names

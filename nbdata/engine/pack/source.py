@@ -152,7 +152,11 @@ class _Shards(_Indexed):
     folder: tuple[Store, str] | None = None
 
     def __init__(
-        self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store], *, packed: bool = False
+        self,
+        index: SampleIndex,
+        shards: Sequence[Shard],
+        stores: Sequence[Store],
+        packed: Heads | None = None,
     ) -> None:
         super().__init__(index)
         self._packed = packed
@@ -163,8 +167,11 @@ class _Shards(_Indexed):
 
     def fields(self, number: int) -> list[Field]:
         found = []
-        paths = iter(self._index.paths(number)) if self._packed else itertools.repeat("")
+        packed = self._packed
+        paths = itertools.repeat("") if packed is None else iter(self._index.paths(number))
         for name, shard, offset, size, crc in self._index.members(number):
+            if packed is not None:  # the offset is the number of a record
+                offset, _ = packed[shard].place(offset)
             if offset < 0:
                 raise BadOption(
                     f"the field {name!r} of {self.key(number)!r} is stored as a sparse file",
@@ -193,7 +200,7 @@ class _Records:
 
     def key(self, number: int) -> str:
         file, own = self._heads.find(number)
-        return key_of_record(self._files[file], own)
+        return key_of_record(self._files[file].stem, own)
 
     def fields(self, number: int) -> list[Field]:
         file, own = self._heads.find(number)
@@ -361,7 +368,7 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     heads.check()
     index = index_of_packed(run.control, operation, files, heads, store_of, state)
     if index is not None:
-        return _Shards(index, [Shard(*file) for file in files], of_each, packed=True)
+        return _Shards(index, [Shard(*file) for file in files], of_each, heads)
     if operation.include or operation.exclude:
         raise names_wanted()
     return _Records(heads, files, of_each)

@@ -121,9 +121,9 @@ def _file(place: str, url: str, info: ObjectInfo) -> RecordFile:
     return RecordFile(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
-def key_of_record(file: RecordFile, number: int) -> str:
-    """Return the key of a sample without a name: its file, and its number there."""
-    return f"{file.stem}/{number:08}"
+def key_of_record(stem: str, number: int) -> str:
+    """Return the key of a sample without a name: the stem of its file, and its number there."""
+    return f"{stem}/{number:08}"
 
 
 def names_wanted() -> BadOption:

@@ -24,11 +24,14 @@ class Heads:
     ----------
     count : int
         The number of samples.
+    begins : list of int
+        The number of the first sample of each file.
     """
 
     def __init__(self, heads: Sequence[Head]) -> None:
         self._heads = list(heads)
         self._ends = list(itertools.accumulate(head.count for head in self._heads))
+        self.begins = [0, *self._ends[:-1]]
         self.count = self._ends[-1] if self._ends else 0
 
     def __len__(self) -> int:
@@ -49,10 +52,15 @@ class Heads:
         start, end = self._heads[file].place(own)
         return file, start, end
 
-    def size(self, number: int) -> int:
-        """Return the bytes of a sample."""
-        _, start, end = self.place(number)
-        return end - start
+    def bytes_of(self, first: int, end: int) -> int:
+        """Return the bytes of consecutive samples."""
+        total = 0
+        while first < end:
+            file, own = self.find(first)
+            count = min(end - first, self._heads[file].count - own)
+            total += self._heads[file].place(own + count - 1)[1] - self._heads[file].place(own)[0]
+            first += count
+        return total
 
     @property
     def bytes(self) -> int:

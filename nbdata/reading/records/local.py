@@ -10,6 +10,7 @@ import errno
 import mmap
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from isal.isal_zlib import crc32
@@ -18,6 +19,7 @@ from nbdata.disk import disk_error
 from nbdata.errors import BadArchive, BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
 from nbdata.reading.records.heads import Heads
+from nbdata.reading.records.runs import cut, first_wrong, is_ascending, stretches
 
 __all__ = ["LocalFile", "LocalRecords"]
 
@@ -171,32 +173,65 @@ class LocalRecords:
                 refuse_wrong(head, number, buffer[begin:end])
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return samples as separate objects; each is copied once, neighbours twice."""
-        runs, places, size = self.layout(numbers)
-        if len(runs) == len(numbers):
-            self._announce_cold(runs)
-            return [self._one(number) for number in numbers]
-        buffer = memoryview(bytearray(size))
-        self.read_into(buffer, runs)
-        return [bytes(buffer[begin:end]) for begin, end in places]
+        """Return samples as separate objects; each is copied once, neighbours twice.
 
-    def _announce_cold(self, runs: Sequence[_Run]) -> None:
-        """Have the system start reading the runs that are not in memory, judged by the first byte of each."""
-        if not _NOWAIT or len(runs) < 2:
+        Raises
+        ------
+        ChecksumMismatch
+            If the bytes of a sample are wrong.
+        BadArchive
+            If the file has been truncated, or a header that was not checked makes no sense.
+        """
+        ordered = numbers if is_ascending(numbers) else sorted(set(numbers))
+        ranges = stretches(ordered)
+        self._announce_cold(ranges)
+        found: list[bytes] = []
+        for first, end in ranges:
+            if end - first == 1:
+                found.append(self._one(first))
+            else:
+                self._add(found, first, end)
+        if ordered is numbers:
+            return found
+        of_number = dict(zip(ordered, found, strict=True))
+        return [of_number[number] for number in numbers]
+
+    def _announce_cold(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Have the system start reading the ranges that are not in memory, judged by the first byte of each."""
+        if not _NOWAIT or len(ranges) < 2:
             return
         byte, cold = bytearray(1), []
-        for run in runs:
+        for first, end in ranges:
+            file, start, behind = self.heads.place(first)
             try:
-                os.preadv(self.files[run[0]].fd, (byte,), run[1], _NOWAIT)
+                os.preadv(self.files[file].fd, (byte,), start, _NOWAIT)
             except OSError:  # reading it later reports the error
-                cold.append(run)
-        for file, start, _, size, _ in cold if len(cold) > 1 else ():
+                if end - first > 1:
+                    last = self.heads.place(end - 1)
+                    behind = last[2] if last[0] == file else self.files[file].head.size
+                cold.append((file, start, behind - start))
+        for file, start, size in cold if len(cold) > 1 else ():
             _announce(self.files[file].fd, start, size)
 
-    def _one(self, number: int) -> bytes:
-        file, own = self.heads.find(number)
+    def _add(self, found: list[bytes], first: int, end: int) -> None:
+        """Read consecutive samples, which may lie in several files."""
+        while first < end:
+            file, own = self.heads.find(first)
+            head = self.files[file].head
+            count = min(end - first, head.count - own)
+            bounds, at = head.bounds(own, count), 0
+            while at < count:
+                stop = max(at + 1, bisect_right(bounds, bounds[at] + _RUN) - 1)
+                contents = cut(bounds[at : stop + 1], self._bytes(file, bounds[at], bounds[stop]))
+                wrong = first_wrong(head, own + at, contents) if self._compare else None
+                if wrong is not None:
+                    refuse_wrong(head, own + at + wrong, contents[wrong], record=first + at + wrong)
+                found += contents
+                at = stop
+            first += count
+
+    def _bytes(self, file: int, start: int, end: int) -> bytes:
         opened = self.files[file]
-        start, end = opened.head.place(own)
         try:
             data = os.pread(opened.fd, end - start, start)
         except OSError as error:
@@ -205,8 +240,14 @@ class LocalRecords:
             whole = bytearray(end - start)
             self._patiently(memoryview(whole), file, start)
             data = bytes(whole)
+        return data
+
+    def _one(self, number: int) -> bytes:
+        file, own = self.heads.find(number)
+        head = self.files[file].head
+        data = self._bytes(file, *head.place(own))
         if self._compare:
-            refuse_wrong(opened.head, own, data)
+            refuse_wrong(head, own, data, record=number)
         return data
 
 

@@ -86,8 +86,9 @@ def index_of_packed(
 ) -> SampleIndex | None:
     """Return the index of the samples in packed folders, kept in the state folder; None if the files have no names.
 
-    Samples are ordered by file, and within a file by their first record. Files without records are passed over. That
-    files have no names is kept too, as an index without samples.
+    Samples are ordered by file, and within a file by their first record. In place of an offset the index has the number
+    of each record in its file, and it is only used with the headers that it was made with. Files without records are
+    passed over. That files have no names is kept too, as an index without samples.
 
     Raises
     ------
@@ -102,7 +103,8 @@ def index_of_packed(
     if known and operation.refresh != "always" and not callable(operation.by):
         with contextlib.suppress(NbdataError, OSError):
             found = SampleIndex(path)
-            if found.about.get("listing") == fingerprint and "named" in found.about:
+            told = found.about.get("listing"), found.about.get("heads")
+            if told == (fingerprint, heads.fingerprint) and "named" in found.about:
                 return found if found.about["named"] else None
     compare = operation.verify != "none"
 
@@ -119,7 +121,13 @@ def index_of_packed(
             if any(asking.map(is_named, filled[1:])):
                 raise _mixed(files[filled[0]])
             with contextlib.suppress(NbdataError, OSError):
-                _write(path, IndexWriter(), {"listing": fingerprint, "named": False, "built": time.time()})
+                about = {
+                    "listing": fingerprint,
+                    "heads": heads.fingerprint,
+                    "named": False,
+                    "built": time.time(),
+                }
+                _write(path, IndexWriter(), about)
             return None
         maker = _Maker(operation)
         maker.add(filled[0], first, heads[filled[0]])
@@ -129,7 +137,7 @@ def index_of_packed(
                 if names is None:
                     raise _mixed(files[number])
                 maker.add(number, names, heads[number])
-    return maker.finish(path, files, fingerprint)
+    return maker.finish(path, files, {"listing": fingerprint, "heads": heads.fingerprint})
 
 
 def _mixed(file: RecordFile) -> BadOption:
@@ -165,7 +173,7 @@ class _Maker:
             for one in objects:
                 number = numbers[one.path]
                 start, end = head.place(number)
-                members.append(ShardMember(one.field, file, start, end - start, head.crcs[number]))
+                members.append(ShardMember(one.field, file, number, end - start, head.crcs[number]))
             paths = [one.path for one in objects]
             found.append((min(numbers[path] for path in paths), key, members, paths))
         for _, key, members, paths in sorted(found):
@@ -183,8 +191,8 @@ class _Maker:
         if len(self._left_out_names) < _NAMED:
             self._left_out_names.append(name)
 
-    def finish(self, path: str, files: Sequence[RecordFile], fingerprint: str) -> SampleIndex:
-        """Write the index."""
+    def finish(self, path: str, files: Sequence[RecordFile], about: dict[str, str]) -> SampleIndex:
+        """Write the index; `about` says of which files it is."""
         writer, operation = self._writer, self._operation
         if not len(writer):
             raise NotFound(
@@ -195,8 +203,8 @@ class _Maker:
             )
         if operation.by != "file":
             refuse_twice(writer, self._hashes, operation)
-        about = {
-            "listing": fingerprint,
+        told = {
+            **about,
             "named": True,
             "elsewhere": "",
             "left_out": self._left_out,
@@ -204,5 +212,5 @@ class _Maker:
             "unproven": 0,
             "built": time.time(),
         }
-        _write(path, writer, about)
+        _write(path, writer, told)
         return SampleIndex(path)

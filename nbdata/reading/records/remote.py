@@ -6,10 +6,12 @@ Neighbours that are requested together come as one range. Samples are compared w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import ChecksumMismatch, NbdataError
@@ -19,20 +21,17 @@ from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
+from nbdata.reading.records.runs import Run, cut, first_wrong, is_ascending, runs_of
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.worker_pool import FIRST
 
-__all__ = ["RemoteRecords", "bytes_of", "fetch_heads", "heads_path", "kept_heads"]
+__all__ = ["Plan", "RemoteRecords", "bytes_of", "fetch_heads", "heads_path", "kept_heads"]
 
 # Bytes of the first request for a header: enough for 5,000 samples, and maybe some samples after it.
 _FIRST_READ = 64 << 10
-# Most bytes of a gap that is read along between two samples, and most bytes of a range joined so.
-_GAP, _RANGE = 16 << 10, 4 << 20
-# A range's number holds in its lowest bits, this many, how many samples follow its first one.
-_MORE = 16
 # How often to read a sample with wrong bytes.
 _TRIES = 3
 
@@ -100,6 +99,23 @@ def fetch_heads(
     return kept_heads(path, files) or Heads(heads)
 
 
+class Plan(NamedTuple):
+    """The ranges to request for some samples.
+
+    Attributes
+    ----------
+    numbers : list of int
+        The samples, in the order requested.
+    runs : list of Run
+    of_group : list of int
+        The number of ranges of each group.
+    """
+
+    numbers: list[int]
+    runs: list[Run]
+    of_group: list[int]
+
+
 class RemoteRecords:
     """The samples of files in one store; `numbers` count through all files.
 
@@ -125,44 +141,56 @@ class RemoteRecords:
         # Not a method: the fetcher must not keep this object alive, so that both end with their last user.
         self._fetcher = fetcher_of(lambda run: _piece(heads, files, run))
 
-    def read(
-        self,
-        numbers: Sequence[int],
-        coming: Iterable[Sequence[int]] = (),
-        *,
-        keep: int = 0,
-        join: bool = True,
-    ) -> list[Content]:
+    def plan(self, groups: Iterable[Sequence[int]]) -> Plan:
+        """Plan the ranges for groups of samples; neighbours share a range if they are in one group.
+
+        A range that was fetched ahead is only found again by a plan that has the same one.
+        """
+        plan = Plan([], [], [])
+        for group in groups:
+            runs = runs_of(self._heads, group if is_ascending(group) else sorted(set(group)))
+            plan.numbers.extend(group)
+            plan.runs.extend(runs)
+            plan.of_group.append(len(runs))
+        return plan
+
+    def read(self, plan: Plan, coming: Iterable[Plan] = (), *, keep: int = 0) -> list[Content]:
         """Return samples in the order requested; repeated ones are the same object.
 
         Parameters
         ----------
-        coming : iterable of sequence of int
-            The numbers of the next calls; they are fetched meanwhile.
+        coming : iterable of Plan
+            The plans of the next calls; their ranges are fetched meanwhile.
         keep : int
-            How many of the last samples to keep for the next call.
-        join : bool
-            Whether neighbours share a range. If so, samples fetched ahead are only found again if the next call
-            asks for a batch of `coming` as a whole. If not, any of their samples is found.
+            How many of the last groups to keep for the next call.
         """
-        ranges = self._runs if join else _alone
-        runs = ranges(numbers)
-        ahead = [run for batch in coming for run in ranges(batch)]
-        contents = self._fetcher.fetch(runs, ahead, keep=keep)
-        found: dict[int, Content] = {}
-        asked = set(numbers)
-        for run, pieces in zip(runs, contents, strict=True):
-            content = pieces[0] if pieces else b""
-            first, more = run >> _MORE, run & ((1 << _MORE) - 1)
-            if not more:
-                found[first] = self._right(first, bytes(content))
-                continue
-            view, begin = memoryview(content), self._heads.place(first)[1]
-            for number in range(first, first + more + 1):
-                if number in asked:
-                    _, start, end = self._heads.place(number)
-                    found[number] = self._right(number, bytes(view[start - begin : end - begin]))
-        return [found[number] for number in numbers]
+        ahead = [run.number for one in coming for run in one.runs]
+        kept = sum(plan.of_group[-keep:]) if keep else 0
+        contents = self._fetcher.fetch([run.number for run in plan.runs], ahead, keep=kept)
+        found: list[Content] = []
+        for run, pieces in zip(plan.runs, contents, strict=True):
+            found += self._cut(run, pieces[0] if pieces else b"")
+        order = list(itertools.chain.from_iterable(run.wanted for run in plan.runs))
+        if order == plan.numbers:
+            return found
+        of_number = dict(zip(order, found, strict=True))
+        return [of_number[number] for number in plan.numbers]
+
+    def _cut(self, run: Run, data: Content) -> list[Content]:
+        """Return the wanted samples of a range, read again as far as they are wrong."""
+        file, own = self._heads.find(run.first)
+        head = self._heads[file]
+        bounds = head.bounds(own, run.samples)
+        if len(run.wanted) == run.samples:
+            contents: list[Content] = list(cut(bounds, data))
+            if not self._compare or first_wrong(head, own, contents) is None:
+                return contents
+            numbers: Iterable[tuple[int, Content]] = enumerate(contents)
+        else:
+            view, begin = memoryview(data), bounds[0]
+            places = [number - run.first for number in run.wanted]
+            numbers = ((at, bytes(view[bounds[at] - begin : bounds[at + 1] - begin])) for at in places)
+        return [self._right(run.first + at, one) for at, one in numbers]
 
     def _right(self, number: int, data: Content) -> Content:
         """Return the bytes of a sample, read again if they are wrong."""
@@ -171,28 +199,13 @@ class RemoteRecords:
         file, own = self._heads.find(number)
         for _ in range(_TRIES):
             try:
-                refuse_wrong(self._heads[file], own, data)
+                refuse_wrong(self._heads[file], own, data, record=number)
             except ChecksumMismatch as error:
                 wrong = error
-                data = b"".join(self._fetcher.fetch([number << _MORE])[0])
+                data = b"".join(self._fetcher.fetch([Run(number, 1, ()).number])[0])
             else:
                 return data
         raise wrong
-
-    def _runs(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ranges that cover these samples; close neighbours share one."""
-        runs: list[int] = []
-        last_file, begin, reached, first = -1, 0, 0, -1
-        for number in sorted(set(numbers)):
-            file, start, end = self._heads.place(number)
-            close = file == last_file and start - reached <= _GAP and end - begin <= _RANGE
-            if close and number - first < 1 << _MORE:
-                runs[-1] = first << _MORE | (number - first)
-            else:
-                runs.append(number << _MORE)
-                begin, first = start, number
-            last_file, reached = file, end
-        return runs
 
     @property
     def counts(self) -> Counts:
@@ -217,13 +230,9 @@ class RemoteRecords:
         self._fetcher.close()
 
 
-def _alone(numbers: Sequence[int]) -> list[int]:
-    return [number << _MORE for number in numbers]
-
-
 def _piece(heads: Heads, files: Sequence[RecordFile], run: int) -> list[Piece]:
-    first, more = run >> _MORE, run & ((1 << _MORE) - 1)
+    first, count = Run.of_number(run)
     file, start, end = heads.place(first)
-    if more:
-        end = heads.place(first + more)[2]
+    if count > 1:
+        end = heads.place(first + count - 1)[2]
     return [Piece(files[file].info, start, end)] if start < end else []  # an empty range cannot be requested

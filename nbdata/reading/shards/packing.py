@@ -1,9 +1,11 @@
-"""Checks the source of new shards: whether it is shards itself, and that they do not replace what they are made of."""
+"""Checks the source of new shards: whether it is shards itself, is not replaced by them, and keeps samples whole."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nbdata.errors import BadOption
 from nbdata.reading.records.files import are_records
@@ -13,7 +15,7 @@ from nbdata.stores.local import LocalStore
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.shard_names import ShardNames
 
-__all__ = ["packs_records", "packs_shards", "refuse_own_source"]
+__all__ = ["packs_records", "packs_shards", "refuse_own_source", "refuse_shuffled_files"]
 
 
 def packs_records(operation: Pack) -> bool:
@@ -37,6 +39,35 @@ def packs_shards(operation: Pack) -> bool:
     if operation.include or operation.exclude:
         raise BadOption("--include and --exclude are for files", remedy="Name the shards that are meant")
     return True
+
+
+def refuse_shuffled_files(operation: Pack, key: Callable[[int], str], numbers: Sequence[int]) -> None:
+    """BadOption if ``--by file`` and ``--shuffle`` would tear the files of a sample apart.
+
+    Readers group files by their keys, so files that share one have to stay together.
+
+    Parameters
+    ----------
+    operation : Pack
+    key : callable
+        Returns the key of a file by its number.
+    numbers : sequence of int
+        The files to be packed.
+    """
+    if not operation.shuffle or operation.by != "file" or are_shards(operation.samples().sources):
+        return
+    ordered = sorted(array("q", (hash(key(number)) for number in numbers)))
+    twice = {one for one, other in itertools.pairwise(ordered) if one == other}
+    seen = set[str]()
+    for number in numbers if twice else ():
+        if hash(one := key(number)) in twice:
+            if one in seen:
+                raise BadOption(
+                    f"--by file --shuffle: several files have the key {one!r} and belong to one sample, which would be "
+                    "torn apart",
+                    remedy="Leave --by file out: samples are shuffled whole. Or choose one file of each with --include",
+                )
+            seen.add(one)
 
 
 def refuse_own_source(

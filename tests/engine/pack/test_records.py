@@ -144,6 +144,28 @@ def test_samples_keep_their_order_and_shuffled_ones_theirs(put: Put, tmp_path: P
     assert samples_of(f"{tmp_path}/b.ffr") == sorted(wanted, key=lambda one: one["__key__"])
 
 
+@pytest.mark.parametrize(("target", "options"), [("x.ffr/", {}), ("tar/", {}), ("tar/", {"map": dict})])
+def test_files_are_not_shuffled_out_of_their_samples(
+    target: str, options: dict[str, Any], put: Put, there: Any, tmp_path: Path
+) -> None:
+    url = put(content(20))
+    line: dict[str, Any] = {"by": "file", "shuffle": True, "seed": 3, "quiet": True, **options}
+    with pytest.raises(BadOption, match=r"have the key .* and belong to one sample") as caught:
+        nbdata.pack(f"{url}in/", f"{url}{target}", shard_size=10_000, **line)
+    assert "--by" in str(caught.value)
+    assert not there(target)
+    nbdata.pack(f"{url}in/", f"{tmp_path}/packed.ffr", by="file", quiet=True)
+    with pytest.raises(BadOption, match="belong to one sample"):
+        nbdata.pack(f"{tmp_path}/packed.ffr", f"{url}{target}", **line)
+    # Files that are a sample each may be shuffled.
+    nbdata.pack(f"{url}in/", f"{url}{target}", include="*.jpg", **line)
+    name = f"{target}PART_00000.ffr" if target == "x.ffr/" else f"{target}shard-000000.tar"
+    found = samples_of(f"{url}{name}", by="sample")
+    wanted = samples_of(f"{url}in/", include="*.jpg")
+    assert [one["__key__"] for one in found] != [one["__key__"] for one in wanted]
+    assert sorted(one["__key__"] for one in found) == [one["__key__"] for one in wanted]
+
+
 def test_without_names_a_sample_is_a_record(put: Put, there: Any, tmp_path: Path) -> None:
     files = content(30)
     url = put(files)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nbdata.client.opened import Opened
-from nbdata.client.reading.records.opened import headers_of, listed
+from nbdata.client.reading.records.opened import Headers, headers_of, listed
 from nbdata.client.reading.records.packed import PackedSamples
 from nbdata.client.reading.records.samples import RecordSamples
 from nbdata.client.reading.samples import Samples
 from nbdata.errors import BadOption
 from nbdata.reading.records.files import RecordFile, names_wanted
-from nbdata.reading.records.heads import Heads
+from nbdata.reading.records.local import LocalRecords
 from nbdata.reading.records.packed import index_of_packed
 from nbdata.stores.base import Store
 from nbdata.verbs.samples import SampleSource
@@ -27,14 +27,16 @@ def record_samples(operation: SampleSource) -> Samples:
     """
     files = listed(operation)
     headers = headers_of(operation, files)
-    if (found := _packed(operation, files, headers.heads)) is not None:
+    if (found := _packed(operation, files, headers)) is not None:
         return found
     if operation.include or operation.exclude or callable(operation.by):
         raise names_wanted()
     return RecordSamples(operation, files, headers)
 
 
-def _packed(operation: SampleSource, files: list[RecordFile], heads: Heads) -> Samples | None:
+def _packed(
+    operation: SampleSource, files: list[RecordFile], headers: LocalRecords | Headers
+) -> Samples | None:
     opened = Opened(operation)
     stores: dict[str, Store] = {}
 
@@ -44,7 +46,9 @@ def _packed(operation: SampleSource, files: list[RecordFile], heads: Heads) -> S
         return stores[file.place]
 
     try:
-        index = index_of_packed(opened.control, operation, files, heads, store_of, opened.context.state_dir)
+        index = index_of_packed(
+            opened.control, operation, files, headers.heads, store_of, opened.context.state_dir
+        )
     finally:
         opened.control.stop()
     if index is None:
@@ -54,4 +58,4 @@ def _packed(operation: SampleSource, files: list[RecordFile], heads: Heads) -> S
             "deserialize is for samples without names: this is a packed folder", path=files[0].url,
             remedy="Give the loader a transform",
         )  # fmt: skip
-    return PackedSamples(operation, files, index)
+    return PackedSamples(operation, files, headers, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nbdata.client.opened import Opened
 from nbdata.client.reading.staged import StagedFetcher, cache_of
@@ -16,12 +16,12 @@ from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.files import RecordFile, files_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.local import LocalFile, LocalRecords
-from nbdata.reading.records.remote import RemoteRecords, fetch_heads, heads_path, kept_heads
+from nbdata.reading.records.remote import Plan, RemoteRecords, fetch_heads, heads_path, kept_heads
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import Store
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["Headers", "StoredRecords", "headers_of", "listed"]
+__all__ = ["Headers", "StoredPlan", "StoredRecords", "headers_of", "listed"]
 
 
 class Headers(Protocol):
@@ -85,6 +85,21 @@ def listed(operation: SampleSource) -> list[RecordFile]:
         opened.control.stop()
 
 
+class StoredPlan(NamedTuple):
+    """How some samples are read.
+
+    Attributes
+    ----------
+    numbers : list of int
+        The samples, in the order requested.
+    places : dict of str to Plan
+        The ranges at each place.
+    """
+
+    numbers: list[int]
+    places: dict[str, Plan]
+
+
 class StoredRecords:
     """Reads samples of files in stores; belongs to one process.
 
@@ -105,30 +120,38 @@ class StoredRecords:
         self._opened = Opened(operation)
         self._width = operation.concurrency or max(LEAST_WIDTH, WIDTH // workers)
         self._ahead_bytes = operation.ahead_bytes or AHEAD_BYTES // workers
+        self._places = list(dict.fromkeys(file.place for file in files))
         self._of: dict[str, RemoteRecords] = {}  # by place
         self._epoch: Epoch | None = None
 
-    def read(
-        self,
-        numbers: Sequence[int],
-        coming: Sequence[Sequence[int]] = (),
-        *,
-        keep: int = 0,
-        join: bool = True,
-    ) -> list[Content]:
+    def plan(self, groups: Iterable[Sequence[int]]) -> StoredPlan:
+        """Plan the reading of groups of samples; see `RemoteRecords.plan`."""
+        if len(self._places) == 1:
+            place = self._places[0]
+            plan = self._records(place).plan(groups)
+            return StoredPlan(plan.numbers, {place: plan})
+        numbers, of_place = list[int](), dict[str, list[list[int]]]()
+        for group in groups:
+            numbers += group
+            own: dict[str, list[int]] = {}
+            for number in group:
+                own.setdefault(self._files[self._heads.find(number)[0]].place, []).append(number)
+            for place, some in own.items():
+                of_place.setdefault(place, []).append(some)
+        return StoredPlan(
+            numbers, {place: self._records(place).plan(some) for place, some in of_place.items()}
+        )
+
+    def read(self, plan: StoredPlan, coming: Sequence[StoredPlan] = (), *, keep: int = 0) -> list[Content]:
         """See `RemoteRecords.read`."""
         got: dict[int, Content] = {}
-        for place, own in self._places(numbers).items():
-            ahead = [self._places(batch).get(place, []) for batch in coming]
-            found = self._records(place).read(own, ahead, keep=keep, join=join)
-            got.update(zip(own, found, strict=True))
-        return [got[number] for number in numbers]
-
-    def _places(self, numbers: Iterable[int]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for number in numbers:
-            found.setdefault(self._files[self._heads.find(number)[0]].place, []).append(number)
-        return found
+        for place, own in plan.places.items():
+            ahead = [one.places[place] for one in coming if place in one.places]
+            found = self._records(place).read(own, ahead, keep=keep)
+            if len(plan.places) == 1:
+                return found
+            got.update(zip(own.numbers, found, strict=True))
+        return [got[number] for number in plan.numbers]
 
     def _records(self, place: str) -> RemoteRecords:
         found = self._of.get(place)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nbdata.client.reading.passing import Pass
-from nbdata.client.reading.samples import Samples
-from nbdata.client.reading.shards.samples import ShardSamples
-from nbdata.errors import BadOption, NbdataError
+from nbdata.client.reading.records.of_records import Chunk, OfRecords
+from nbdata.client.reading.records.opened import Headers
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import RecordFile
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.records.local import LocalRecords
 from nbdata.redaction import redacted
 from nbdata.sizes import format_size
 from nbdata.verbs.samples import SampleSource
@@ -20,40 +20,125 @@ from nbdata.verbs.samples import SampleSource
 __all__ = ["PackedSamples"]
 
 
-class PackedSamples(ShardSamples):
-    """The files of packed folders as samples; each is read as a shard whose index gives the place of each file.
+class PackedSamples(OfRecords):
+    """The files of packed folders as samples: an index has the records and the names of each.
 
     Parameters
     ----------
     operation : SampleSource
-    files : sequence of RecordFile
+    files : list of RecordFile
+    headers : LocalRecords or Headers
     index : SampleIndex
+        The index of these headers.
     """
 
-    def __init__(self, operation: SampleSource, files: Sequence[RecordFile], index: SampleIndex) -> None:
-        super().__init__(operation, [Shard(*file) for file in files])
+    def __init__(
+        self,
+        operation: SampleSource,
+        files: list[RecordFile],
+        headers: LocalRecords | Headers,
+        index: SampleIndex,
+    ) -> None:
+        super().__init__(operation, files, headers)
         self._index = index
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
         # In another process the index alone defines the samples.
-        return {**state, "operation": replace(self.operation, by="sample")}
+        state = super().__getstate__()
+        operation = replace(self.operation, by="sample")
+        return {**state, "operation": operation, "index": self._index.path, "digest": self._index.digest}
 
-    def stream(self, **options: Any) -> Pass:
-        """Yield all samples one after the other, fetched ahead; see `Samples.stream`."""
-        return Samples.stream(self, **options)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        try:
+            self._index = SampleIndex(state["index"])
+        except FileNotFoundError:
+            self._index = None  # type: ignore[assignment]
+        if self._index is None or self._index.digest != state["digest"]:
+            raise NbdataError(
+                "the index of these samples is gone, or is of others by now",
+                path=state["index"],
+                remedy="Make them anew with nbdata.samples",
+            )
 
-    def _built(self) -> SampleIndex:
-        raise NbdataError(
-            "the index of these samples is gone",
-            path=self._shards[0].url,
-            remedy="Make them anew with nbdata.samples",
+    @property
+    def index(self) -> SampleIndex:
+        """The index of the samples."""
+        return self._index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._index.digest
+
+    def key(self, number: int) -> str:
+        return self._index.key(self._checked(number))
+
+    def _records(self, first: int, end: int) -> Sequence[int]:
+        begins = self._heads.begins
+        return [begins[file] + record for file, record, _ in self._index.places(first, end)]
+
+    def _made_of(self, first: int, end: int, contents: Sequence[Content]) -> list[dict[str, Any]]:
+        keys, urls, (begins, names) = (
+            self._index.keys(first, end),
+            self._urls(first, end),
+            self._index.names(first, end),
         )
+        if len(names) == len(keys):
+            return [
+                {"__key__": key, "__url__": url, name: data}
+                for key, url, name, data in zip(keys, urls, names, contents, strict=False)
+            ]
+        found: list[dict[str, Any]] = []
+        for key, url, at, behind in zip(keys, urls, begins, begins[1:], strict=False):
+            sample: dict[str, Any] = {"__key__": key, "__url__": url}
+            sample.update(zip(names[at:behind], contents[at:behind], strict=True))
+            found.append(sample)
+        return found
+
+    def _urls(self, first: int, end: int) -> Iterable[str]:
+        """Return the URLs of consecutive samples, which are ordered by file."""
+        one, other = (self._index.places(number, number + 1)[0][0] for number in (first, end - 1))
+        if one == other:
+            return [self._files[one].url] * (end - first)
+        begins, _ = self._index.names(first, end)
+        places = self._index.places(first, end)
+        return [self._files[places[at][0]].url for at in begins[:-1]]
+
+    def _bytes(self, first: int, end: int) -> int:
+        return self._index.size_of(first, end)
+
+    def _told(self, error: ChecksumMismatch, chunk: Chunk) -> ChecksumMismatch:
+        """Return the error of a record with the names of its field and sample."""
+        for first, end in chunk.ranges:
+            for number in range(first, end):
+                records = list(self._records(number, number + 1))
+                if (record := error.details.get("record")) in records:
+                    name = self._index.names(number, number + 1)[1][records.index(record)]
+                    return ChecksumMismatch(
+                        f"the field {name!r} of the sample {self.key(number)!r} has another CRC-32 than the FFRecord "
+                        "file says",
+                        path=error.path, expected=error.expected, got=error.got, remedy=error.remedy,
+                        details=error.details,
+                    )  # fmt: skip
+        return error
+
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        """The number of files that belong to no sample, and the first of them."""
+        return self._index.about["left_out"], self._index.about["left_out_names"]
+
+    @property
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Per field, the number of samples that have it, and its bytes."""
+        return {name: (count, size) for name, (count, size) in self._index.counts.items()}
 
     def save_index(self) -> str:
         """Raise BadOption: a packed folder is its own index."""
         raise BadOption("a packed folder needs no index: it has the names of its files")
 
     def __repr__(self) -> str:
-        size = format_size(self.index.bytes)
+        size = format_size(self._index.bytes)
         return f"<{len(self):,} samples in the packed folder {redacted(self.operation.place)}: {size}>"
