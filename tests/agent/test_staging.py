@@ -7,13 +7,16 @@ import socket
 import threading
 from typing import Any, cast
 
+import pytest
+
 from nbdata import wire
 from nbdata.agent.staging import serve
+from nbdata.caching.contents import CacheContents
 from nbdata.client.connection import Connection
 from nbdata.client.staging import AgentStaging
-from nbdata.engine.job.staged import Consumer
+from nbdata.engine.job.staged import Consumer, OpenCache, Staged
 from nbdata.errors import NotFound
-from nbdata.protocols import Acquired
+from nbdata.protocols import Acquired, Epoch
 from nbdata.wire import MAX_FRAME
 
 
@@ -53,3 +56,29 @@ def test_of_thousands_of_keys_that_failed_only_some_are_reported() -> None:
         assert answer["failed"]["0"]["path"] == "x" * 1000
         ours.shutdown(socket.SHUT_WR)
         thread.join()
+
+
+def test_an_epoch_arrives_as_it_was_told_and_what_is_none_ends_the_connection() -> None:
+    told: list[tuple[str, Epoch]] = []
+
+    class Noting:
+        def note_epoch(self, name: str, epoch: Epoch) -> None:
+            told.append((name, epoch))
+
+    cache = OpenCache(cast(CacheContents, Noting()), "", 1)
+    consumer = Consumer("us", cache, cast(Staged, None))
+    connection = _Connection()
+    epoch = Epoch("loop", "2", whole=False, over=True)
+    AgentStaging(cast(Connection, connection), "").note_epoch(epoch)
+    wrong: list[Any] = [["loop"], ["loop", 2], ["l" * 201, "2"], ["loop", "2", 1], 5]
+    for said in (connection.said[0], *({"epoch": one} for one in wrong)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            wire.send(ours, said)
+            ours.shutdown(socket.SHUT_WR)
+            if said is connection.said[0]:
+                serve(theirs, consumer, lambda message: None)
+            else:
+                with pytest.raises(wire.FrameError, match="is not asked so"):
+                    serve(theirs, consumer, lambda message: None)
+    assert told == [("us", epoch)]

@@ -584,7 +584,7 @@ def test_shards_are_cached_whole_and_read_in_place(
 
 
 @pytest.mark.parametrize("way", ["SampleLoader", "batch_sampler", "sampler", "SampleStream", "stream"])
-@pytest.mark.parametrize("packing", ["loose", "shards"])
+@pytest.mark.parametrize("packing", ["loose", "shards", "records"])
 def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     s3: EmbeddedServer, inline: None, bucket: str, images: str, opened: Open, cache: Path, packing: str, way: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -602,6 +602,9 @@ def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
             for sample in in_order(images):
                 shards.write({name: sample[name] for name in ("__key__", "jpg", "cls")})
         images = f"s3://{bucket}/x-*.tar"
+    if packing == "records":
+        nbdata.pack(images, f"s3://{bucket}/x.ffr", format="ffrecord", quiet=True)
+        images = f"s3://{bucket}/x.ffr"
     samples = opened(images, cache="50MB", cache_dir=str(cache))
     data = SampleDataset(samples)
     loop: Any = {
@@ -674,16 +677,17 @@ def test_an_object_that_the_next_batch_reads_from_too_may_not_go_in_between(
     assert kept == [True, True, False]
 
 
-@pytest.mark.parametrize(("workers", "persistent"), [(2, False), (2, True)])
+def _half() -> int:
+    """A limit for half of the objects."""
+    return len(FILES) * room_of_object(4096, 4096) // 2 + KeptFolder.overhead_of(4096)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
 def test_shuffled_epochs_that_are_larger_than_the_cache_find_there_what_fits(
-    s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int, persistent: bool
+    s3: EmbeddedServer, images: str, cache: Path, ended: None, persistent: bool
 ) -> None:
-    room = len(FILES) * room_of_object(4096, 4096)
-    limit = room // 2 + KeptFolder.overhead_of(4096)
-    with nbdata.samples(images, cache=limit, cache_dir=str(cache)) as samples:
-        loader = SampleLoader(
-            samples, 2, shuffle=True, ahead=2, num_workers=workers, persistent_workers=persistent
-        )
+    with nbdata.samples(images, cache=_half(), cache_dir=str(cache)) as samples:
+        loader = SampleLoader(samples, 2, shuffle=True, ahead=2, num_workers=2, persistent_workers=persistent)
         list(loader)
         list(loader)
         before = loader.report
@@ -691,3 +695,32 @@ def test_shuffled_epochs_that_are_larger_than_the_cache_find_there_what_fits(
             list(loader)
         hits, fetched = loader.report.hits - before.hits, loader.report.fetched - before.fetched
     assert 0.36 < hits / (hits + fetched) < 0.6  # the least recently used first: 0.2
+
+
+def test_hits_are_all_bytes_that_did_not_come_from_the_store(
+    proxy: FaultProxy, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    samples = opened(images, cache=_half(), cache_dir=str(cache))
+    loader = SampleLoader(samples, 2, shuffle=True, ahead=2)
+    tally = proxy.begin()
+    for _ in range(4):
+        list(loader)
+    report = loader.report
+    assert report.fetched == sum(tally.down.values()) < 4 * _BYTES
+    wait_until(lambda: _caches(cache)[0]["read"] == 4 * _BYTES)
+    assert _caches(cache)[0]["fetched"] == report.fetched
+    assert _caches(cache)[0]["hit_rate"] == pytest.approx(report.hits / (4 * _BYTES))
+
+
+def test_another_selection_has_the_cache_from_its_third_epoch_on(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    samples = opened(images, cache=_half(), cache_dir=str(cache))
+    for first in ("n0", "n1"):
+        loader = SampleLoader(
+            samples.select(lambda key, first=first: key.startswith(first)), 2, shuffle=True, ahead=2
+        )  # type: ignore[misc]
+        for _ in range(3):
+            before = loader.report
+            list(loader)
+    assert loader.report.fetched == before.fetched
