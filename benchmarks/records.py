@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import record_packing
+import record_streams
 from line import Line
 
 import nbdata
@@ -174,11 +175,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--small", type=int, default=20_000, help="objects of 10 KB that are packed")
-    parser.add_argument("--only", default="", help="warm, cold, loader, store or pack")
+    parser.add_argument("--tiny", type=int, default=200_000, help="samples of 200 B that are streamed")
+    parser.add_argument("--only", default="", help="warm, cold, loader, store, pack or streams")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nbdata-records-", dir=os.environ.get("BENCH_DIR")) as name:
         folder = Path(name)
-        samples = made(folder, options.samples)
+        samples = [] if options.only in ("pack", "streams") else made(folder, options.samples)
         if options.only in ("", "warm", "cold"):
             ways = local_ways(folder, samples)
             if options.only != "cold":
@@ -192,14 +194,18 @@ def main() -> None:
             del ways
         if options.only in ("", "loader"):
             loader_rows(folder, len(samples), max(3, options.rounds // 2))
-        if options.only not in ("", "store", "pack"):
+        if options.only not in ("", "store", "pack", "streams"):
             return
         with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
             os.environ.update(server.environment())
             if options.only in ("", "pack"):
                 found = record_packing.packed(server, folder, options.small, max(1, options.rounds // 2))
                 record_packing.shown(options.small, found)
-            if options.only == "pack":
+            if options.only in ("", "streams"):
+                counts = {200: options.tiny, 10_000: options.small}
+                found = record_streams.streamed(server, folder, counts, max(1, options.rounds // 2))
+                record_streams.shown(found)
+            if options.only in ("pack", "streams"):
                 return
             server.create_bucket("bench")
             nbdata.push(f"{folder}/train.ffr/", "s3://bench/train.ffr/", quiet=True)

@@ -176,14 +176,16 @@ def test_compressed_shards_are_streamed_and_pack_names_the_way(
     assert report.details["samples"] == 20
 
 
-@pytest.mark.parametrize("packing", ["loose", "shards"])
+@pytest.mark.parametrize("packing", ["loose", "shards", "packed folders"])
 @pytest.mark.parametrize("order", [{}, {"sort": True}, {"shuffle": True, "seed": 2}])
 def test_samples_are_selected_and_renamed_before_they_are_changed(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, packing: str, order: dict[str, Any]
 ) -> None:
     url = put(content(30))
     nbdata.pack(f"{url}in/", f"{url}a/x-%d.tar", shard_size=60_000, quiet=True)
-    source = f"{url}in/" if packing == "loose" else f"{url}a/x-*.tar"
+    nbdata.pack(f"{url}in/", f"{url}a.ffr/", shard_size=60_000, quiet=True)
+    places = {"loose": f"{url}in/", "shards": f"{url}a/x-*.tar", "packed folders": f"{url}a.ffr/"}
+    source = places[packing]
     options = {"select": "size(jpg) > 2kB", "rename": "cls.txt=cls", "quiet": True, **order}
     wanted = nbdata.pack(source, f"{url}b/x-%d.tar", **options)
 

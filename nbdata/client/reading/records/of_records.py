@@ -139,6 +139,7 @@ class OfRecords(Samples):
 
     def size(self, number: int) -> int:
         """Return the bytes of a sample."""
+        number = self._checked(number)
         return self._bytes(number, number + 1)
 
     # -- reading --------------------------------------------------------------------------------------
