@@ -60,9 +60,9 @@ EXTRACTIONS, PACKS, STREAMS = 10_000, 20_000, 30_000
 # Size of a packed shard or volume, and the formats of packed archives. A big object gets its own shard.
 _SHARD = 20_000_000
 _ARCHIVES = ("tar", "tar.gz", "tar.zst", "zip")
-# Every 8th run has a doomed object (all its requests fail), and every 5th an object that is overwritten meanwhile.
+# One run in this many has a doomed object (all its requests fail), or an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
-# Every 3rd extraction has a doomed volume.
+# One extraction in this many has a doomed volume.
 _DOOMED_VOLUMES = 3
 
 
