@@ -185,8 +185,8 @@ class Pack(Verifying, Storing):
     sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
     overwrite: str = option(
         "changed",
-        "changed: replace shards that are to hold other samples, whoever made them, and of archives those that this "
-        "line has made; always: also those of others; never.",
+        "changed: replace what this line has made and what is to hold something else now; always: also the files of "
+        "others; never.",
         choices=("changed", "always", "never"),
     )
     part_size: int | None = option(

@@ -211,6 +211,7 @@ CHECKS = [
     Mistake("an option of archives for shards", "pack {b}/d/ {b}/p/ --md5", "BadOption"),
     Mistake("a time of members that is none", "pack {b}/d/ {b}/p/x.tar.gz --mtime yesterday", "BadOption"),
     Mistake("somebody's file in place of an archive", "pack {b}/d/ cut.tar.gz", "BadOption"),
+    Mistake("somebody's file in place of an FFRecord file", "pack {b}/d/ good.ffr", "BadOption"),
     Mistake("an archive of nothing", "pack {b}/d/ {b}/p/x.tar.gz --include '*.none'", "NotFound"),
     Mistake("FFRecord files of another name", "pack {b}/d/ {b}/p/x.tar --format ffrecord", "BadOption"),
     Mistake("one FFRecord file of several", "pack {b}/d/ {b}/p/x.ffr --shard-count 2", "BadOption"),

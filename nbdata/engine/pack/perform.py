@@ -11,9 +11,10 @@ from typing import NamedTuple
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.pack import archive, files
+from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
 from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
+from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
 from nbdata.engine.pack.source import PackSource, open_source
 from nbdata.engine.pack.windows import Fetching
@@ -25,7 +26,7 @@ from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
@@ -82,9 +83,8 @@ def plan(run: Run) -> Plan:
     there = _standing(at_target, op)
     folder = at_target.open(names.folder)
     refuse_own_source(names, [folder], source.shards, op.target)
-    if op.made == "shards":
-        Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
+    own = OwnFiles(op, index, _listed(run, op, folder))
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
     samples = renamed = unguarded = number = 0
@@ -98,6 +98,7 @@ def plan(run: Run) -> Plan:
         name = names.name(number - 1)
         said = _said(name, cut)
         standing = there.pop(name, None)
+        own.look(name, standing)
         action, reason = decide_copy(said, standing, index.get(name), overwrite=op.overwrite, size_only=False)
         action = "pack" if action == "copy" else action
         detail = {**cut._asdict(), "reason": reason, "etag": standing.etag if standing is not None else ""}
@@ -112,6 +113,7 @@ def plan(run: Run) -> Plan:
         samples += cut.samples
         renamed += cut.renamed
         unguarded += cut.unguarded
+    own.refuse_others()
     if there:
         raise BadOption(
             f"{len(there):,} shards with higher numbers are there, such as {min(there)}: who reads them all would see "
@@ -157,6 +159,15 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
     return found
 
 
+def _listed(run: Run, op: Pack, folder: Location) -> Callable[[str, ObjectInfo], bool]:
+    """Return whether the index beside the shards lists one; BadOption if another file has the name of the index."""
+    if op.made != "shards":
+        return lambda *_: False
+    manifest = Manifest(run.control, folder.store, folder.key + op.names.manifest)
+    manifest.refuse_others(op.names.is_one)
+    return manifest.lists
+
+
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
     assert isinstance(run.operation, Pack)
@@ -191,6 +202,7 @@ class _Packing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
+            own_files.begin(self._index)
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
@@ -199,6 +211,8 @@ class _Packing:
                 )
             elif not self._results.failures:
                 self._end()
+            if not self._results.failures:
+                own_files.end(self._index)
         finally:
             self._fetching.close()
             self._uploads.close()

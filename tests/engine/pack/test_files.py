@@ -99,7 +99,7 @@ def test_no_link_leads_a_file_out_of_the_target(tmp_path: Path) -> None:
     (tmp_path / "tgt" / "real").mkdir()
     (tmp_path / "tgt" / "sub").symlink_to(tmp_path / "tgt" / "real")
     (tmp_path / "link").symlink_to(tmp_path / "tgt")
-    assert as_files(f"{tmp_path}/x.ffr", f"{tmp_path}/link/").ok
+    assert as_files(f"{tmp_path}/x.ffr", f"{tmp_path}/link/", overwrite="always").ok
     assert (tmp_path / "tgt" / "real" / "deep" / "c.jpg").read_bytes() == b"3"
 
 
