@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from nbdata.archives.volumes import guess_format, set_titles
 from nbdata.client.opened import Opened
 from nbdata.client.reading.records.making import record_samples
 from nbdata.client.reading.samples import Concatenated, Samples
@@ -48,7 +49,16 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
         found = index_of(Opened(operation), told, partial(fetch, operation))
     finally:
         display.tell("")
-    shards = found.index.counts.get("tar", [0])[0]
+    counts = {name: count for name, (count, _) in found.index.counts.items()}
+    volumes = _volumes(counts)
+    if operation.by == "sample" and volumes and volumes * 2 >= sum(counts.values()):
+        raise BadOption(
+            f"{volumes:,} of {sum(counts.values()):,} files here are volumes of archives, not samples",
+            path=redacted(operation.place),
+            remedy="Unpack them with untar_volumes, into files or straight into shards, as in "
+            "`untar_volumes SOURCE s3://bucket/train-%06d.tar`; by='file' takes each as it is",
+        )
+    shards = counts.get("tar", 0)
     if operation.by == "sample" and shards and shards * 2 >= len(found.index):
         raise BadOption(
             f"{shards:,} of {len(found.index):,} samples here are tar files",
@@ -56,7 +66,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
             remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
             "by='file' takes each as it is",
         )
-    records = found.index.counts.get("ffr", [0])[0]
+    records = counts.get("ffr", 0)
     if operation.by == "sample" and records and records * 2 >= len(found.index):
         raise BadOption(
             f"{records:,} of {len(found.index):,} samples here are FFRecord files",
@@ -65,3 +75,11 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
             "by='file' takes each as it is",
         )
     return StoredSamples(operation, found)
+
+
+def _volumes(counts: dict[str, int]) -> int:
+    """Count the files whose extensions are those of volumes of an archive, such as ``tar.gz.aa`` or ``part01.tar``."""
+    names = {f"x.{field}": count for field, count in counts.items()}
+    titles = [title for title in set_titles(names) if title not in names and guess_format(title)]
+    starts = (*titles, "x.part") if titles else ()
+    return sum(count for name, count in names.items() if name.startswith(starts))
