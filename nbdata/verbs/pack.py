@@ -15,7 +15,7 @@ from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of
+from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
@@ -200,6 +200,8 @@ class Pack(Verifying, Storing):
 
     def check(self) -> None:
         super().check()
+        if self.format in (None, *ARCHIVES):
+            refuse_unwritten(self.target)
         self._refuse_foreign()
         if self.archive is not None:
             self._check_archive(self.archive)

@@ -88,9 +88,10 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    most = "" if op.archive == "tar" or op.volume_size is None or not out.files else "at most "
-    number = volumes.most if most else number
-    out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
+    told = f"{len(members):,} members in {number:,} volume{'s' * (number != 1)}"
+    if op.archive != "tar" and op.volume_size is not None and out.files:
+        told += f" if nothing gets smaller; how many shows when it is compressed ({volumes.most:,} at most)"
+    out.notes.append(told)
     if superseded := volumes.superseded():
         out.notes.append(
             f"{shown(superseded)}, which this line has made before, goes when the new one is whole"

@@ -21,6 +21,7 @@ from nbdata.engine.pack.windows import Fetching
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.packing import refuse_own_source
@@ -64,6 +65,7 @@ def plan(run: Run) -> Plan:
     """
     op = run.operation
     assert isinstance(op, Pack)
+    refuse_file(op.local_target())
     if op.archive is not None:
         return archive.plan(run)
     if op.made == "files":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbdata.caching.folder import CacheFolder
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.engine.stream.items import ItemFile, all_named, grouped
 from nbdata.engine.stream.streaming import Streaming
 from nbdata.errors import BadOption, NbdataError, NotFound
@@ -25,6 +26,7 @@ def plan(run: Run) -> Plan:
     """Group the selected objects into items, and check that the largest fits the limit; writes nothing."""
     op = run.operation
     assert isinstance(op, CacheStream)
+    refuse_file(op.local_target())
     block = disk_of(op.cache_dir)[2]
     out = Plan("cache_stream", op.source)
     rows = run.row_file("plan")

@@ -20,7 +20,7 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["plan_deletion", "plan_space"]
 
-_IN_STEPS = "{} is not known beforehand: space is reserved step by step while it grows"
+_IN_STEPS = "{} is not known beforehand, and so it is not known whether it fits: space is reserved step by step while it grows"
 # The unit at which a reader can start, by compression.
 _PIECES = {
     "gz": "gzip member",
