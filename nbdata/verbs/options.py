@@ -29,8 +29,8 @@ _SLOWEST = 10_000
 # What a face does with an operation; no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
     "dry_run": Option(
-        "Show the plan (objects, bytes, space, deletions) and move nothing. The space is that of whole blocks, 4 KiB on "
-        "most disks, so small files need more of it than they have bytes.",
+        "Show the plan (objects, bytes, space, deletions) and move nothing. Space is counted in blocks, mostly of 4 "
+        "KiB, so small files need more of it than they have bytes.",
         kind="flag",
         short="n",
     ),

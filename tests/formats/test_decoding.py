@@ -105,5 +105,5 @@ image_bytes = image("PNG")
 
 
 def test_a_sample_without_a_key_is_not_called_none() -> None:
-    with pytest.raises(NbdataError, match="^the field 'json' cannot be read as json"):
+    with pytest.raises(NbdataError, match=r"^the field 'json' cannot be read as json"):
         nbdata.decode({"json": b"{"})

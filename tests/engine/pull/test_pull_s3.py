@@ -272,12 +272,12 @@ def test_two_pulls_share_one_limit(
     nbdata.quota(tmp_path / "lim", limit="none", quiet=True)
 
 
-def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Any, tmp_path: Path) -> None:
+def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Put, tmp_path: Path) -> None:
     url = put({f"deep/{name}": b"x" for name in ("images/a.jpg", "train.txt", "train/b")})
     for verb in (
         lambda place: nbdata.pull(place, tmp_path / "out", quiet=True),
         lambda place: nbdata.ls(place, quiet=True),
-        lambda place: nbdata.samples(place),
+        nbdata.samples,
     ):
         for wrong, right in (("imges/", "images/"), ("trian.txt", "train.txt")):
             with pytest.raises(nbdata.NotFound, match=rf"Did you mean {url}deep/{right}\?"):
