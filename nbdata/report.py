@@ -13,7 +13,7 @@ from html import escape
 from typing import Any, NamedTuple, TypeVar, overload
 
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
-from nbdata.sizes import format_duration, format_size
+from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
@@ -93,7 +93,7 @@ class Rows(Sequence[Row]):
         return iter(self[::-1])
 
     def __repr__(self) -> str:
-        return f"<{self._count:,} rows>"
+        return f"<{counted(self._count, 'rows')}>"
 
 
 _Data = TypeVar("_Data", bound="_Record")
@@ -208,11 +208,7 @@ def _share(done: int, total: int | None) -> str:
 
 def _words(counts: dict[str, int]) -> str:
     """Format counts, such as *1 folder, 40 extracted*."""
-    return ", ".join(
-        f"{count:,} {name.removesuffix('s') if count == 1 else name}"
-        for name, count in counts.items()
-        if count
-    )
+    return ", ".join(counted(count, name) for name, count in counts.items() if count)
 
 
 @dataclass(eq=False)
@@ -445,7 +441,7 @@ class Report(_Record):
     def _unnamed(self) -> list[str]:
         """Return a note that there are more failures than are shown."""
         more = 0 if self._in_table else max(len(self.failures), self.failed) - _FAILURES
-        return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
+        return [f"… and {counted(more, 'more failures')}: the report's rows have all"] if more > 0 else []
 
     def __repr__(self) -> str:
         return "\n".join([f"<{self.line}>", *self.table_lines])

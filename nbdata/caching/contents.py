@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, Cancelled, NbdataError
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 
 __all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
 
@@ -204,7 +204,9 @@ class CacheContents:
         if room > self.capacity:
             one = getattr(asked.wanted[0].of, "key", asked.wanted[0].name)
             what = (
-                f"{one} takes" if len(asked.wanted) == 1 else f"{len(asked.wanted):,} objects together take"
+                f"{one} takes"
+                if len(asked.wanted) == 1
+                else f"{counted(len(asked.wanted), 'objects')} together take"
             )
             raise BadOption(
                 f"{what} {format_size(room)} on the disk",

@@ -19,6 +19,7 @@ from nbdata.reading.loose import index_of
 from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards, shards_of
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["make_samples"]
@@ -43,7 +44,9 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
 
     def told(samples: int, objects: int) -> None:
         if not quiet:
-            display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
+            display.tell(
+                f"{operation.verb}: {counted(samples, 'samples')} of {counted(objects, 'files')} so far"
+            )
 
     try:
         found = index_of(Opened(operation), told, partial(fetch, operation))
@@ -53,7 +56,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
     volumes = _volumes(counts)
     if operation.by == "sample" and volumes and volumes * 2 >= sum(counts.values()):
         raise BadOption(
-            f"{volumes:,} of {sum(counts.values()):,} files here are volumes of archives, not samples",
+            f"{volumes:,} of {counted(sum(counts.values()), 'files')} here are volumes of archives, not samples",
             path=redacted(operation.place),
             remedy="Unpack them with untar_volumes, into files or straight into shards, as in "
             "`untar_volumes SOURCE s3://bucket/train-%06d.tar`; by='file' takes each as it is",
@@ -61,7 +64,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
     shards = counts.get("tar", 0)
     if operation.by == "sample" and shards and shards * 2 >= len(found.index):
         raise BadOption(
-            f"{shards:,} of {len(found.index):,} samples here are tar files",
+            f"{shards:,} of {counted(len(found.index), 'samples')} here are tar files",
             path=redacted(operation.place),
             remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
             "by='file' takes each as it is",
@@ -69,7 +72,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
     records = counts.get("ffr", 0)
     if operation.by == "sample" and records and records * 2 >= len(found.index):
         raise BadOption(
-            f"{records:,} of {len(found.index):,} samples here are FFRecord files",
+            f"{records:,} of {counted(len(found.index), 'samples')} here are FFRecord files",
             path=redacted(operation.place),
             remedy="For the samples in them name the files, as in s3://bucket/train/*.ffr; "
             "by='file' takes each as it is",

@@ -29,6 +29,7 @@ from nbdata.integrity.verdicts import Verdict, judge
 from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import run_units
@@ -122,7 +123,7 @@ def _nothing_known(run: Run, data: DataSet, known: KnownChecksums, selected: int
             path=redacted(op.source),
             remedy="Check the spelling; '*' stays in a folder, '**' crosses folders",
         )
-    files = f"any of the {selected:,} files" if selected != 1 else "the file"
+    files = f"any of the {counted(selected, 'files')}" if selected != 1 else "the file"
     more = f"; {known.notes[0]}" if known.notes and not known.by_itself else ""
     remedy = "Name them with --against: a folder, a manifest or s3://…"
     if op.against is not None:

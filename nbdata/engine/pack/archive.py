@@ -27,6 +27,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.errors import BadOption
 from nbdata.formats.frames import FRAME
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.verbs.pack import Pack
 
@@ -88,7 +89,7 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    told = f"{len(members):,} members in {number:,} volume{'s' * (number != 1)}"
+    told = f"{counted(len(members), 'members')} in {counted(number, 'volumes')}"
     if op.archive != "tar" and op.volume_size is not None and out.files:
         told += f" if nothing gets smaller; how many shows when it is compressed ({volumes.most:,} at most)"
     out.notes.append(told)

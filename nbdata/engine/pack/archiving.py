@@ -21,6 +21,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.growing_outputs import GrowingOutput
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
+from nbdata.sizes import counted
 from nbdata.stores.base import Store
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
@@ -128,7 +129,9 @@ class Archiving(abc.ABC):
             self._index.close()
         unverified = self._proof.unverified + self._fetching.unverified
         if unverified and self._op.verify != "none":
-            self._results.notes.append(f"{unverified:,} objects had no checksum in the store to compare with")
+            self._results.notes.append(
+                f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
+            )
         self._results.notes += filter(None, [self._index.problem])
         volumes = self._count_members(made=made)
         return self._results.report(**self._plan.details, volumes=volumes)
@@ -144,7 +147,9 @@ class Archiving(abc.ABC):
         if self._op.volume_size is not None:
             told[Outcome.VOLUME] = anew + kept
             if anew and kept:
-                self._results.notes.append(f"{kept:,} of {anew + kept:,} volumes were there already")
+                self._results.notes.append(
+                    f"{kept:,} of {counted(anew + kept, 'volumes', 'were')} there already"
+                )
         self._results.counts = {name: count for name, count in {**told, **counts}.items() if count}
         return anew + kept
 

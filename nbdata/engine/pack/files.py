@@ -25,6 +25,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -117,12 +118,12 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     out.details = {"samples": len(source)}
     if op.select is not None:
-        out.notes.append(f"{count:,} files of {len(source):,} samples")
+        out.notes.append(f"{counted(count, 'files')} of {counted(len(source), 'samples')}")
     count, first = source.left_out
     if count:
-        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+        out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
     if source.not_selected:
-        out.notes.append(f"{source.not_selected:,} samples are not selected")
+        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
     out.notes += unguarded_note(unguarded)
     return out
 
@@ -130,8 +131,8 @@ def plan(run: Run) -> Plan:
 def unguarded_note(count: int) -> list[str]:
     """The note about fields without a version at the source; empty if there are none."""
     note = (
-        f"{count:,} fields come unguarded: the store tells neither version, ETag nor time of them, so they are packed "
-        "anew each time"
+        f"{counted(count, 'fields', 'come')} unguarded: the store tells neither version, ETag nor time of them, "
+        "so they are packed anew each time"
     )
     return [note] if count else []
 
@@ -266,7 +267,7 @@ class _Writing:
             self._index.close()
         if self._fetching.unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._fetching.unverified:,} objects had no checksum in the store to compare with"
+                f"{counted(self._fetching.unverified, 'objects')} had no checksum in the store to compare with"
             )
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])

@@ -26,6 +26,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -76,7 +77,7 @@ def plan(run: Run) -> Plan:
         raise NotFound("there are no samples in these shards", path=op.places()[0])
     if op.shard_count is not None and op.shard_count > len(source):
         raise BadOption(
-            f"--shard-count {op.shard_count}: there are only {len(source):,} samples",
+            f"--shard-count {op.shard_count}: there are only {counted(len(source), 'samples')}",
             remedy="Make fewer shards",
         )
     order = order_of(op, source)
@@ -94,7 +95,7 @@ def plan(run: Run) -> Plan:
     for number, cut in enumerate(made, 1):
         if names.most is not None and number > names.most:
             raise BadOption(
-                f"{op.target} has numbers for {names.most:,} shards, and more are needed",
+                f"{op.target} has numbers for {counted(names.most, 'shards')}, and more are needed",
                 remedy="Give it more, or larger shards",
             )
         name = names.name(number - 1)
@@ -118,23 +119,25 @@ def plan(run: Run) -> Plan:
     own.refuse_others()
     if there:
         raise BadOption(
-            f"{len(there):,} shards with higher numbers are there, such as {min(there)}: who reads them all would see "
-            "samples twice",
+            f"{counted(len(there), 'shards', 'are')} there with higher numbers, such as {min(there)}: who reads "
+            "them all would see samples twice",
             path=op.target,
             remedy="Delete them, or give the new shards another name",
         )
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": samples}
-    out.notes.append(f"{samples:,} samples in {number:,} {'shards' if op.made == 'shards' else 'files'}")
+    out.notes.append(
+        f"{counted(samples, 'samples')} in {counted(number, 'shards' if op.made == 'shards' else 'files')}"
+    )
     count, first = source.left_out
     if count:
-        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+        out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
     if source.not_selected:
-        out.notes.append(f"{source.not_selected:,} samples are not selected")
+        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
     if renamed:
         out.notes.append(
-            f"{renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
+            f"{counted(renamed, 'samples', 'have')} the key of their neighbour, and are called KEY~2 and so on"
         )
     out.notes += files.unguarded_note(unguarded)
     return out
@@ -222,7 +225,7 @@ class _Packing:
         self._unverified += self._fetching.unverified
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._unverified:,} objects had no checksum in the store to compare with"
+                f"{counted(self._unverified, 'objects')} had no checksum in the store to compare with"
             )
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])

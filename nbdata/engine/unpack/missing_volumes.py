@@ -10,6 +10,7 @@ from nbdata.errors import AccessDenied, BadOption, MissingVolume, NotFound
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_manifest, owner_of
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
@@ -55,7 +56,7 @@ def refuse_missing(run: Run, store: Store, entries: Mapping[str, ObjectInfo], ch
         return
     if missing := [name for name in both.names if name not in entries]:
         raise _missing(
-            missing, chosen.stem, f"{len(chosen.names):,} volumes", f"{listed[missing[0]]} lists it",
+            missing, chosen.stem, counted(len(chosen.names), "volumes"), f"{listed[missing[0]]} lists it",
             "Fetch the missing part again; if there is none, correct that list",
         )  # fmt: skip
 

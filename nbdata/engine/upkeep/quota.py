@@ -13,7 +13,7 @@ from nbdata.engine.job.run import Run
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Report
 from nbdata.runtime import runtime_folder
-from nbdata.sizes import format_duration, format_size, parse_size
+from nbdata.sizes import counted, format_duration, format_size, parse_size
 from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.ledger import Ledger, Room
 from nbdata.space.limits import Disk, disk_of, limited_folders, set_limit, writable_disks
@@ -215,7 +215,7 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
 
 def _row_of(cache: dict[str, Any]) -> list[str]:
     rate, count = cache["hit_rate"], cache["consumers"]
-    users = "1 process" if count == 1 else f"{count:,} processes" if count else "nobody now"
+    users = counted(count, "processes") if count else "nobody now"
     return [
         cache["path"], cache["source"] or "not known", format_size(cache["used"]),
         format_size(cache["limit"]) if cache["limit"] else "not known", f"{cache['objects']:,}",

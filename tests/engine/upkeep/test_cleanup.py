@@ -386,7 +386,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
     report = cleanup(f"{uploading.url}/results")
     assert report.counts == {"aborted": 2}
     assert uploading.pending() == ["results/theirs", "results2/beside"]
-    assert "1 unfinished uploads that nbdata did not begin are left alone" in report.notes
+    assert "left alone: 1 unfinished upload that nbdata did not begin" in report.notes
     assert [begun.key for begun in uploads.remembered(uploading.state).values()] == ["results2/beside"]
     assert cleanup(uploading.url).counts == {"aborted": 1}
     assert uploading.pending() == ["results/theirs"]

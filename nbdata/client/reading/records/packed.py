@@ -14,7 +14,7 @@ from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.records.files import RecordFile
 from nbdata.reading.shards.listing import Shard
 from nbdata.redaction import redacted
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["PackedSamples"]
@@ -56,4 +56,6 @@ class PackedSamples(ShardSamples):
 
     def __repr__(self) -> str:
         size = format_size(self.index.bytes)
-        return f"<{len(self):,} samples in the packed folder {redacted(self.operation.place)}: {size}>"
+        return (
+            f"<{counted(len(self), 'samples')} in the packed folder {redacted(self.operation.place)}: {size}>"
+        )

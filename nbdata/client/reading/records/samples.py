@@ -25,7 +25,7 @@ from nbdata.reading.records.files import RecordFile, key_of_record
 from nbdata.reading.records.local import LocalRecords
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.threads import ForkLock
 from nbdata.verbs.samples import SampleSource
 
@@ -268,7 +268,7 @@ class RecordSamples(Samples):
         places = self.operation.sources
         told = redacted(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
         files = f"{len(self._files):,} FFRecord file{'s' * (len(self._files) != 1)}"
-        return f"<{len(self):,} samples in {files} of {told}: {format_size(self._heads.bytes)}>"
+        return f"<{counted(len(self), 'samples')} in {files} of {told}: {format_size(self._heads.bytes)}>"
 
 
 def _windows(order: BlockOrder, given: int) -> Iterator[list[int]]:
