@@ -95,9 +95,15 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
 
 
+# What some verbs call otherwise than the others.
+_ELSEWHERE = {"include": "members"}
+
+
 def suggest(word: str, known: list[str]) -> str:
     """Suggest a remedy for a misspelt word: the nearest known one, or the list."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    elsewhere = _ELSEWHERE.get(word.removeprefix("--"), "")
+    near = [name for name in known if name.removeprefix("--") == elsewhere]
+    near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
 
 

@@ -7,13 +7,13 @@ sends or holds a million rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
-from nbdata.sizes import format_duration, format_size
+from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
@@ -25,6 +25,9 @@ FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 #: Outcomes that make a job a failed one; `engine.job.outcomes` has the words for them.
 BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", "unreadable", "not deleted")
 
+# What else a plan of cleanup names, and which of that is not removed.
+_STAYS = ("in use", "keep")
+_OF_CLEANUP = ("remove", "abort", *_STAYS)
 # Most deletions that a plan names in its text, and most failures that a report names.
 _NAMED, _FAILURES = 20, 10
 
@@ -53,8 +56,8 @@ class Row(NamedTuple):
 Page = Callable[[int], "tuple[list[Row], int | None]"]
 
 
-class Rows:
-    """The rows of a Plan or Report, fetched page by page while you iterate."""
+class Rows(Sequence[Row]):
+    """The rows of a Plan or Report, fetched page by page while you iterate; a slice is a list of the rows in it."""
 
     def __init__(self, count: int = 0, page: Page | None = None) -> None:
         self._count = count
@@ -69,8 +72,28 @@ class Rows:
             rows, offset = self._page(offset)
             yield from rows
 
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Row]: ...
+
+    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+        if isinstance(at, slice):
+            wanted = range(self._count)[at]
+            ordered = wanted if wanted.step > 0 else wanted[::-1]
+            found = list(
+                itertools.islice(self, ordered.start, max(ordered.stop, ordered.start), ordered.step)
+            )
+            return found if wanted.step > 0 else found[::-1]
+        number = range(self._count)[at]
+        return next(itertools.islice(self, number, None))
+
+    def __reversed__(self) -> Iterator[Row]:
+        return iter(self[::-1])
+
     def __repr__(self) -> str:
-        return f"<{self._count:,} rows>"
+        return f"<{counted(self._count, 'rows')}>"
 
 
 _Data = TypeVar("_Data", bound="_Record")
@@ -185,11 +208,7 @@ def _share(done: int, total: int | None) -> str:
 
 def _words(counts: dict[str, int]) -> str:
     """Format counts, such as *1 folder, 40 extracted*."""
-    return ", ".join(
-        f"{count:,} {name.removesuffix('s') if count == 1 else name}"
-        for name, count in counts.items()
-        if count
-    )
+    return ", ".join(counted(count, name) for name, count in counts.items() if count)
 
 
 @dataclass(eq=False)
@@ -276,14 +295,15 @@ class Plan(_Record):
         return "\n".join([*lines, *(f"  {line}" for line in self._named())])
 
     def _named(self) -> list[str]:
-        """Return the files that would be deleted or replaced: the first twenty of each kind."""
+        """Return the files that would be deleted or replaced, or stay behind: the first twenty of each kind."""
         lines = []
-        for action in ("delete", "overwrite", "repair"):
+        for action in ("delete", "overwrite", "repair", *_OF_CLEANUP * (self.verb == "cleanup")):
             count = self.actions.get(action, [0, 0])[0]
             if not count:  # searching for them would read all rows
                 continue
-            named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
-            lines += [f"{action} {printable(path)}" for path in named]
+            for row in itertools.islice((row for row in self.rows if row.action == action), _NAMED):
+                why = row.detail.get("reason") if action in _STAYS else ""
+                lines.append(printable(f"{action} {row.path}" + (f": {why}" if why else "")))
             if count > _NAMED:
                 lines.append(f"… and {count - _NAMED:,} more")
         return lines
@@ -421,7 +441,7 @@ class Report(_Record):
     def _unnamed(self) -> list[str]:
         """Return a note that there are more failures than are shown."""
         more = 0 if self._in_table else max(len(self.failures), self.failed) - _FAILURES
-        return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
+        return [f"… and {counted(more, 'more failures')}: the report's rows have all"] if more > 0 else []
 
     def __repr__(self) -> str:
         return "\n".join([f"<{self.line}>", *self.table_lines])

@@ -10,7 +10,7 @@ import re
 
 from nbdata.errors import BadOption
 
-__all__ = ["format_duration", "format_size", "parse_size"]
+__all__ = ["counted", "format_duration", "format_size", "parse_size"]
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(ib|b|)\s*", re.IGNORECASE)
@@ -35,6 +35,31 @@ def parse_size(value: int | str, *, option: str = "size") -> int:
     number, prefix, unit = match.groups()
     base = 1000 if unit.lower() == "b" else 1024
     return int(float(number) * base ** _POWER[prefix.lower()])
+
+
+_ONE = {"entries": "entry", "processes": "process", "retries": "retry"}
+_VERBS = {
+    "are": "is",
+    "were": "was",
+    "have": "has",
+    "belong": "belongs",
+    "lie": "lies",
+    "lead": "leads",
+    "come": "comes",
+}
+
+
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """Format a count with its noun, and its verb if there is one, both given in the plural.
+
+    Examples
+    --------
+    >>> counted(1, "samples"), counted(2000, "files", "are")
+    ('1 sample', '2,000 files are')
+    """
+    if number == 1:
+        noun, verb = _ONE.get(noun, noun.removesuffix("s")), _VERBS.get(verb, verb and f"{verb}s")
+    return f"{number:,} {noun}" + f" {verb}" * bool(verb)
 
 
 def format_size(size: float) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from nbdata.errors import BadOption, MissingVolume, NotFound
+from nbdata.sizes import counted
 
 __all__ = [
     "VolumeSet",
@@ -327,7 +328,7 @@ class _Group:
             raise MissingVolume(
                 f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
                 path=self.title,
-                got="1 volume" if len(numbered) == 1 else f"{len(numbered):,} volumes",
+                got=counted(len(numbered), "volumes"),
                 remedy="Fetch the missing part again, or give a folder that has all of them",
                 details={"missing": missing},
             )

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from nbdata.caching.eviction import EvictionOrder
 from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.protocols import Epoch
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 
 __all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
 
@@ -210,7 +210,9 @@ class CacheContents:
         if room > self.capacity:
             one = getattr(asked.wanted[0].of, "key", asked.wanted[0].name)
             what = (
-                f"{one} takes" if len(asked.wanted) == 1 else f"{len(asked.wanted):,} objects together take"
+                f"{one} takes"
+                if len(asked.wanted) == 1
+                else f"{counted(len(asked.wanted), 'objects')} together take"
             )
             raise BadOption(
                 f"{what} {format_size(room)} on the disk",

@@ -14,7 +14,7 @@ from nbdata.formats.encoding import Encoder, encode
 from nbdata.formats.shard_writing import END, member_header, padding
 from nbdata.formats.shards import is_meta, split_member
 from nbdata.redaction import redacted
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.transfer.retry import listing, retrying
 from nbdata.verbs.shard_target import ShardTarget
 from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
@@ -77,7 +77,7 @@ class ShardWriter:
         shards = [name for name in found if self._names.is_one(name)]
         if shards and not self._operation.overwrite:
             raise BadOption(
-                f"{len(shards):,} shards are there, such as {shards[0]}",
+                f"{counted(len(shards), 'shards', 'are')} there, such as {shards[0]}",
                 path=redacted(self._operation.target),
                 remedy=f"Say {self._replacing} to replace them all, or give the new ones another name",
             )
@@ -155,7 +155,7 @@ class ShardWriter:
         number, most = len(self._rows), self._names.most
         if most is not None and number >= most:
             raise BadOption(
-                f"{redacted(self._operation.target)} has numbers for {most:,} shards, and more are needed",
+                f"{redacted(self._operation.target)} has numbers for {counted(most, 'shards')}, and more are needed",
                 remedy="Give it more, or larger shards",
             )
         return GrowingShard(self._target, self._names.name(number), self._pool)
@@ -241,6 +241,6 @@ class ShardWriter:
         count = len(self._rows) + (self._shard is not None)
         shards = f"{count:,} {'shard' if count == 1 else 'shards'} of {redacted(self._operation.target)}"
         return (
-            f"<{self.samples:,} samples in {shards}: "
+            f"<{counted(self.samples, 'samples')} in {shards}: "
             f"{format_size(self.bytes)}{', ' + self._ended if self._ended else ''}>"
         )

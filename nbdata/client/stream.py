@@ -15,7 +15,7 @@ from nbdata.operation import Operation, slots
 from nbdata.protocols import Display, Item, Job
 from nbdata.redaction import redacted
 from nbdata.report import Report, Snapshot
-from nbdata.sizes import format_duration, format_size
+from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["Stream", "make_stream"]
 
@@ -217,8 +217,7 @@ def _planned(job: Job) -> Snapshot:
 def told(files: int, size: int, seconds: float, waits: Waits) -> str:
     """Say in one sentence how much went through, how long the loop waited, and for what."""
     rate = f" ({format_size(size / seconds)}/s)" if seconds >= 0.05 else ""
-    items = "1 item" if files == 1 else f"{files:,} items"
-    text = f"{items}, {format_size(size)} in {format_duration(seconds)}{rate}; your code "
+    text = f"{counted(files, 'items')}, {format_size(size)} in {format_duration(seconds)}{rate}; your code "
     if waits.seconds < 0.05:
         return f"{text}never waited"
     text += "waited "

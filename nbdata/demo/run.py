@@ -25,7 +25,7 @@ from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption
 from nbdata.report import Report
 from nbdata.runtime import runtime_folder, state_folder
-from nbdata.sizes import format_duration, format_size, parse_size
+from nbdata.sizes import counted, format_duration, format_size, parse_size
 from nbdata.verbs.cleanup import cleanup
 from nbdata.verbs.md5check import md5check
 from nbdata.verbs.pull import pull
@@ -90,8 +90,8 @@ def main(words: Sequence[str]) -> int:
         os.environ.update(server.environment())
         data = build_dataset(folder / "dataset", size=size)
         _say(
-            f"data set: {data.members:,} files of this Python, {format_size(data.member_bytes)}, as one tar.gz in "
-            f"{len(data.volumes)} volumes of {format_size(data.bytes)} in all"
+            f"data set: {counted(data.members, 'files')} of this Python, {format_size(data.member_bytes)}, as "
+            f"one tar.gz in {len(data.volumes)} volumes of {format_size(data.bytes)} in all"
         )
         server.create_bucket(BUCKET)
         push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)

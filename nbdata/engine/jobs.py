@@ -16,7 +16,7 @@ from nbdata.engine.journal import Journal
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.options import Storing
 
 __all__ = ["EngineJob", "Jobs"]
@@ -181,7 +181,7 @@ class Jobs:
                     return job, how
             if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:
                 raise NbdataError(
-                    f"{_UNFINISHED:,} jobs run or wait already",
+                    f"{counted(_UNFINISHED, 'jobs')} run or wait already",
                     remedy="Wait for some, or cancel some: see transfers",
                 )
             task = runner.new_task(operation, context, background=background)

@@ -130,7 +130,8 @@ PACKAGES = {"PIL": "pillow"}
 
 
 def _where(sample: dict[str, Any], field: str) -> str:
-    return f"the field {field!r} of the sample {sample.get('__key__')!r}"
+    key = sample.get("__key__")
+    return f"the field {field!r}" + (f" of the sample {key!r}" if key is not None else "")
 
 
 def _image(data: bytes, images: str) -> Any:

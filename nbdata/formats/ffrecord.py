@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from isal.isal_zlib import crc32
 
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch
+from nbdata.sizes import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -75,7 +76,7 @@ def count_in(start: Buffer, size: int, path: str) -> int:
         )  # fmt: skip
     if count < 0 or head_size(count) > size:
         raise BadArchive(
-            f"this is no FFRecord file, or a damaged one: its header names {count:,} samples",
+            f"this is no FFRecord file, or a damaged one: its header names {counted(count, 'samples')}",
             path=path, expected=f"at most {(size - FIXED) // _EACH:,} in {size:,} bytes", remedy=_AGAIN,
         )  # fmt: skip
     return int(count)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nbdata.errors import BadArchive, BadOption
+from nbdata.sizes import counted
 
 __all__ = ["MARK", "NamesSize", "Tree", "files_of", "is_packed", "names_bytes", "names_of", "names_sample"]
 
@@ -180,7 +181,7 @@ def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
                 raise _bad(f"have a file {name!r}", path)
             if isinstance(child, OrderedDict):
                 if len(levels) >= _DEEPEST:
-                    raise _bad(f"lie in more than {_DEEPEST:,} folders", path)
+                    raise _bad(f"lie in more than {counted(_DEEPEST, 'folders')}", path)
                 levels.append((f"{prefix}{name}/", iter(child.items())))
                 break
             yield prefix + name, child

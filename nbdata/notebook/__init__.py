@@ -17,9 +17,9 @@ def load(shell: InteractiveShell) -> None:
     from nbdata.notebook import magics, panels
 
     magics.register(shell)
-    if "IPKernelApp" in shell.config:
-        slots.display = panels.NotebookDisplay
-        panels.register(shell)
+    in_cells = "IPKernelApp" in shell.config
+    slots.display = panels.NotebookDisplay if in_cells else panels.TerminalDisplay
+    panels.register(shell, in_cells=in_cells)
 
 
 def unload(shell: InteractiveShell) -> None:

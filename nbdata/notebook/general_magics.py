@@ -22,12 +22,14 @@ from nbdata.verbs import VERBS
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["NAME", "beside_ipython", "by_name"]
+__all__ = ["NAME", "beside_ipython", "by_name", "give_back_alias", "keep_alias"]
 
 #: The magic whose first word is the verb.
 NAME = "nbdata"
 
 _Magic = Callable[[str], Any]
+# What `keep_alias` has taken from IPython's aliases.
+_taken: list[tuple[str, str]] = []
 
 
 def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]) -> _Magic:
@@ -75,6 +77,21 @@ def beside_ipython(shell: InteractiveShell, ours: _Magic, before: _Magic | None)
     )
     ls.ipython_has = before  # type: ignore[attr-defined]  # what stands there again after unloading
     return ls
+
+
+def keep_alias(shell: InteractiveShell, name: str) -> None:
+    """Have IPython not define its alias of this name anew, as at its end and for %reset: our magic has the name."""
+    aliases = shell.alias_manager
+    if aliases is not None and not _taken:
+        _taken.extend(one for one in aliases.default_aliases if one[0] == name)
+        aliases.default_aliases = [one for one in aliases.default_aliases if one[0] != name]
+
+
+def give_back_alias(shell: InteractiveShell) -> None:
+    """Undo `keep_alias`."""
+    if (aliases := shell.alias_manager) is not None:
+        aliases.default_aliases = [*aliases.default_aliases, *_taken]
+    _taken.clear()
 
 
 def _names_url(line: str, shell: InteractiveShell) -> bool:

@@ -11,7 +11,7 @@ from IPython.core.magic import no_var_expand
 from nbdata.errors import BadOption, Cancelled, NbdataError, TransferFailed
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
-from nbdata.notebook.general_magics import NAME, beside_ipython, by_name
+from nbdata.notebook.general_magics import NAME, beside_ipython, by_name, give_back_alias, keep_alias
 from nbdata.notebook.panels import shown
 from nbdata.notebook.variables import words_of
 from nbdata.operation import Operation
@@ -37,6 +37,7 @@ def _extra(cls: type[Operation]) -> dict[str, Option]:
 def register(shell: InteractiveShell) -> None:
     """Register ``%pull``, ``%push`` … in a shell."""
     magics = {cls.verb: _magic(cls, shell) for cls in VERBS.values()}
+    keep_alias(shell, Ls.verb)
     known = shell.magics_manager.magics["line"]
     before = known.get(Ls.verb)
     own = {**magics, Ls.verb: beside_ipython(shell, magics[Ls.verb], getattr(before, "ipython_has", before))}
@@ -49,6 +50,7 @@ def register(shell: InteractiveShell) -> None:
 
 def unregister(shell: InteractiveShell) -> None:
     """Remove them from the shell."""
+    give_back_alias(shell)
     for name in (*VERBS, NAME):
         magic = shell.magics_manager.magics["line"].pop(name, None)
         if (before := getattr(magic, "ipython_has", None)) is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
-from nbdata.display import Follower
+from nbdata.display import Follower, TextDisplay
 from nbdata.interrupts import Held
 from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
 from nbdata.protocols import Job
@@ -25,7 +25,7 @@ from nbdata.report import BAD_OUTCOMES, Report, Snapshot
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["NotebookDisplay", "register", "shown", "unregister"]
+__all__ = ["NotebookDisplay", "TerminalDisplay", "register", "shown", "unregister"]
 
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.4
@@ -92,6 +92,16 @@ class NotebookDisplay(Follower):
             self._handle.update(bundle, raw=True)
 
 
+class TerminalDisplay(TextDisplay):
+    """The bar of a foreground job and its report, in IPython without cells."""
+
+    def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
+        report = super().follow(job, quiet=quiet, held=held)
+        if not quiet:
+            shown(report)
+        return report
+
+
 def shown(report: Report) -> None:
     """Note that a report has just been displayed, so that it is not displayed again as the value of this cell."""
     _just_shown[report] = _cell()
@@ -128,18 +138,19 @@ def _show_inline(job: Any) -> None:
 
 
 # By name, so that a module is loaded only when there is an object to show.
+_REPORT = ("nbdata.report", "Report")
 _SHOWN = {
-    ("nbdata.report", "Report"): _show_report,
+    _REPORT: _show_report,
     ("nbdata.verbs.transfers", "JobList"): _show_jobs,
     ("nbdata.client.remote", "AgentJob"): _show_carried,
     ("nbdata.client.inline", "InlineJob"): _show_inline,
 }
 
 
-def register(shell: InteractiveShell) -> None:
-    """Show reports unless they were just shown, and jobs and lists of jobs as live panels and tables."""
+def register(shell: InteractiveShell, *, in_cells: bool = True) -> None:
+    """Show reports unless they were just shown and, in cells, jobs and lists of jobs as live panels and tables."""
     assert shell.display_formatter is not None
-    for (module, name), show in _SHOWN.items():
+    for (module, name), show in _SHOWN.items() if in_cells else [(_REPORT, _show_report)]:
         shell.display_formatter.ipython_display_formatter.for_type_by_name(module, name, show)
 
 

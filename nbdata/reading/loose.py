@@ -19,6 +19,7 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
 from nbdata.formats.samples import by_sample, split_name
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, glob_filter
 from nbdata.transfer.sources import Opener, find, folder_part
@@ -161,7 +162,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
         )  # fmt: skip
     if not len(writer):
         raise NotFound(
-            f"none of the {objects:,} objects belongs to a sample, such as {left_out.names[0]}",
+            f"none of the {counted(objects, 'objects')} belongs to a sample, such as {left_out.names[0]}",
             path=redacted(operation.place),
             remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
         )

@@ -16,6 +16,7 @@ from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
+from nbdata.transfer.close_names import close_name
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
@@ -163,9 +164,10 @@ def require_folder(opener: Opener, folder: Location) -> None:
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
-        remedy = "Check the spelling, and upper and lower case"
+        near = close_name(opener.control, folder)
+        remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
-            remedy += f"; {url}, if a bucket is meant"
+            remedy += f"{' Or' if near else ';'} {url}, if a bucket is meant"
         raise NotFound("no such object or folder", path=folder.place.rstrip("/"), remedy=remedy)
 
 

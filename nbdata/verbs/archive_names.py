@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nbdata.errors import BadOption
 from nbdata.paths import has_glob
 
-__all__ = ["ARCHIVES", "NUMBER", "SIDECAR", "ArchiveNames", "format_of"]
+__all__ = ["ARCHIVES", "NUMBER", "SIDECAR", "ArchiveNames", "format_of", "refuse_unwritten"]
 
 #: Where the number of a shard stands: %06d, or {000000..000099}.
 NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
@@ -20,6 +20,9 @@ ARCHIVES = {
     "tar.zst": (".tar.zst", ".tzst"),
     "zip": (".zip",),
 }
+# Ends of archives that cannot be written; the last can be unpacked neither.
+_NOT_READ = (".7z", ".rar", ".tar.lz")
+_UNWRITTEN = (".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tbz", ".tar.lz4", *_NOT_READ)
 #: What stands behind the name of a volume in that of its checksum.
 SIDECAR = ".md5"
 # Digits of the number of a volume, at least.
@@ -40,6 +43,17 @@ def format_of(target: str) -> str | None:
         if name != "tar" and target.lower().endswith(ends):
             return name
     return None
+
+
+def refuse_unwritten(target: str) -> None:
+    """Raise BadOption if a target is called like an archive that cannot be written."""
+    name = target.rpartition("/")[2]
+    if (end := next((end for end in _UNWRITTEN if name.lower().endswith(end)), "")) and name.lower() != end:
+        stem = name[: -len(end)]
+        raise BadOption(
+            f"{end} archives are read, not written" if end not in _NOT_READ else f"{end} archives are not written",
+            path=target, expected="tar, tar.gz, tar.zst or zip", remedy=f"Call it {stem}.tar.zst, for example",
+        )  # fmt: skip
 
 
 class ArchiveNames(NamedTuple):
@@ -82,7 +96,7 @@ class ArchiveNames(NamedTuple):
             raise BadOption(f"--format {form}: {name} is a pattern", expected="the name of one archive")
         if not name.lower().endswith(ARCHIVES[form]) or name.lower() in ARCHIVES[form]:
             raise BadOption(
-                f"--format {form}: {name} is called like something else",
+                f"--format {form}: {name} does not end as the name of such an archive",
                 expected=f"a name that ends in {' or '.join(ARCHIVES[form])}",
             )
         return cls(folder + "/", name, numbered, int(form == "zip"))

@@ -14,7 +14,7 @@ from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.redaction import printable
 from nbdata.report import Report, Row
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.options import Connecting
 
 __all__ = ["Du", "Listing", "Ls", "du", "ls", "time_text"]
@@ -64,7 +64,8 @@ class Listing(Connecting):
                 yield self.row_line(row, people=people)
         if count < len(report.rows):
             raise NbdataError(
-                f"only {count:,} of {len(report.rows):,} rows could still be read", remedy="Run it again"
+                f"only {count:,} of {counted(len(report.rows), 'rows')} could still be read",
+                remedy="Run it again",
             )
 
     def row_to_dict(self, row: Row, base: str) -> dict[str, Any]:

@@ -29,7 +29,10 @@ _SLOWEST = 10_000
 # What a face does with an operation; no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
     "dry_run": Option(
-        "Show the plan (objects, bytes, space, deletions) and move nothing.", kind="flag", short="n"
+        "Show the plan (objects, bytes, space, deletions) and move nothing. Space is counted in blocks, mostly of 4 "
+        "KiB, so small files need more of it than they have bytes.",
+        kind="flag",
+        short="n",
     ),
     "background": Option("Return the Job at once and go on in the background.", kind="flag", short="b"),
     "quiet": Option("Show no progress and no result.", kind="flag", short="q"),

@@ -15,7 +15,7 @@ from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of
+from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
@@ -190,8 +190,8 @@ class Pack(Verifying, Storing):
     sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
     overwrite: str = option(
         "changed",
-        "changed: replace shards that are to hold other samples, whoever made them, and of archives those that this "
-        "line has made; always: also those of others; never.",
+        "changed: replace what this line has made and what is to hold something else now; always: also the files of "
+        "others; never.",
         choices=("changed", "always", "never"),
     )
     part_size: int | None = option(
@@ -205,6 +205,8 @@ class Pack(Verifying, Storing):
 
     def check(self) -> None:
         super().check()
+        if self.format in (None, *ARCHIVES):
+            refuse_unwritten(self.target)
         self._refuse_foreign()
         if self.archive is not None:
             self._check_archive(self.archive)

@@ -13,13 +13,17 @@ from nbdata.sizes import parse_size
 
 __all__ = ["Quota", "quota"]
 
+# A number without a unit below this many bytes is a mistake.
+_LEAST = 1_000_000
+
 
 @dataclass(frozen=True)
 class Quota(Operation):
-    """Shows the limit and its source, what is used, reserved and free, every other writable disk, and the caches that
-    ``samples --cache`` keeps. A limit set with ``--limit`` holds for all that lies below PATH and is kept between
-    sessions. The environment variable ``NBDATA_QUOTA=SIZE:PATH`` sets one from outside, without ``:PATH`` for the home
-    folder; of two limits on a folder the smaller one holds.
+    """Shows the limit and its source, what is used, reserved and free, the disk, and the caches that
+    ``samples --cache`` keeps there; of the home folder also every other writable disk, and all caches. A limit set with
+    ``--limit`` holds for all that lies below PATH and is kept between sessions. The environment variable
+    ``NBDATA_QUOTA=SIZE:PATH`` sets one from outside, without ``:PATH`` for the home folder; of two limits on a folder
+    the smaller one holds.
     """
 
     verb: ClassVar[str] = "quota"
@@ -34,7 +38,12 @@ class Quota(Operation):
         if is_url(self.path):
             raise BadOption(f"quota: {self.path} is a URL", expected="a local folder")
         if self.limit is not None and self.limit.lower() != "none":
-            parse_size(self.limit, option="--limit")
+            size = parse_size(self.limit, option="--limit")
+            if self.limit.strip().isdigit() and size < _LEAST:
+                raise BadOption(
+                    f"--limit {self.limit} would be {size:,} bytes",
+                    remedy=f"Write the unit, such as {self.limit}GB, or {self.limit}B if you mean bytes",
+                )
 
     def places(self) -> tuple[str, str]:
         return self.path, ""

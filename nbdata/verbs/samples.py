@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
-from nbdata.paths import is_url
+from nbdata.paths import canonical, is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.options import Connecting, Verifying
@@ -92,9 +92,10 @@ class SampleSource(Verifying, Connecting):
         metavar="SIZE",
         identity=False,
     )
-    cache_dir: str = option(
-        ".",
-        "Folder for --cache; what is kept lies in its .nbdata, and is found again until cleanup --all removes it.",
+    cache_dir: str | None = option(
+        None,
+        "Folder for --cache (default: the current one); what is kept lies in its .nbdata, and is found again until "
+        "cleanup --all removes it.",
         kind="path",
         metavar="DIR",
         identity=False,
@@ -111,13 +112,20 @@ class SampleSource(Verifying, Connecting):
 
     def check(self) -> None:
         super().check()
+        if self.cache is None and self.cache_dir is not None:
+            raise BadOption(
+                "--cache-dir is for --cache, and nothing is kept without it",
+                remedy="Add --cache SIZE, such as 10GB",
+            )
         if self.cache is not None and not all(map(is_url, self.sources)):
             raise BadOption(
                 "--cache is for what lies in a store", remedy="Leave it out: this lies on a disk already"
             )
         if self.cache is not None and self.cache < 1:
             raise BadOption("--cache: 0 bytes hold nothing", expected='a size, such as "10GB"')
-        if self.cache is not None and is_url(self.cache_dir):
+        if self.cache is not None and self.cache_dir is None:
+            object.__setattr__(self, "cache_dir", canonical("."))
+        if self.cache_dir is not None and is_url(self.cache_dir):
             raise BadOption(f"--cache-dir {self.cache_dir} is a URL", expected="a local folder")
 
     @property

@@ -63,6 +63,7 @@ class JobList(list[Snapshot]):
         if not self:
             return "no transfers"
         rows = [[*_cells(s, self.at)] for s in self[: self.limit]]
+        whole = [line for s in self if not self.whole and len(self) == 1 for line in _reason(s)]
         for row in rows:
             if len(row[3]) > _STATE_WIDTH:
                 row[3] = f"{row[3][: _STATE_WIDTH - 1]}…"
@@ -71,7 +72,7 @@ class JobList(list[Snapshot]):
         ]
         if 0 < _terminal_width() < max(map(len, lines)):
             lines = ["", *(line for row in rows for line in _in_lines(row))]
-        return "\n".join([*lines[1:], *filter(None, [self.more])])
+        return "\n".join([*lines[1:], *whole, *filter(None, [self.more])])
 
     def __repr__(self) -> str:
         return self.text()
@@ -86,6 +87,16 @@ class JobList(list[Snapshot]):
         running = rows_html((s for s in shown if not s.finished), opened=opened)
         over = rows_html((s for s in shown if s.finished), opened=opened)
         return running, over + (dim(escape(self.more)) if self.more else "")
+
+
+def _reason(snapshot: Snapshot) -> list[str]:
+    """Why a job is as it is and what to do, in full, if the row cuts it or does not have it."""
+    remedy = (snapshot.error or {}).get("remedy", "") if snapshot.state == "FAILED" else ""
+    if len(snapshot.condition) <= _STATE_WIDTH and not remedy:
+        return []
+    return [
+        f"  {line}" for line in printable(". ".join(filter(None, [snapshot.condition, remedy]))).splitlines()
+    ]
 
 
 def _terminal_width() -> int:

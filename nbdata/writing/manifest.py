@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.etags import parse_etag
-from nbdata.stores.base import Store
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.send import send_whole
@@ -89,10 +89,16 @@ class Manifest:
                 remedy="Move it away, or give the shards another name",
             )
 
+    def lists(self, name: str, standing: ObjectInfo) -> bool:
+        """Whether the manifest describes this existing shard: its size, and its digest if the store has one."""
+        entry = self._entries.get(name, {})
+        told = {"filesize": standing.size, **digests(standing.etag)}
+        return all(entry.get(word) == value for word, value in told.items())
+
     def write(self, name: str, rows: Iterable[ShardRow], verify: str) -> None:
         """Write the manifest, unless it already has the same contents."""
         before = self._read()
-        known = {one["url"]: one for one in before.get("shardlist", [])}
+        known = _by_name(before)
         with ThreadPoolExecutor(_ASKED, "nbdata-index") as pool:
             shards = list(pool.map(lambda row: self._said(row, known.get(row.name, {})), rows))
         said = {**_HEAD, "name": name, "shardlist": shards}
@@ -124,6 +130,11 @@ class Manifest:
         told = None if info.encrypted else told_part_size(self._control, self._store, info)
         return {_PART_SIZE: told} if told else {}
 
+    @cached_property
+    def _entries(self) -> dict[str, Any]:
+        """The entries that the manifest had before, by name."""
+        return _by_name(self._read())
+
     def _read(self) -> dict[str, Any]:
         """Read the entries of an earlier run; empty if there are none that can be read."""
         try:
@@ -131,3 +142,7 @@ class Manifest:
             return found if all(isinstance(one["url"], str) for one in found["shardlist"]) else {}
         except (NbdataError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}
+
+
+def _by_name(said: dict[str, Any]) -> dict[str, Any]:
+    return {one["url"]: one for one in said.get("shardlist", [])}

@@ -208,7 +208,7 @@ def test_neighbours_of_one_key_stay_two_samples(
         nbdata.pack(f"{url}in/{folder}/", f"{url}shards/{folder}-%d.tar", quiet=True)
     report = nbdata.pack(f"{url}shards/*.tar", f"{url}out/x-%d.tar", map=dict, quiet=True)
     assert members(there(s3, bucket)["out/x-0.tar"]) == {"1.cls": b"a", "1~2.cls": b"b"}
-    assert "1 samples have the key of their neighbour, and are called KEY~2 and so on" in report.notes
+    assert "1 sample has the key of their neighbour, and are called KEY~2 and so on" in report.notes
 
 
 def test_random_numbers_depend_on_the_sample_and_the_seed_alone(
@@ -411,7 +411,7 @@ def test_a_command_line_and_a_cell_change_samples(
     assert "--map has no background" in refused.stderr
     said = kernel.run(f"%pack {url}in/ {url}cell/x-%d.tar --map '{script} {{}}' -o made\nprint(made.counts)")
     assert said.error is None
-    assert "3 samples in 1 shards" in said.displays[0]
+    assert "3 samples in 1 shard" in said.displays[0]
     assert "{'packed': 1}" in said.text
     assert there(s3, bucket)["cell/x-0.tar"] == there(s3, bucket)["out/x-0.tar"]
 

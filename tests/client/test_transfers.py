@@ -68,6 +68,7 @@ def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:
     why = "the disk is full, " * 10
     failed = JobList([snapshot(1, "FAILED", error={"message": f"<{why}>"})])
     assert failed._repr_html_().count(f"&lt;{why}&gt;") == 2, "in the tooltip, and on demand"
+    failed.whole = True
     assert max(map(len, repr(failed).splitlines())) < 150
     assert "…" in repr(failed)
     assert "queued: waits for 3f2a" in repr(JobList([snapshot(1, "QUEUED", reason="waits for 3f2a")]))
@@ -111,3 +112,13 @@ def test_a_job_is_paused_resumed_and_cancelled_by_its_id() -> None:
 def test_all_and_one_job_exclude_each_other() -> None:
     with pytest.raises(nbdata.BadOption, match="--all"):
         nbdata.transfers("3f2a", all=True)
+
+
+def test_one_job_says_its_whole_error_and_what_to_do() -> None:
+    why = "the bucket does not answer, " * 10
+    jobs = JobList([snapshot(1, "FAILED", error={"message": why, "remedy": "Name another endpoint"})])
+    said = f"failed: {why}. Name another endpoint"
+    assert said in repr(jobs)
+    jobs.whole = True
+    assert said not in repr(jobs)
+    assert repr(JobList([snapshot(1)])).count("\n") == 1

@@ -125,12 +125,14 @@ class Scene:
         (work / "open").chmod(0o755)
         self.names["open_folder"] = str(work / "open")
         data = archive({"a/one.bin": os.urandom(3000), "a/two.bin": os.urandom(3000)})
-        for folder, parts in (("vols", "abc"), ("hole", "ac"), ("two", "a")):
+        for folder, parts in (("vols", "abc"), ("hole", "ac"), ("two", "a"), ("listed", "ab")):
             (work / folder).mkdir()
             for number, part in enumerate("abc"):
                 if part in parts:
                     (work / folder / f"set.tar.a{part}").write_bytes(data[number * 4096 :][:4096])
         (work / "vols" / "set.tar.ac").write_bytes(data[8192:])
+        names = [f"set.tar.a{part}" for part in "abc"]
+        (work / "listed" / "MD5SUMS").write_text("".join(f"{'0' * 32}  {name}\n" for name in names))
         text = archive({"a/one.txt": b"one " * 700, "a/two.txt": b"two " * 700})
         for folder, damaged in (("empty", b""), ("short", text[2048:3000])):
             (work / folder).mkdir()

@@ -102,3 +102,8 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 image_bytes = image("PNG")
+
+
+def test_a_sample_without_a_key_is_not_called_none() -> None:
+    with pytest.raises(NbdataError, match=r"^the field 'json' cannot be read as json"):
+        nbdata.decode({"json": b"{"})

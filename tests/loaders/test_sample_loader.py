@@ -283,3 +283,15 @@ def test_another_version_reaches_the_batch_that_asked_for_it(
         with pytest.raises(SourceChanged, match=r"021\.jpg"):
             got += [key for batch in batches for key, _ in batch]
         assert loader.state_dict()["taken"] == 20, "what came before it was given out"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_field_that_a_sample_lacks_is_told_with_its_key_and_its_fields(
+    workers: int, tmp_path: Path
+) -> None:
+    (tmp_path / "7.jpg").write_bytes(b"x")
+    loader = SampleLoader(
+        nbdata.samples(tmp_path), transform=lambda sample: sample["png"], num_workers=workers
+    )
+    with pytest.raises(KeyError, match=r"'png' in the transform of the sample '7', which has the fields jpg"):
+        list(loader)

@@ -24,7 +24,7 @@ from nbdata.errors import NbdataError, error_from_dict
 from nbdata.operation import slots
 from nbdata.protocols import Display
 from nbdata.report import Plan, Report, Row, Rows
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.locks import TargetLock
@@ -183,7 +183,7 @@ class Conversion:
             if not quiet and time.monotonic() - shown > _SHOW_EVERY:
                 shown = time.monotonic()
                 display.tell(
-                    f"convert: {samples:,} samples so far, {format_size(done)} of {format_size(reserved)}"
+                    f"convert: {counted(samples, 'samples')} so far, {format_size(done)} of {format_size(reserved)}"
                 )
         report.counts["converted"] = len(rows)
         report.counts = {

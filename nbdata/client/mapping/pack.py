@@ -18,7 +18,7 @@ from nbdata.operation import slots
 from nbdata.protocols import Display
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row, Rows
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.ends import ends_of
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.shard_target import ShardTarget
@@ -69,7 +69,7 @@ class MappedPack:
                 out.actions["map"] = [known[0], known[1]]
                 out.details["samples"] = known[0]
                 out.notes.append(
-                    f"{known[0]:,} samples are to be changed; what that makes of them is not known before"
+                    f"{counted(known[0], 'samples', 'are')} to be changed; what that makes of them is not known before"
                 )
         return out
 
@@ -108,10 +108,13 @@ class MappedPack:
                     writer.write(sample)
                 if not quiet and time.monotonic() - shown > _SHOW_EVERY:
                     shown = time.monotonic()
-                    display.tell(f"pack: {writer.samples:,} samples so far, {format_size(writer.bytes)}")
+                    display.tell(
+                        f"pack: {counted(writer.samples, 'samples')} so far, {format_size(writer.bytes)}"
+                    )
             if not writer.samples:
                 raise NotFound(
-                    f"--map left all {read:,} samples out: nothing is written", path=self._places()[0]
+                    f"--map left all {counted(read, 'samples')} out: nothing is written",
+                    path=self._places()[0],
                 )
             writer.close()
             return self._report(source, writer, read, left_out)
@@ -124,11 +127,14 @@ class MappedPack:
             counts={"packed": len(shards)},
             files=len(shards),
             bytes=sum(shard.size for shard in shards),
-            notes=[f"{writer.samples:,} samples in {len(shards):,} shards", *source.notes()],
+            notes=[
+                f"{counted(writer.samples, 'samples')} in {counted(len(shards), 'shards')}",
+                *source.notes(),
+            ],
             details={"samples": writer.samples},
         )
         if left_out:
-            report.notes.append(f"--map left out {left_out:,} of {read:,} samples")
+            report.notes.append(f"--map left out {left_out:,} of {counted(read, 'samples')}")
         rows = [Row(shard.name, "packed", shard.size, {"samples": shard.samples}) for shard in shards]
         report.rows = Rows(len(rows), lambda _: (rows, None))
         return report

@@ -23,6 +23,7 @@ from nbdata.formats.permutation import Permutation
 from nbdata.reading.shards.indexing import compressed
 from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.verbs.ends import End
 from nbdata.verbs.pack import Pack
 
@@ -116,13 +117,14 @@ class MappedSource:
         count = sum(source.left_out[0] for source in self._all.sources)
         if count:
             first = next(name for source in self._all.sources for name in source.left_out[1])
-            yield f"{count:,} files belong to no sample, such as {first}"
+            yield f"{counted(count, 'files', 'belong')} to no sample, such as {first}"
         if self._not_selected:
-            yield f"{self._not_selected:,} samples are not selected"
+            yield f"{counted(self._not_selected, 'samples', 'are')} not selected"
         if self.renamed:
-            yield f"{self.renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
+            told = counted(self.renamed, "samples", "have")
+            yield f"{told} the key of their neighbour, and are called KEY~2 and so on"
         if (unverified := self._all.report.unverified) and self._operation.verify != "none":
-            yield f"{unverified:,} objects had no checksum in the store to compare with"
+            yield f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class MappedSource:
             raise NotFound("there are no samples in these shards", path=place)
         if not selected:
             raise NotFound(
-                f"none of {count:,} samples is selected",
+                f"none of {counted(count, 'samples')} is selected",
                 path=place,
                 remedy="Loosen --select; nbdata samples shows which fields there are",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from nbdata.archives.volumes import guess_format, set_titles
 from nbdata.client.opened import Opened
 from nbdata.client.reading.records.making import record_samples
 from nbdata.client.reading.samples import Concatenated, Samples
@@ -18,6 +19,7 @@ from nbdata.reading.loose import index_of
 from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards, shards_of
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["make_samples"]
@@ -42,26 +44,45 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
 
     def told(samples: int, objects: int) -> None:
         if not quiet:
-            display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
+            display.tell(
+                f"{operation.verb}: {counted(samples, 'samples')} of {counted(objects, 'files')} so far"
+            )
 
     try:
         found = index_of(Opened(operation), told, partial(fetch, operation))
     finally:
         display.tell("")
-    shards = found.index.counts.get("tar", [0])[0]
+    counts = {name: count for name, (count, _) in found.index.counts.items()}
+    volumes = _volumes(counts)
+    if operation.by == "sample" and volumes and volumes * 2 >= sum(counts.values()):
+        raise BadOption(
+            f"{volumes:,} of {counted(sum(counts.values()), 'files')} here are volumes of archives, not samples",
+            path=redacted(operation.place),
+            remedy="Unpack them with untar_volumes, into files or straight into shards, as in "
+            "`untar_volumes SOURCE s3://bucket/train-%06d.tar`; by='file' takes each as it is",
+        )
+    shards = counts.get("tar", 0)
     if operation.by == "sample" and shards and shards * 2 >= len(found.index):
         raise BadOption(
-            f"{shards:,} of {len(found.index):,} samples here are tar files",
+            f"{shards:,} of {counted(len(found.index), 'samples')} here are tar files",
             path=redacted(operation.place),
             remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
             "by='file' takes each as it is",
         )
-    records = found.index.counts.get("ffr", [0])[0]
+    records = counts.get("ffr", 0)
     if operation.by == "sample" and records and records * 2 >= len(found.index):
         raise BadOption(
-            f"{records:,} of {len(found.index):,} samples here are FFRecord files",
+            f"{records:,} of {counted(len(found.index), 'samples')} here are FFRecord files",
             path=redacted(operation.place),
             remedy="For the samples in them name the files, as in s3://bucket/train/*.ffr; "
             "by='file' takes each as it is",
         )
     return StoredSamples(operation, found)
+
+
+def _volumes(counts: dict[str, int]) -> int:
+    """Count the files whose extensions are those of volumes of an archive, such as ``tar.gz.aa`` or ``part01.tar``."""
+    names = {f"x.{field}": count for field, count in counts.items()}
+    titles = [title for title in set_titles(names) if title not in names and guess_format(title)]
+    starts = (*titles, "x.part") if titles else ()
+    return sum(count for name, count in names.items() if name.startswith(starts))

@@ -8,7 +8,7 @@ from html import escape
 
 from nbdata.reading.counts import Counts
 from nbdata.reading.timeline import Timeline
-from nbdata.sizes import format_duration, format_size
+from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["Counts", "ReadReport", "Timeline", "left_out_line"]
 
@@ -59,7 +59,7 @@ class ReadReport:
     fetched: int = 0
 
     def __str__(self) -> str:
-        text = f"{self.samples:,} samples, {format_size(self.bytes)}"
+        text = f"{counted(self.samples, 'samples')}, {format_size(self.bytes)}"
         if self.seconds > 0:
             text += (
                 f" in {format_duration(self.seconds)}: {self.samples / self.seconds:,.4g} samples/s, "
@@ -72,7 +72,7 @@ class ReadReport:
                 f"{format_size(self.fetched)} were fetched to it"
             )
         if self.unverified:
-            text += f"; {self.unverified:,} objects had no checksum to compare with"
+            text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"
         if self.left_out:
             text += f"; {left_out_line(self.left_out, self.left_out_names[:3])}"
         return text

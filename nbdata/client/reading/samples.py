@@ -20,6 +20,7 @@ from nbdata.client.reading.source import Source
 from nbdata.errors import BadOption
 from nbdata.reading.counts import Counts
 from nbdata.reading.timeline import Timeline
+from nbdata.sizes import counted
 
 __all__ = ["Samples"]
 
@@ -438,7 +439,7 @@ class Windows(Samples):
         return _digest("windows", self._of.fingerprint, str(self._size), self._starts.tobytes())
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} windows of {self._size} of {self._of!r}>"
+        return f"<{counted(len(self), 'windows')} of {self._size} of {self._of!r}>"
 
 
 class _Keys(Sequence[str]):
@@ -484,7 +485,7 @@ def _window_starts(samples: Samples, size: int, stride: int, within: str | None)
         at += count
     if not starts:
         raise BadOption(
-            f"windows({size}): nowhere are there {size:,} neighbours that belong together",
+            f"windows({size}): nowhere are there {counted(size, 'neighbours')} that belong together",
             got=f"at most {longest:,}",
             remedy="Take smaller windows, or say with within=REGEX what belongs together",
         )

@@ -44,8 +44,9 @@ _T = TypeVar("_T")
 def cache_of(samples: SampleSource, place: str) -> SampleCache:
     """Return the cache operation for a place, with the options of the caller of `nbdata.samples`."""
     return SampleCache(
-        source=folder_part(place), cache_dir=samples.cache_dir, max_size=samples.cache or 0, verify=samples.verify,
-        storage_options=resolved(samples.storage_options), fs=samples.fs, concurrency=samples.concurrency,
+        source=folder_part(place), cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0,
+        verify=samples.verify, storage_options=resolved(samples.storage_options), fs=samples.fs,
+        concurrency=samples.concurrency,
     )  # fmt: skip
 
 

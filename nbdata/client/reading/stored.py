@@ -26,7 +26,7 @@ from nbdata.reading.loose import Found
 from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
@@ -212,7 +212,7 @@ class StoredSamples(Samples):
     def __repr__(self) -> str:
         fields = ", ".join(self._index.fields[:5]) + (", …" if len(self._index.fields) > 5 else "")
         size = format_size(self._index.bytes)
-        return f"<{len(self):,} samples of {redacted(self.operation.place)}: {fields}; {size}>"
+        return f"<{counted(len(self), 'samples')} of {redacted(self.operation.place)}: {fields}; {size}>"
 
 
 def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:

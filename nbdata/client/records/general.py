@@ -15,6 +15,7 @@ from nbdata.errors import BadArchive, BadOption, NotFound
 from nbdata.formats.plain_pickle import load_plain
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 
 __all__ = ["GeneralDataset"]
 
@@ -144,7 +145,7 @@ class GeneralDataset:
         )
 
     def __repr__(self) -> str:
-        return f"<GeneralDataset {self.split!r}: {len(self):,} samples, stored as {self._stored}>"
+        return f"<GeneralDataset {self.split!r}: {counted(len(self), 'samples')}, stored as {self._stored}>"
 
 
 def _stored(folder: str) -> str:

@@ -11,6 +11,7 @@ from nbdata.client.records.reader import FileReader
 from nbdata.errors import BadArchive, NotFound
 from nbdata.formats.plain_pickle import load_plain
 from nbdata.paths import canonical
+from nbdata.sizes import counted
 
 __all__ = ["NamedRecords"]
 
@@ -92,7 +93,7 @@ def _index(folder: str, count: int) -> dict[str, int]:
         for name, number in found.items()
     ):
         raise BadArchive(
-            f"this is no index of the {count:,} files in these records",
+            f"this is no index of the {counted(count, 'files')} in these records",
             path=path,
             remedy="Convert the data again",
         )

@@ -15,6 +15,7 @@ from nbdata.disk import disk_error, special_kind
 from nbdata.errors import BadOption, NotFound, SourceChanged
 from nbdata.formats.packed_folder import Tree, files_of, names_of, names_sample
 from nbdata.paths import canonical
+from nbdata.sizes import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +57,7 @@ def pack_folder(
             writer.write_one(_read(path, size))
         writer.write_one(names_sample(tree))
     if verbose:
-        print(f"{len(files):,} files of {root} in {out}")  # noqa: T201
+        print(f"{counted(len(files), 'files')} of {root} in {out}")  # noqa: T201
 
 
 def _walk(root: str) -> tuple[Tree, list[tuple[str, int]]]:
@@ -211,4 +212,4 @@ class PackedFolder:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<PackedFolder {self._path}: {self.num_files():,} files>"
+        return f"<PackedFolder {self._path}: {counted(self.num_files(), 'files')}>"

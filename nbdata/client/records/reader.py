@@ -17,6 +17,7 @@ from nbdata.paths import canonical, is_url, path_text
 from nbdata.reading.pieces import Content
 from nbdata.reading.records.local import LocalFile, LocalRecords
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.threads import ForkLock
 from nbdata.verbs.samples import SampleSource
 
@@ -209,7 +210,7 @@ class FileReader:
 
     def __repr__(self) -> str:
         files = f"{len(self.fnames):,} file{'s' * (len(self.fnames) != 1)}"
-        return f"<FileReader of {files}: {self.n:,} samples>"
+        return f"<FileReader of {files}: {counted(self.n, 'samples')}>"
 
 
 class _Stored:

@@ -16,6 +16,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -130,7 +131,7 @@ class FileWriter:
         view = one_byte_each(buffer)
         if self.n is not None and self.count >= self.n:
             raise BadOption(
-                f"this is one more than the {self.n:,} samples that were announced", path=self._path,
+                f"this is one more than the {counted(self.n, 'samples')} that were announced", path=self._path,
                 remedy="Give the right n, or n=None if it is not known beforehand",
             )  # fmt: skip
         try:
@@ -224,7 +225,7 @@ class FileWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"<FileWriter of {self._path}: {self.count:,} samples>"
+        return f"<FileWriter of {self._path}: {counted(self.count, 'samples')}>"
 
 
 def _new_file(path: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,13 +20,16 @@ from nbdata.engine.check.verdict_table import in_order, wrong_table
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.origin import origin_of
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
+from nbdata.history import past_jobs
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.digests import new_digest
 from nbdata.integrity.verdicts import Verdict, judge
 from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import run_units
@@ -72,7 +76,7 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     if not out.actions.keys() & {"check", "mismatch", "missing"}:
-        raise _nothing_known(op, data, known, sum(count for count, _ in out.actions.values()))
+        raise _nothing_known(run, data, known, sum(count for count, _ in out.actions.values()))
     out.details |= {"root": "/" + data.folder.key, "single": data.single, "by_repair": known.by_repair}
     if repair_plan:
         return _Checking(run, op, out).plan_repair()
@@ -108,8 +112,10 @@ def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
     return CheckRow(path, "unverifiable", info, reason=reason)
 
 
-def _nothing_known(op: Md5check, data: DataSet, known: KnownChecksums, selected: int) -> NotFound:
+def _nothing_known(run: Run, data: DataSet, known: KnownChecksums, selected: int) -> NotFound:
     """The error when there is nothing to compare with."""
+    op = run.operation
+    assert isinstance(op, Md5check)
     if not selected:
         what = "there are no files to check" if not data.names else "no file passes PATH and the filters"
         return NotFound(
@@ -117,7 +123,7 @@ def _nothing_known(op: Md5check, data: DataSet, known: KnownChecksums, selected:
             path=redacted(op.source),
             remedy="Check the spelling; '*' stays in a folder, '**' crosses folders",
         )
-    files = f"any of the {selected:,} files" if selected != 1 else "the file"
+    files = f"any of the {counted(selected, 'files')}" if selected != 1 else "the file"
     more = f"; {known.notes[0]}" if known.notes and not known.by_itself else ""
     remedy = "Name them with --against: a folder, a manifest or s3://…"
     if op.against is not None:
@@ -126,6 +132,10 @@ def _nothing_known(op: Md5check, data: DataSet, known: KnownChecksums, selected:
         remedy = "Use --algorithm auto, which takes what there is"
     elif isinstance(data.folder.store, LocalStore):
         remedy += "; or make some with --write"
+        origin = origin_of(glob_base(op.source), past_jobs(run.context.state_dir))
+        if origin is not None:
+            line = shlex.join(["md5check", op.source, "--against", origin.url, *origin.options])
+            remedy = f"It was pulled from {origin.url}: `{line}` compares it with that"
     return NotFound(
         f"nothing vouches for {files}: looked for {known.looked_for}{more}",
         path=redacted(op.source),

@@ -26,6 +26,7 @@ from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import BadOption
 from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry, Looked, Selection
@@ -110,7 +111,7 @@ def plan(run: Run) -> Plan:
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add)
     if apart.left_out:
-        out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
+        out.notes.append(f"{counted(apart.left_out, 'objects', 'lie')} in the target itself and are left out")
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True

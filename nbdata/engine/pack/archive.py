@@ -16,6 +16,7 @@ from nbdata.engine.pack.archiving import NOWHERE
 from nbdata.engine.pack.frames import AHEAD
 from nbdata.engine.pack.known_volumes import KnownVolumes, TarVolumes, ZipVolumes
 from nbdata.engine.pack.members import Members, find_members
+from nbdata.engine.pack.own_files import others_are_there, shown
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.engine.pack.tar_stream import TarStream
 from nbdata.engine.pack.volumes import refuse_target, standing
@@ -26,6 +27,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.errors import BadOption
 from nbdata.formats.frames import FRAME
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.verbs.pack import Pack
 
@@ -87,12 +89,13 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    most = "" if op.archive == "tar" or op.volume_size is None or not out.files else "at most "
-    number = volumes.most if most else number
-    out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
+    told = f"{counted(len(members), 'members')} in {counted(number, 'volumes')}"
+    if op.archive != "tar" and op.volume_size is not None and out.files:
+        told += f" if nothing gets smaller; how many shows when it is compressed ({volumes.most:,} at most)"
+    out.notes.append(told)
     if superseded := volumes.superseded():
         out.notes.append(
-            f"{_shown(superseded)}, which this line has made before, goes when the new one is whole"
+            f"{shown(superseded)}, which this line has made before, goes when the new one is whole"
         )
     out.notes += members.left_out
     return out
@@ -126,10 +129,6 @@ def _expected(
         number += 1
 
 
-def _shown(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-
-
 def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
     """Raise BadOption for volumes that this command has not made: they would be lost, or joined with the new ones.
 
@@ -146,14 +145,11 @@ def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
     others = volumes.others()
     if otherwise := [name for name in others if name in volumes.otherwise]:
         raise BadOption(
-            f"{_shown(otherwise)} is there, and this line has not made it: there would be two versions of the archive",
+            f"{shown(otherwise)} is there, and this line has not made it: there would be two versions of the archive",
             path=op.target, remedy="Delete it, or choose another name",
         )  # fmt: skip
     if others and op.overwrite != "always":
-        raise BadOption(
-            f"{_shown(others)} is there, and this line has not made it", path=op.target,
-            remedy="Choose another name, or say --overwrite always to replace it",
-        )  # fmt: skip
+        raise others_are_there(op, shown(others))
 
 
 def perform(run: Run, planned: Plan) -> Report:

@@ -12,16 +12,17 @@ from typing import Any
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.pack import own_files
 from nbdata.engine.pack.frames import AHEAD
-from nbdata.engine.pack.known_volumes import OPEN, KnownVolumes
+from nbdata.engine.pack.known_volumes import KnownVolumes
 from nbdata.engine.pack.volumes import Kept, VolumeWriter, record_of
 from nbdata.engine.pack.windows import Fetching, Proof
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.growing_outputs import GrowingOutput
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
+from nbdata.sizes import counted
 from nbdata.stores.base import Store
-from nbdata.transfer.index import Record
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 
@@ -107,15 +108,14 @@ class Archiving(abc.ABC):
         self._index.open(NOWHERE, needed=False)
         made = False
         try:
-            if self._index.get(OPEN) is not None:
+            if own_files.has_begun(self._index):  # its last upload may not be recorded
                 self._writer.abort_left()
-            self._index.put({OPEN: Record("", 0, -1, 0, 0)})
-            self._index.sync()  # else its volumes would look like another's after a crash
+            own_files.begin(self._index)
             self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
             count = self._make_all()
             self._remove_others(count)
             self._remove_superseded()
-            self._index.put({OPEN: None})
+            own_files.end(self._index)
             made = True
             # The number of compressed volumes was not known before.
             self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
@@ -129,7 +129,9 @@ class Archiving(abc.ABC):
             self._index.close()
         unverified = self._proof.unverified + self._fetching.unverified
         if unverified and self._op.verify != "none":
-            self._results.notes.append(f"{unverified:,} objects had no checksum in the store to compare with")
+            self._results.notes.append(
+                f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
+            )
         self._results.notes += filter(None, [self._index.problem])
         volumes = self._count_members(made=made)
         return self._results.report(**self._plan.details, volumes=volumes)
@@ -145,7 +147,9 @@ class Archiving(abc.ABC):
         if self._op.volume_size is not None:
             told[Outcome.VOLUME] = anew + kept
             if anew and kept:
-                self._results.notes.append(f"{kept:,} of {anew + kept:,} volumes were there already")
+                self._results.notes.append(
+                    f"{kept:,} of {counted(anew + kept, 'volumes', 'were')} there already"
+                )
         self._results.counts = {name: count for name, count in {**told, **counts}.items() if count}
         return anew + kept
 

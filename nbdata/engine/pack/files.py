@@ -11,7 +11,9 @@ from typing import NamedTuple
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.pack import own_files
 from nbdata.engine.pack.content import WINDOW, Outgoing, ShardContent, Windows
+from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.paths import Clashes
 from nbdata.engine.pack.source import Field, PackSource, open_source
 from nbdata.engine.pack.windows import TWICE, Fetching, read_window
@@ -23,6 +25,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -82,19 +85,21 @@ def plan(run: Run) -> Plan:
         )
     there = ExistingObjects(run.folder, listing(run.control, folder.store, folder.key))
     whole = at_source.open(op.places()[0].rstrip("/") + "/").key if source.folder is not None else ""
-    own = _Own(source, folder, whole)
+    sources = _Sources(source, folder, whole)
     index = run.index(*op.places(), _NOWHERE)
+    own = OwnFiles(op, index, lambda *_: False)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.target)[2] if op.local_target() else 0
     clashes, count, unguarded = Clashes(folders=op.local_target() is not None, remedy=_CLASH), 0, 0
     for one in _fields(source):
         run.control.checkpoint()
-        _refuse(one, own)
+        _refuse(one, sources)
         clashes.add(one.path)
         count += 1
         unguarded += not one.field.is_told_apart
         size = one.field.piece.size
         standing = there.get(folder.key + one.path)
+        own.look(one.path, standing)
         action, reason = decide_copy(
             _said(one), standing, index.get(one.path), overwrite=op.overwrite, size_only=False
         )
@@ -108,16 +113,17 @@ def plan(run: Run) -> Plan:
         out.count(action, size)
         rows.add(Row(one.path, action, size, {"sample": one.sample, "place": one.place, "reason": reason}))
     clashes.refuse(lambda: (one.path for one in _fields(source)))
+    own.refuse_others()
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": len(source)}
     if op.select is not None:
-        out.notes.append(f"{count:,} files of {len(source):,} samples")
+        out.notes.append(f"{counted(count, 'files')} of {counted(len(source), 'samples')}")
     count, first = source.left_out
     if count:
-        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+        out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
     if source.not_selected:
-        out.notes.append(f"{source.not_selected:,} samples are not selected")
+        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
     out.notes += unguarded_note(unguarded)
     return out
 
@@ -125,13 +131,13 @@ def plan(run: Run) -> Plan:
 def unguarded_note(count: int) -> list[str]:
     """The note about fields without a version at the source; empty if there are none."""
     note = (
-        f"{count:,} fields come unguarded: the store tells neither version, ETag nor time of them, so they are packed "
-        "anew each time"
+        f"{counted(count, 'fields', 'come')} unguarded: the store tells neither version, ETag nor time of them, "
+        "so they are packed anew each time"
     )
     return [note] if count else []
 
 
-class _Own:
+class _Sources:
     """Refuses files that would replace the source, or lie among its files."""
 
     def __init__(self, source: PackSource, folder: Location, whole: str) -> None:
@@ -185,7 +191,7 @@ def _said(one: _One) -> ObjectInfo:
     return ObjectInfo(one.path, one.field.piece.size, f'"field {digest.hexdigest()}"')
 
 
-def _refuse(one: _One, own: _Own) -> None:
+def _refuse(one: _One, sources: _Sources) -> None:
     """Raise BadOption if a field cannot become a file."""
     if one.field.piece.size < 0:
         raise BadOption(
@@ -197,7 +203,7 @@ def _refuse(one: _One, own: _Own) -> None:
             f"the name {one.path!r} {why}", path=one.field.piece.info.key,
             remedy="Leave its sample out with --select, or give the field another name with --rename",
         )  # fmt: skip
-    own.refuse(one.path)
+    sources.refuse(one.path)
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -250,15 +256,18 @@ class _Writing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
+            own_files.begin(self._index)
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
+            if not self._results.failures:
+                own_files.end(self._index)
         finally:
             self._fetching.close()
             self._uploads.close()
             self._index.close()
         if self._fetching.unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._fetching.unverified:,} objects had no checksum in the store to compare with"
+                f"{counted(self._fetching.unverified, 'objects')} had no checksum in the store to compare with"
             )
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from nbdata.engine.pack.own_files import has_begun
 from nbdata.engine.pack.tar_stream import TarStream
 from nbdata.engine.pack.volumes import Kept, Standing, recorded
 from nbdata.engine.pack.zip_frames import ZipStream
@@ -12,11 +13,8 @@ from nbdata.transfer.index import Index
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 
-__all__ = ["OPEN", "KnownVolumes", "TarVolumes", "ZipVolumes"]
+__all__ = ["KnownVolumes", "TarVolumes", "ZipVolumes"]
 
-#: Record of a run that has begun and not ended: a killed run may have begun an upload whose id it had not received
-#: yet. No volume can have this name.
-OPEN = "\0open"
 # The version of the way in which volumes are made; another number makes all volumes anew.
 _WAY = 1
 
@@ -60,8 +58,7 @@ class KnownVolumes:
 
         After a kill it is not known which volumes had a name but no record yet: those count as the command's own.
         """
-        begun = self._index.get(OPEN) is not None
-        found = [] if begun else [name for name in self.there if not self._is_known(name)]
+        found = [] if has_begun(self._index) else [name for name in self.there if not self._is_known(name)]
         return sorted(found + list(self.otherwise.keys() - {*self.superseded()}))
 
     def _is_known(self, name: str) -> bool:

@@ -19,6 +19,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.formats.tar_writing import FILE, FOLDER, LINK, Member
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.reading.pieces import Piece
+from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore, stat_tag
 from nbdata.transfer.names import LocalNames
@@ -189,8 +190,8 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
         members.left_out.append(f"{odd.count:,} are left out, since no archive can hold them: {odd}")
     if outside.count:
         members.left_out.append(
-            f"{outside.count:,} symbolic links lead out of the folder, and untar_volumes refuses an archive with such; "
-            f"--exclude leaves them out: {outside}"
+            f"{counted(outside.count, 'symbolic links', 'lead')} out of the folder, and untar_volumes refuses "
+            f"an archive with such; --exclude leaves them out: {outside}"
         )
 
 

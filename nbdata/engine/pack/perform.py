@@ -11,21 +11,24 @@ from typing import NamedTuple
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.pack import archive, files
+from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
 from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
+from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
 from nbdata.engine.pack.source import PackSource, open_source
 from nbdata.engine.pack.windows import Fetching
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_files
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
@@ -63,6 +66,7 @@ def plan(run: Run) -> Plan:
     """
     op = run.operation
     assert isinstance(op, Pack)
+    refuse_file(op.local_target())
     if op.archive is not None:
         return archive.plan(run)
     if op.made == "files":
@@ -73,7 +77,7 @@ def plan(run: Run) -> Plan:
         raise NotFound("there are no samples in these shards", path=op.places()[0])
     if op.shard_count is not None and op.shard_count > len(source):
         raise BadOption(
-            f"--shard-count {op.shard_count}: there are only {len(source):,} samples",
+            f"--shard-count {op.shard_count}: there are only {counted(len(source), 'samples')}",
             remedy="Make fewer shards",
         )
     refuse_shuffled_files(op, source.key, range(len(source)))
@@ -83,9 +87,8 @@ def plan(run: Run) -> Plan:
     there = _standing(at_target, op)
     folder = at_target.open(names.folder)
     refuse_own_source(names, [folder], source.shards, op.target)
-    if op.made == "shards":
-        Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
+    own = OwnFiles(op, index, _listed(run, op, folder))
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
     samples = renamed = unguarded = number = 0
@@ -93,12 +96,13 @@ def plan(run: Run) -> Plan:
     for number, cut in enumerate(made, 1):
         if names.most is not None and number > names.most:
             raise BadOption(
-                f"{op.target} has numbers for {names.most:,} shards, and more are needed",
+                f"{op.target} has numbers for {counted(names.most, 'shards')}, and more are needed",
                 remedy="Give it more, or larger shards",
             )
         name = names.name(number - 1)
         said = _said(name, cut)
         standing = there.pop(name, None)
+        own.look(name, standing)
         action, reason = decide_copy(said, standing, index.get(name), overwrite=op.overwrite, size_only=False)
         action = "pack" if action == "copy" else action
         detail = {**cut._asdict(), "reason": reason, "etag": standing.etag if standing is not None else ""}
@@ -113,25 +117,28 @@ def plan(run: Run) -> Plan:
         samples += cut.samples
         renamed += cut.renamed
         unguarded += cut.unguarded
+    own.refuse_others()
     if there:
         raise BadOption(
-            f"{len(there):,} shards with higher numbers are there, such as {min(there)}: who reads them all would see "
-            "samples twice",
+            f"{counted(len(there), 'shards', 'are')} there with higher numbers, such as {min(there)}: who reads "
+            "them all would see samples twice",
             path=op.target,
             remedy="Delete them, or give the new shards another name",
         )
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": samples}
-    out.notes.append(f"{samples:,} samples in {number:,} {'shards' if op.made == 'shards' else 'files'}")
+    out.notes.append(
+        f"{counted(samples, 'samples')} in {counted(number, 'shards' if op.made == 'shards' else 'files')}"
+    )
     count, first = source.left_out
     if count:
-        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+        out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
     if source.not_selected:
-        out.notes.append(f"{source.not_selected:,} samples are not selected")
+        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
     if renamed:
         out.notes.append(
-            f"{renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
+            f"{counted(renamed, 'samples', 'have')} the key of their neighbour, and are called KEY~2 and so on"
         )
     out.notes += files.unguarded_note(unguarded)
     return out
@@ -156,6 +163,15 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
         if op.names.is_one(name):
             found[name] = info
     return found
+
+
+def _listed(run: Run, op: Pack, folder: Location) -> Callable[[str, ObjectInfo], bool]:
+    """Return whether the index beside the shards lists one; BadOption if another file has the name of the index."""
+    if op.made != "shards":
+        return lambda *_: False
+    manifest = Manifest(run.control, folder.store, folder.key + op.names.manifest)
+    manifest.refuse_others(op.names.is_one)
+    return manifest.lists
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -192,6 +208,7 @@ class _Packing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
+            own_files.begin(self._index)
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
@@ -200,6 +217,8 @@ class _Packing:
                 )
             elif not self._results.failures:
                 self._end()
+            if not self._results.failures:
+                own_files.end(self._index)
         finally:
             self._fetching.close()
             self._uploads.close()
@@ -207,7 +226,7 @@ class _Packing:
         self._unverified += self._fetching.unverified
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._unverified:,} objects had no checksum in the store to compare with"
+                f"{counted(self._unverified, 'objects')} had no checksum in the store to compare with"
             )
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])

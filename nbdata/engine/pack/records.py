@@ -22,6 +22,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import HeadWriter, head_size
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.packed_folder import NamesSize, names_bytes
+from nbdata.sizes import counted
 from nbdata.transfer.names import unrepresentable
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.shard_names import DEFAULT_SIZE
@@ -134,7 +135,7 @@ def _cut(
         position += 1
     if records > MOST_RECORDS and position - first > 1:
         raise BadOption(
-            f"an FFRecord file would have {records:,} records", expected=f"at most {MOST_RECORDS:,}",
+            f"an FFRecord file would have {counted(records, 'records')}", expected=f"at most {MOST_RECORDS:,}",
             remedy="Make more files: a larger --shard-count, or a TARGET with a place for a number",
         )  # fmt: skip
     return Cut(first, position - first, size(), digest.hexdigest(), renamed, unguarded)

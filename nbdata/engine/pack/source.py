@@ -25,6 +25,7 @@ from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
 from nbdata.reading.shards.listing import Shard, fingerprint_of, shards_of
 from nbdata.reading.shards.packing import packs_records, packs_shards
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
@@ -299,7 +300,7 @@ def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
             numbers.append(number)
     if not numbers:
         raise NotFound(
-            f"none of {len(source):,} samples is selected",
+            f"none of {counted(len(source), 'samples')} is selected",
             path=run.operation.places()[0],
             remedy="Loosen --select; nbdata samples shows which fields there are",
         )

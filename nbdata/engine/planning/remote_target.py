@@ -13,6 +13,7 @@ from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.paths import is_ours
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
+from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.index import Index
 from nbdata.transfer.retry import listing, retrying
@@ -132,7 +133,7 @@ def plan_deletions(
         out.count("delete", info.size)
         add(Row(path, "delete", info.size, {"key": key}))
     if stay:
-        out.notes.append(f"{stay:,} objects at or below what was left out are not deleted")
+        out.notes.append(f"not deleted: {counted(stay, 'objects')} at or below what was left out")
 
 
 def delete_planned(

@@ -12,7 +12,7 @@ from nbdata.engine.planning.decide import decide_pull
 from nbdata.engine.planning.mirror import plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.errors import BadOption
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
@@ -113,21 +113,14 @@ def plan_of(run: Run, found: Found) -> Plan:
     op = run.operation
     assert isinstance(op, Pull)
     root, rename = _target_of(op, found)
-    ancestor = existing_ancestor(root)
-    if not os.path.isdir(ancestor):
-        raise BadOption(
-            "the target is a file" if ancestor == root else "a file stands in the target's path",
-            path=ancestor,
-            expected="a folder",
-            remedy="Remove the file, or name another target",
-        )
+    refuse_file(root)
     refuse_overlap(found, root, name=rename, whole=not has_glob(op.source), mirror=op.delete)
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
     index = run.index(op.source, root, identity_of(root))
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
-    names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
+    names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # then no local file needs to be looked at

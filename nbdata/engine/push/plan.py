@@ -11,6 +11,7 @@ from nbdata.engine.planning.decide import decide_push
 from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.remote_target import existing_objects, is_text, key_at, name_at, plan_deletions
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
@@ -99,6 +100,7 @@ def plan(run: Run) -> Plan:
     name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
     if op.local_target() is not None:
         folder, own = os.path.split(f"/{name}") if name else (f"/{target.key}", "")
+        refuse_file(folder)
         refuse_overlap(found, folder, name=own, whole=not has_glob(op.source), mirror=op.delete)
     remote = existing_objects(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)

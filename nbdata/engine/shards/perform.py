@@ -21,7 +21,7 @@ from nbdata.reading.shards.indexing import index_of, index_path
 from nbdata.reading.shards.listing import Shard, are_shards, fingerprint_of, shards_of
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shards import Shards
 
@@ -148,7 +148,7 @@ class _Looking:
 
     def _say(self) -> None:
         notes = self._results.notes
-        notes.append(f"{self._samples:,} samples in {len(self._shards):,} shards")
+        notes.append(f"{counted(self._samples, 'samples')} in {counted(len(self._shards), 'shards')}")
         named = [
             f"{name or 'no extension'} {count:,} ({format_size(self._sizes[name])})"
             for name, count in self._counts.most_common(_NAMED)
@@ -157,12 +157,14 @@ class _Looking:
             notes.append(", ".join(named) + (", …" if len(self._counts) > _NAMED else ""))
         if self._left_out.count:
             names = ", ".join(self._left_out.names[:3])
-            notes.append(f"{self._left_out.count:,} members are in no sample, or only in part: {names}")
+            notes.append(
+                f"{counted(self._left_out.count, 'members', 'are')} in no sample, or only in part: {names}"
+            )
         if self._doubtful:
             names = ", ".join(self._doubtful[:3]) + (", …" if len(self._doubtful) > 3 else "")
             notes.append(
-                f"of {len(self._doubtful):,} shards the ETag is not that of the index, which does not say the size of "
-                f"its parts: {names}"
+                f"of {counted(len(self._doubtful), 'shards')} the ETag is not that of the index, which does not say "
+                f"the size of its parts: {names}"
             )
         if self._unproven and self._source.verify != "none":
-            notes.append(f"{self._unproven:,} shards had no checksum in the store to compare with")
+            notes.append(f"{counted(self._unproven, 'shards')} had no checksum in the store to compare with")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from nbdata.caching.folder import CacheFolder
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.engine.stream.items import ItemFile, all_named, grouped
 from nbdata.engine.stream.streaming import Streaming
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.report import Plan, Report, Row
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import disk_of, limited_folders
 from nbdata.transfer.selection import Looked, Selection
@@ -25,6 +26,7 @@ def plan(run: Run) -> Plan:
     """Group the selected objects into items, and check that the largest fits the limit; writes nothing."""
     op = run.operation
     assert isinstance(op, CacheStream)
+    refuse_file(op.local_target())
     block = disk_of(op.cache_dir)[2]
     out = Plan("cache_stream", op.source)
     rows = run.row_file("plan")
@@ -67,13 +69,13 @@ def plan(run: Run) -> Plan:
 def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
     if loose and op.by == "shard":
         return BadOption(
-            f"cache_stream: no tar shards below {op.source}, and {loose:,} other files",
+            f"cache_stream: no tar shards below {op.source}, and {counted(loose, 'other files')}",
             expected="names that end in .tar, .tar.gz, .tar.zst, .tar.xz or .tar.bz2",
             remedy="Use --by file for other files",
         )
     if loose:
         return BadOption(
-            f"cache_stream: no folders below {op.source}, and {loose:,} files",
+            f"cache_stream: no folders below {op.source}, and {counted(loose, 'files')}",
             remedy="Use --by file or --by sample, or name the folder that holds the folders",
         )
     why = Selection.of(op).none_left(looked)
@@ -85,7 +87,7 @@ def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
 def _left_out(op: CacheStream, loose: list[str]) -> str:
     named = ", ".join(loose[:_NAMED]) + (", …" if len(loose) > _NAMED else "")
     where = "beside the shards" if op.by == "shard" else "beside the folders"
-    what = f"1 file {where} is" if len(loose) == 1 else f"{len(loose):,} files {where} are"
+    what = f"{counted(len(loose), 'files')} {where} {'is' if len(loose) == 1 else 'are'}"
     return f"{what} not streamed: {named} (--by file streams all files)"
 
 

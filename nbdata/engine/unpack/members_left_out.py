@@ -10,6 +10,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.formats.shards import is_meta, split_member
+from nbdata.sizes import counted
 
 __all__ = ["MemberLeftOut", "MembersLeftOut", "why_in_no_sample"]
 
@@ -88,6 +89,6 @@ class MembersLeftOut:
             if len(shown) < _NAMED:
                 shown.append(left.name)
         for why, count in sorted(counts.items()):
-            said = "1 member is" if count == 1 else f"{count:,} members are"
+            said = counted(count, "members", "are")
             more = " …" if count > _NAMED else ""
             results.notes.append(f"{said} in no sample ({why}): {', '.join(names[why])}{more}")

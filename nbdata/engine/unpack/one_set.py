@@ -26,7 +26,7 @@ from nbdata.engine.unpack.zip_stream import ZipStream
 from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError, NotFound
 from nbdata.rendering import member_cells
 from nbdata.report import Plan, Report
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["plan_set", "unpack_set"]
@@ -83,7 +83,7 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
         if sound.gone:
             size = format_size(sum(record.size for record in sound.gone.values()))
             out.notes.append(
-                f"{len(sound.gone):,} members ({size}) were moved away and are not written again"
+                f"{counted(len(sound.gone), 'members', 'were')} moved away ({size}), not to be written again"
             )
     return out
 
@@ -293,8 +293,8 @@ def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) 
     count = sum(volume.size != 0 and not volume.proven for volume in read)
     if count:
         results.notes.append(
-            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none, or "
-            "reading began within them"
+            f"{count:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: the store "
+            "keeps none, or reading began within them"
         )
 
 
@@ -352,7 +352,7 @@ def _list(
         caption = (
             "members"
             if count <= _NAMED
-            else f"the first {_NAMED} of {count:,} members; the report's rows name all"
+            else f"the first {_NAMED} of {counted(count, 'members')}; the report's rows name all"
         )
         report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
     return report

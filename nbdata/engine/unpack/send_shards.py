@@ -39,7 +39,7 @@ from nbdata.engine.unpack.written import ShardNote, Tag, Written, is_version, of
 from nbdata.errors import AccessDenied, BadArchive, BadOption, NbdataError, NotFound
 from nbdata.formats.shard_writing import END, member_header, padding
 from nbdata.formats.shards import split_member
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
@@ -341,7 +341,7 @@ class ShardSender:
         number, most = self._count, self._names.most
         if most is not None and number >= most:
             raise BadOption(
-                f"{self._op.target} has numbers for {most:,} shards, and more are needed",
+                f"{self._op.target} has numbers for {counted(most, 'shards')}, and more are needed",
                 remedy="Give it more, or larger shards",
             )
         self._count += 1
@@ -455,11 +455,15 @@ class ShardSender:
         if self._has_all():
             rows = [self._rows[self._names.name(number)] for number in range(self._count)]
             self._manifest.write(self._names.before.rstrip("-_."), rows, "auto")
-            notes.append(f"{sum(row.samples for row in rows):,} samples in {len(rows):,} shards")
+            notes.append(
+                f"{counted(sum(row.samples for row in rows), 'samples')} in {counted(len(rows), 'shards')}"
+            )
         self._left_out.tell(self._results)
         notes += left_out("empty folder", "empty folders", self._folders.empty, where="shards")
         if self._unverified and not self._local:
-            notes.append(f"{self._unverified:,} shards could not be verified: the store answered no checksum")
+            notes.append(
+                f"{counted(self._unverified, 'shards')} could not be verified: the store answered no checksum"
+            )
         notes += filter(None, [self._keys.note(), self._written.index.problem])
 
     def _has_all(self) -> bool:

@@ -27,6 +27,7 @@ from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report
+from nbdata.sizes import counted
 from nbdata.transfer.index import Index, index_file
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -105,7 +106,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
     shown = ", ".join(f"{folder}/" for _, folder, *_ in sets[:_NAMED]) + (" …" if len(sets) > _NAMED else "")
     if not op.list:
         out.notes.insert(
-            0, f"{len(sets):,} archives, each into a folder of its own below the target: {shown}"
+            0, f"{counted(len(sets), 'archives')}, each into a folder of its own below the target: {shown}"
         )
     run.kept = SeveralSets(sets, refused)
     return out
@@ -142,7 +143,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
     if unmatched:
         missing = sorted(unmatched)
         raise NotFound(
-            f"no member of {len(planned.sets):,} archives matches {', '.join(missing)}",
+            f"no member of {counted(len(planned.sets), 'archives')} matches {', '.join(missing)}",
             remedy="Names are matched as each archive lists them, without the name of its folder",
             details={"patterns": missing},
         )
@@ -195,7 +196,7 @@ def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
     picked = [title for title in titles if not op.set or {title, folder_name(title)} & {*op.set}]
     if len(picked) > MOST:
         raise BadOption(
-            f"{len(picked):,} archives are here", expected=f"at most {MOST:,} in one line",
+            f"{counted(len(picked), 'archives', 'are')} here", expected=f"at most {MOST:,} in one line",
             remedy="Choose some with a glob as SOURCE, or with --set",
         )  # fmt: skip
     return picked

@@ -18,7 +18,7 @@ from nbdata.engine.unpack.written import Sound, Written, is_version
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
@@ -122,7 +122,7 @@ class ShardsTarget:
         others = [name for name in shards if not self._is_ours(written, name)]
         if others and op.overwrite != "always":
             raise BadOption(
-                f"{len(others):,} shards are there that this line has not made, such as {min(others)}",
+                f"{counted(len(others), 'shards', 'are')} there that this line has not made, such as {min(others)}",
                 path=op.target,
                 remedy="Give the new ones another name, or say --overwrite always to replace these",
             )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import replace
 
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.origin import origin_of
 from nbdata.engine.unpack.volume_deletion import may_delete_amid
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.history import Past, past_jobs
-from nbdata.paths import has_glob, is_url
 from nbdata.redaction import redacted
 from nbdata.report import Plan
 from nbdata.sizes import format_size
@@ -20,7 +19,9 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["plan_deletion", "plan_space"]
 
-_IN_STEPS = "{} is not known beforehand: space is reserved step by step while it grows"
+_IN_STEPS = (
+    "{} is not known beforehand, nor is whether it fits: space is reserved step by step while it grows"
+)
 # The unit at which a reader can start, by compression.
 _PIECES = {
     "gz": "gzip member",
@@ -118,25 +119,10 @@ def _from_store(op: UntarVolumes, jobs: list[Past]) -> str:
     """The command that unpacks the volumes from where they were pulled, if a job remembers it; else ''."""
     if not isinstance(op.source, str):
         return ""
-    for past in reversed(jobs):
-        pull = past.snapshot
-        words = shlex.split(pull.command)
-        options = words[3:]
-        simple = len(words) >= 3 and set(options[::2]) <= {"--option"} and is_url(pull.source)
-        below = os.path.relpath(op.source, pull.target) if pull.target else ".."
-        if (
-            pull.verb != "pull"
-            or has_glob(pull.source)
-            or pull.state != "DONE"
-            or not simple
-            or below.startswith("..")
-        ):
-            continue
-        folder = pull.source.rstrip("/")
-        same = below == "." or folder.endswith(f"/{below}")
-        source = pull.source if same else f"{folder}/{below}"
-        return shlex.join([*shlex.split(replace(op, source=source).line(redacted)), *options])
-    return ""
+    origin = origin_of(op.source, jobs)
+    if origin is None:
+        return ""
+    return shlex.join([*shlex.split(replace(op, source=origin.url).line(redacted)), *origin.options])
 
 
 def _gives_back(run: Run, volumes: VolumeList, root: str) -> bool:

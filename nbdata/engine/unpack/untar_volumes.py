@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.target_path import refuse_file
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
 from nbdata.engine.unpack.targets import source_run
@@ -23,6 +24,7 @@ def plan(run: Run) -> Plan:
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)
+    refuse_file(op.local_target())
     if isinstance(op.source, str) and (listed := volumes_in_file(source_run(run, op), op.source)):
         run.operation = op = replace(op, source=listed)
     remembered = remembered_titles(run, op)

@@ -29,6 +29,7 @@ from nbdata.archives.volumes import (
 )
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.unpack.missing_volumes import listed_volume, refuse_missing
 from nbdata.errors import (
     AccessDenied,
     BadArchive,
@@ -382,6 +383,7 @@ def find_volumes(
         if first is None or not _is_whole(StoredVolume(run.control, store, first, entries[first])):
             raise
         chosen = VolumeSet(first, "single", (first,), guess_format(first))
+    refuse_missing(run, store, entries, chosen)
     volumes = tuple(StoredVolume(run.control, store, name, entries[name]) for name in chosen.names)
     if _are_whole(chosen, volumes):
         if first is None:
@@ -435,7 +437,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
         )  # fmt: skip
     for place in places:
         location = run.open(place)
-        info = retrying(run.control, lambda at=location: at.store.head(at.key))  # type: ignore[misc]
+        info = listed_volume(run, location, place)
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
     title = _titled([volume.name for volume in volumes])
     refuse_empty(volumes, title)
@@ -461,9 +463,7 @@ def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Object
             if "/" not in info.key[len(folder) :]:
                 found[info.key[len(folder) :]] = info
     except (BadOption, NotFound, AccessDenied):
-        if (
-            not store.lists_by_page
-        ):  # else an index page may be missing, or a signature covers only one object
+        if not store.lists_by_page:  # an index page may be missing, or a signature covers one object
             raise
     return found
 

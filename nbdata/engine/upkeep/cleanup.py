@@ -30,7 +30,7 @@ from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
 from nbdata.runtime import file_lock
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
 from nbdata.transfer.index import Index
@@ -94,10 +94,7 @@ class _Cleaning:
                 Ledger().freed(self.root)
         self.results.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
         report = self.results.report(freed=self.freed)
-        words = [
-            f"{count:,} {name.removesuffix('s') if count == 1 else name}"
-            for name, count in report.counts.items()
-        ]
+        words = [counted(count, name) for name, count in report.counts.items()]
         report.headline = (
             ", ".join(words) + f"; {format_size(self.freed)} freed" if words else "nothing was left"
         )

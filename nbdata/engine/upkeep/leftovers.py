@@ -20,6 +20,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
+from nbdata.sizes import counted
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
 from nbdata.transfer.marks import worker_elsewhere
@@ -127,7 +128,7 @@ def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
         reason = begun.in_use()
         yield Leftover(key, "in use" if reason else "abort", reason=reason, upload=upload_id)
     if others:
-        planned.notes.append(f"{others:,} unfinished uploads that nbdata did not begin are left alone")
+        planned.notes.append(f"left alone: {counted(others, 'unfinished uploads')} that nbdata did not begin")
 
 
 def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:

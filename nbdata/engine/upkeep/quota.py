@@ -13,7 +13,7 @@ from nbdata.engine.job.run import Run
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Report
 from nbdata.runtime import runtime_folder
-from nbdata.sizes import format_duration, format_size, parse_size
+from nbdata.sizes import counted, format_duration, format_size, parse_size
 from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.ledger import Ledger, Room
 from nbdata.space.limits import Disk, disk_of, limited_folders, set_limit, writable_disks
@@ -24,6 +24,7 @@ from nbdata.verbs.quota import Quota
 __all__ = ["perform", "plan"]
 
 _NOT_KEPT = "not kept after a reboot: the state folder cannot be written (NBDATA_STATE_DIR names another)"
+_CACHES = "caches of samples"
 _CLEARED = "cleanup FOLDER --all clears a cache that nobody uses; it is filled anew when it is needed"
 
 
@@ -68,10 +69,13 @@ def perform(run: Run, planned: Plan) -> Report:
         "kept": kept,
     }
     report.gauges = [_gauge(report.details["rooms"][0], op.path, context.state_dir)]
-    report.tables = _tables(report.details, rooms[0].domain.device == device)
+    report.tables = _tables(
+        _within(report.details, {disk.path for disk in disks if disk.device == device}),
+        rooms[0].domain.device == device,
+    )
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
-    if report.details["caches"]:
+    if any(table["caption"] == _CACHES for table in report.tables):
         report.notes.append(_CLEARED)
     return report
 
@@ -155,6 +159,17 @@ def _cache(cache: KnownCache) -> dict[str, Any]:
     return {**asdict(cache), "hit_rate": cache.hit_rate}
 
 
+def _within(details: dict[str, Any], own: set[str]) -> dict[str, Any]:
+    """What concerns the folder: its disk, and the caches in it or around it; of the home folder, everything."""
+    folder = os.path.realpath(details["path"])
+    if folder == os.path.realpath(os.path.expanduser("~")):
+        return details
+    near = [
+        one for one in details["caches"] if is_inside(one["path"], folder) or is_inside(folder, one["path"])
+    ]
+    return {**details, "caches": near, "disks": [one for one in details["disks"] if one["path"] in own]}
+
+
 def _text(room: Room, here: Disk) -> str:
     """The tightest room in words."""
     if room.domain.device is None:
@@ -189,18 +204,18 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     tables = [{"caption": "limits", "head": head, "rows": rooms}]
     if only_disk and len(rooms) == 1:
         tables = []
-    tables.append(
-        {"caption": "writable disks", "head": ["disk", "size", "free", "files free"], "rows": disks}
-    )
+    if disks:
+        head = ["disk", "size", "free", "files free"]
+        tables.append({"caption": "writable disks", "head": head, "rows": disks})
     if caches := [_row_of(cache) for cache in details["caches"]]:
         head = ["folder", "of", "in it", "limit", "objects", "hits", "used by"]
-        tables.append({"caption": "caches of samples", "head": head, "rows": caches})
+        tables.append({"caption": _CACHES, "head": head, "rows": caches})
     return tables
 
 
 def _row_of(cache: dict[str, Any]) -> list[str]:
     rate, count = cache["hit_rate"], cache["consumers"]
-    users = "1 process" if count == 1 else f"{count:,} processes" if count else "nobody now"
+    users = counted(count, "processes") if count else "nobody now"
     return [
         cache["path"], cache["source"] or "not known", format_size(cache["used"]),
         format_size(cache["limit"]) if cache["limit"] else "not known", f"{cache['objects']:,}",

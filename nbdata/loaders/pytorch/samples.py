@@ -80,7 +80,7 @@ class SampleDataset(Dataset[Any]):
         return worker.num_workers
 
     def _made(self, sample: Any) -> Any:
-        return sample if self.transform is None else self.transform(sample)
+        return sample if self.transform is None else _transformed(self.transform, sample)
 
     def __repr__(self) -> str:
         return f"SampleDataset({self.samples!r})"
@@ -140,7 +140,7 @@ class SampleStream(IterableDataset[Any]):
             shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, resume=resumed
         )
         for sample in self._pass:
-            yield sample if self.transform is None else self.transform(sample)
+            yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = None
         self.epoch += 1
 
@@ -158,6 +158,19 @@ class SampleStream(IterableDataset[Any]):
             workers or ranks.
         """
         self.epoch, self._resumed = state["epoch"], state["pass"]
+
+
+def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
+    """Return what the transform makes; a KeyError says which sample lacks the field, and which fields it has."""
+    try:
+        return transform(sample)
+    except KeyError as error:
+        if not isinstance(sample, dict) or error.args[:1] == () or error.args[0] in sample:
+            raise
+        fields = ", ".join(name for name in sample if not str(name).startswith("__"))
+        raise KeyError(
+            f"{error.args[0]!r} in the transform of the sample {sample.get('__key__')!r}, which has the fields {fields}"
+        ) from error
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

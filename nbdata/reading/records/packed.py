@@ -19,6 +19,7 @@ from nbdata.reading.loose import grouped, index_name, refuse_twice
 from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.remote import bytes_of
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.selection import Entry, glob_filter
@@ -196,7 +197,7 @@ class _Maker:
         writer, operation = self._writer, self._operation
         if not len(writer):
             raise NotFound(
-                f"none of the {self._count:,} files of this packed folder belongs to a sample",
+                f"none of the {counted(self._count, 'files')} of this packed folder belongs to a sample",
                 path=files[0].url,
                 remedy="A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; "
                 'by="file" takes each file',

@@ -21,6 +21,7 @@ from nbdata.formats.shards import LeftOut, samples_in
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
+from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name"]
@@ -112,7 +113,9 @@ def index_of(
                     )
                     if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:
                         shown = time.monotonic()
-                        told(f"{len(writer):,} samples in {number + 1:,} of {len(shards):,} shards so far")
+                        told(
+                            f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far"
+                        )
         unproven += not body.proven
     about: dict[str, Any] = {
         "listing": fingerprint,

@@ -14,6 +14,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
 from nbdata.redaction import redacted
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
@@ -150,7 +151,7 @@ def none_missing(place: str, names: Sequence[str], found: Container[str]) -> Non
     if missing:
         shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
         raise NotFound(
-            f"{len(missing):,} of {len(names):,} shards are not there: {shown}",
+            f"{len(missing):,} of {counted(len(names), 'shards', 'are')} not there: {shown}",
             path=redacted(place),
             remedy="Check the numbers between the braces, or write a glob such as train-*.tar for those that are",
         )

@@ -377,3 +377,21 @@ def test_large_bodies_are_held_by_nobody_but_who_asked(put: Put, opened: Open) -
     finally:
         tracemalloc.stop()
     assert most < 80 << 20
+
+
+def test_a_folder_for_a_cache_without_a_cache_is_a_mistake(images: str, tmp_path: Any) -> None:
+    with pytest.raises(BadOption, match="--cache-dir is for --cache"):
+        nbdata.samples(images, cache_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name", ["x.tar.gz.{:02}", "x.tar.gz.a{}", "x.part{}.tar", "x.tar.zst.part{}", "x.zip.{:03}"]
+)
+def test_volumes_of_an_archive_are_no_samples(name: str, put: Put) -> None:
+    letters = "abcdefgh" if "a{}" in name else range(1, 9)
+    volumes = {f"v/{name.format(one)}": b"x" for one in letters}
+    url = put({**volumes, "v/README.txt": b"", "w/0.cam.00": b"", "w/0.cam.01": b""})
+    with pytest.raises(BadOption, match=r"8 of 9 files here are volumes of archives.*untar_volumes"):
+        nbdata.samples(f"{url}v/")
+    assert len(nbdata.samples(f"{url}v/", by="file")) == 9
+    assert len(nbdata.samples(f"{url}w/")) == 1

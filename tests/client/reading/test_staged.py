@@ -219,7 +219,7 @@ def test_objects_cached_without_a_digest_are_not_given_to_readers_that_require_o
     opened(images, cache="50MB", cache_dir=str(cache)).fetch([0])
     for kept in (None, "50MB"):
         with pytest.raises(NbdataError, match="sha256"):
-            opened(images, verify="sha256", cache=kept, cache_dir=str(cache)).fetch([0])
+            opened(images, verify="sha256", cache=kept, cache_dir=str(cache) if kept else None).fetch([0])
 
 
 def test_a_changed_file_in_the_cache_is_reported(

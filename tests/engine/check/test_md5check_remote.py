@@ -475,3 +475,19 @@ def test_checksum_files_that_are_on_both_sides_are_compared_like_others(
     report = check(tree, against=f"s3://{bucket}/data/")
     assert [row.path for row in report.rows if row.action == "mismatch"] == ["MD5SUMS"]
     assert report.counts["ok"] == sum(p.is_file() for p in tree.rglob("*")) - 2
+
+
+def test_a_folder_that_was_pulled_is_told_where_it_can_be_compared(
+    put: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the agent, which remembers its jobs."""
+    monkeypatch.delenv("NBDATA_HOST")
+    url = put({"d/a": b"1", "d/below/b": b"2"})
+    nbdata.pull(f"{url}d/", tmp_path / "data", quiet=True)
+    for below in ("", "/below"):
+        place, origin = f"{tmp_path}/data{below}", f"{url}d{below or '/'}"
+        with pytest.raises(
+            nbdata.NotFound, match=f"pulled from {origin}: `md5check {place} --against {origin}.*` compares"
+        ):
+            nbdata.md5check(place, quiet=True)
+        assert nbdata.md5check(place, against=origin, quiet=True).ok

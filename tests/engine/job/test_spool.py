@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.engine.job.spool import RowFile, read_page
-from nbdata.report import Row
+from nbdata.report import Row, Rows
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=60)  # with lone surrogates and line separators
 ROWS = st.lists(
@@ -75,3 +77,33 @@ def test_a_file_that_ends_within_a_block_has_the_rows_before_it(tmp_path):
 
 def test_rows_of_a_job_that_is_gone_are_empty(tmp_path):
     assert read_page(str(tmp_path / "gone.rows"), 0) == ([], None)
+
+
+def test_rows_can_be_indexed_and_sliced_as_a_list() -> None:
+    every = [Row(str(n), "x", n, {}) for n in range(10)]
+    asked = []
+
+    def page(offset: int) -> tuple[list[Row], int | None]:
+        asked.append(offset)
+        return every[offset : offset + 3], offset + 3 if offset < 9 else None
+
+    rows = Rows(10, page)
+    assert rows[:2] == every[:2]
+    assert asked == [0], "no more pages than are needed"
+    for part in (
+        slice(None),
+        slice(3, 8, 2),
+        slice(-2, None),
+        slice(None, None, -1),
+        slice(8, 2, -3),
+        slice(5, 2),
+    ):
+        assert rows[part] == every[part]
+    assert (rows[0], rows[-1], rows[4]) == (every[0], every[-1], every[4])
+    assert [*reversed(rows)] == every[::-1]
+    assert isinstance(rows, Sequence)
+    for number in (10, -11):
+        with pytest.raises(IndexError):
+            rows[number]
+    with pytest.raises(IndexError):
+        Rows()[0]

@@ -99,7 +99,7 @@ def test_no_link_leads_a_file_out_of_the_target(tmp_path: Path) -> None:
     (tmp_path / "tgt" / "real").mkdir()
     (tmp_path / "tgt" / "sub").symlink_to(tmp_path / "tgt" / "real")
     (tmp_path / "link").symlink_to(tmp_path / "tgt")
-    assert as_files(f"{tmp_path}/x.ffr", f"{tmp_path}/link/").ok
+    assert as_files(f"{tmp_path}/x.ffr", f"{tmp_path}/link/", overwrite="always").ok
     assert (tmp_path / "tgt" / "real" / "deep" / "c.jpg").read_bytes() == b"3"
 
 
@@ -130,7 +130,7 @@ def test_nothing_counts_as_unchanged_in_a_store_without_versions(
     unversioned(b"first")
     report = line.run(quiet=True)
     assert report.counts == {"packed": 1}
-    assert any("1 fields come unguarded" in note for note in report.notes)
+    assert any("1 field comes unguarded" in note for note in report.notes)
     unversioned(b"other")
     assert line.run(quiet=True).counts == {"packed": 1}
     assert any(b"other" in data for data in files_in(tmp_path / "out").values())

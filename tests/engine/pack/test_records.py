@@ -456,7 +456,7 @@ def test_neighbours_of_one_key_stay_two_samples_in_two_files(tmp_path: Path) -> 
     for count, sort in ((2, False), (2, True), (3, False), (4, True)):
         out = f"{tmp_path}/{count}{sort}.ffr/"
         report = nbdata.pack(f"{tmp_path}/s-*.tar", out, shard_count=count, sort=sort, quiet=True)
-        assert any("1 samples have the key of their neighbour" in note for note in report.notes)
+        assert any("1 sample has the key of their neighbour" in note for note in report.notes)
         found = {one["__key__"]: one["jpg"] for one in samples_of(out)}
         assert found == {"k0": b"k0.jpg", "a": b"a.jpg", "a~2": b"a.jpg", "k2": b"k2.jpg"}
     tar(tmp_path / "s-2.tar", "a~2.cls")

@@ -11,7 +11,7 @@ import pytest
 
 import nbdata
 import nbdata.engine.pull.perform as pull_module
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NotFound
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -192,3 +192,18 @@ def test_nothing_is_moved_over_itself_and_counted_as_staged(
     # A target beside the source, or a part of it pulled into the whole, is allowed.
     assert verb(f"{tree}/*.txt", f"{tree}/b/texts", quiet=True).ok
     assert verb(str(tree / "b" / "d"), str(tree), quiet=True).ok
+
+
+def test_a_source_that_is_not_there_is_told_with_what_is_like_it(tmp_path: Path) -> None:
+    for name in ("images/train.tar", "images/other.json", "labels/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    for wrong, right in (
+        ("images/trian.tar", "images/train.tar"),
+        ("Images/", "images/"),
+        ("lables", "labels/"),
+    ):
+        with pytest.raises(NotFound, match=rf"Did you mean {tmp_path}/{right}\?"):
+            nbdata.pull(tmp_path / wrong, tmp_path / "out", quiet=True)
+    with pytest.raises(NotFound, match="Check the spelling"):
+        nbdata.pull(tmp_path / "nothing-like-it", tmp_path / "out", quiet=True)

@@ -96,7 +96,7 @@ class Pulling(RuleBasedStateMachine):
         if overwrite == "always":
             return EDITED if edited else "fetched"
         if overwrite == "never":
-            return "skip"
+            return "skipped"
         known, same_source = name in self.moved, self.moved.get(name) == data
         if known and name in self.touched and not same_source:
             return "conflict"

@@ -84,7 +84,7 @@ def test_an_object_and_objects_below_it_need_a_clear_word(put: Put, tmp_path: Pa
     assert nbdata.pull(url + "folder", tmp_path / "a", quiet=True).counts == {"fetched": 1}
     assert nbdata.pull(url + "data-1", tmp_path / "b", quiet=True).counts == {"fetched": 1}
     assert (tmp_path / "b").read_bytes() == b"1"
-    with pytest.raises(nbdata.NotFound, match="upper and lower case"):
+    with pytest.raises(nbdata.NotFound, match=r"Did you mean .*/folder/"):
         nbdata.pull(url + "Folder", tmp_path / "c", quiet=True)
 
 
@@ -273,3 +273,15 @@ def test_two_pulls_share_one_limit(
     gate.open()
     first.wait()
     nbdata.quota(tmp_path / "lim", limit="none", quiet=True)
+
+
+def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Put, tmp_path: Path) -> None:
+    url = put({f"deep/{name}": b"x" for name in ("images/a.jpg", "train.txt", "train/b")})
+    for verb in (
+        lambda place: nbdata.pull(place, tmp_path / "out", quiet=True),
+        lambda place: nbdata.ls(place, quiet=True),
+        nbdata.samples,
+    ):
+        for wrong, right in (("imges/", "images/"), ("trian.txt", "train.txt")):
+            with pytest.raises(nbdata.NotFound, match=rf"Did you mean {url}deep/{right}\?"):
+                verb(f"{url}deep/{wrong}")

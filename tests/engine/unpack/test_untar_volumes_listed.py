@@ -121,3 +121,36 @@ def test_a_volume_that_is_listed_twice_is_refused(shuffled: list[str], tmp_path:
         with pytest.raises(BadOption, match="in the list of volumes twice"):
             untar(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("source", ["v", "v/a.tar.gz.00", "v/a.tar.gz.*", "v/MD5SUMS"])
+def test_a_last_volume_that_only_the_checksums_name_is_missed_before_the_start(
+    source: str, tmp_path: Path
+) -> None:
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=30_000)
+    names = sorted(path.name for path in (tmp_path / "v").iterdir())
+    (tmp_path / "v" / "MD5SUMS").write_text(sums(tmp_path / "v", names))
+    (tmp_path / "v" / names[-1]).unlink()
+    line = nbdata.UntarVolumes(str(tmp_path / source), str(tmp_path / "out"))
+    with pytest.raises(MissingVolume, match=f"missing volume {names[-1]}: .*list.* Fetch") as caught:
+        line.plan()
+    assert caught.value.details["missing"] == [names[-1]]
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_checksum_of_a_volume_that_is_missing_names_it(tmp_path: Path) -> None:
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=30_000)
+    names = sorted(path.name for path in (tmp_path / "v").iterdir())
+    for name in names[-2:]:
+        (tmp_path / "v" / f"{name}.md5").write_text(sums(tmp_path / "v", [name]))
+        (tmp_path / "v" / name).unlink()
+    with pytest.raises(MissingVolume, match=f"missing volumes {names[-2]}, {names[-1]}: .*md5 lists it"):
+        nbdata.UntarVolumes(str(tmp_path / "v"), str(tmp_path / "out")).plan()
+
+
+def test_checksums_of_other_files_do_not_matter(tmp_path: Path) -> None:
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=30_000)
+    (tmp_path / "v" / "MD5SUMS").write_text(
+        f"{'0' * 32}  b.tar.gz.00\n{'0' * 32}  README\nno line of checksums\n"
+    )
+    assert untar(tmp_path / "v", tmp_path / "out").ok

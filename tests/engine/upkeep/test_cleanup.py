@@ -386,7 +386,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
     report = cleanup(f"{uploading.url}/results")
     assert report.counts == {"aborted": 2}
     assert uploading.pending() == ["results/theirs", "results2/beside"]
-    assert "1 unfinished uploads that nbdata did not begin are left alone" in report.notes
+    assert "left alone: 1 unfinished upload that nbdata did not begin" in report.notes
     assert [begun.key for begun in uploads.remembered(uploading.state).values()] == ["results2/beside"]
     assert cleanup(uploading.url).counts == {"aborted": 1}
     assert uploading.pending() == ["results/theirs"]
@@ -454,3 +454,20 @@ def test_links_are_looked_up_for_each_folder_and_not_for_each_file(
     report = nbdata.cleanup(tmp_path / "out", all=True, quiet=True)
     assert report.counts["deleted"] == 300
     assert len(looked) < 100
+
+
+def test_a_plan_names_what_goes_and_what_stays_and_why(data: Path, tmp_path: Path) -> None:
+    for number in range(25):
+        (data / f".nbdata/{number:02}.part").write_bytes(b"x")
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("same", "changed"):
+        (source / name).write_bytes(b"1")
+    nbdata.pull(source, data / "pulled", quiet=True)
+    (data / "pulled/changed").write_bytes(b"mine")
+    said = nbdata.cleanup(data, all=True, dry_run=True).text()
+    assert said.count("\n  remove ") == 20
+    assert "\n  … and 10 more\n" in said
+    assert "\n  delete pulled/same" in said
+    assert "\n  keep pulled/changed: changed since nbdata wrote it" in said
+    assert "keep pulled/changed" in nbdata.cleanup(data, all=True, dry_run=True)._repr_html_()

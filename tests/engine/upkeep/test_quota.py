@@ -102,6 +102,8 @@ def test_the_report_is_shown_as_text_and_as_html(data: Path, capsys: pytest.Capt
     assert re.search(r"^ +folder +source +limit +used +reserved +free +counted$", shown, re.MULTILINE)
     assert re.search(rf"^ +{data} +%quota --limit +5\.0 GB", shown, re.MULTILINE)
     assert re.search(r"^ +disk +size +free +files free$", shown, re.MULTILINE)
+    nbdata.quota()
+    shown = capsys.readouterr().err
     assert all(disk["path"] in shown for disk in report.details["disks"])
     page = report._repr_html_()
     assert page.count("<table") == 2
@@ -200,3 +202,25 @@ def test_only_disks_have_a_quota(path: str) -> None:
 def test_a_limit_that_is_no_size_is_refused(data: Path) -> None:
     with pytest.raises(nbdata.BadOption, match="--limit"):
         nbdata.quota(data, limit="much")
+
+
+def test_a_number_without_a_unit_is_no_limit_of_a_few_bytes(data: Path, state: str) -> None:
+    with pytest.raises(
+        nbdata.BadOption, match=r"--limit 40 would be 40 bytes\. Write the unit, such as 40GB"
+    ):
+        nbdata.quota(data, limit="40")
+    assert limited_folders(state, {}) == {}
+    nbdata.quota(data, limit="40B", quiet=True)
+    assert limited_folders(state, {})[str(data)][0] == 40
+
+
+def test_only_the_disk_and_the_caches_of_a_folder_are_shown(
+    data: Path, tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home, folder = nbdata.quota(quiet=True), nbdata.quota(data, quiet=True)
+    disks = [
+        table["rows"] for report in (home, folder) for table in report.tables if "disks" in table["caption"]
+    ]
+    assert len(disks[0]) == len(home.details["disks"])
+    assert len(disks[1]) == 1

@@ -14,7 +14,7 @@ from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import RecordFile
 from nbdata.reading.records.local import LocalRecords
 from nbdata.redaction import redacted
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["PackedSamples"]
@@ -141,4 +141,6 @@ class PackedSamples(OfRecords):
 
     def __repr__(self) -> str:
         size = format_size(self._index.bytes)
-        return f"<{len(self):,} samples in the packed folder {redacted(self.operation.place)}: {size}>"
+        return (
+            f"<{counted(len(self), 'samples')} in the packed folder {redacted(self.operation.place)}: {size}>"
+        )

@@ -32,7 +32,7 @@ from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerpr
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
 from nbdata.rendering import dim
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.stores.base import Store
 from nbdata.threads import ForkLock
 from nbdata.verbs.samples import SampleSource
@@ -409,4 +409,6 @@ class ShardSamples(Samples):
         places = self.operation.sources
         told = redacted(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
         shards = f"{len(self._shards):,} shard{'s' * (len(self._shards) != 1)} of {told}: {format_size(self._bytes())}"
-        return f"<{shards}>" if self._index is None else f"<{len(self._index):,} samples in {shards}>"
+        return (
+            f"<{shards}>" if self._index is None else f"<{counted(len(self._index), 'samples')} in {shards}>"
+        )

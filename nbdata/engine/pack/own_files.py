@@ -1,0 +1,77 @@
+"""Which files at the target this line has made: others are refused, not replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nbdata.errors import BadOption
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.index import Index, Record
+from nbdata.verbs.pack import Pack
+
+__all__ = ["OwnFiles", "begin", "end", "has_begun", "others_are_there", "shown"]
+
+# Record of a run that has begun and not ended: a killed run may have given files their names and not recorded them yet.
+# No file can have this name.
+_OPEN = "\0open"
+
+
+def has_begun(index: Index) -> bool:
+    """True if a run has begun, and no later one has ended well."""
+    return index.get(_OPEN) is not None
+
+
+def begin(index: Index) -> None:
+    """Record that a run begins, before its first file has a name."""
+    index.put({_OPEN: Record("", 0, -1, 0, 0)})
+    index.sync()  # else its files would look like another's after a crash
+
+
+def end(index: Index) -> None:
+    """Record that a run has ended well, so that every file it made has its record."""
+    index.put({_OPEN: None})
+
+
+def shown(names: list[str]) -> str:
+    """Name the first and last of some files."""
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
+def others_are_there(op: Pack, names: str) -> BadOption:
+    """Make the error about files that would be replaced."""
+    return BadOption(
+        f"{names} is there, and this line has not made it", path=op.target,
+        remedy="Choose another name, or say --overwrite always to replace it",
+    )  # fmt: skip
+
+
+class OwnFiles:
+    """Tells the files of this line from those of others, and refuses to replace the others.
+
+    After a kill it is not known which files had a name but no record yet: those count as the line's own.
+
+    Parameters
+    ----------
+    op : Pack
+    index : Index
+        The records of the line.
+    listed : callable
+        Given a name and the existing file, whether an index beside it says that a pack has made it.
+    """
+
+    def __init__(self, op: Pack, index: Index, listed: Callable[[str, ObjectInfo], bool]) -> None:
+        self._op, self._index, self._listed = op, index, listed
+        self._all = op.overwrite != "changed" or has_begun(index)
+        self._first, self._last = "", ""
+
+    def look(self, name: str, standing: ObjectInfo | None) -> None:
+        """Look at what exists under a name that is to be made."""
+        if standing is None or self._all or self._index.get(name) is not None or self._listed(name, standing):
+            return
+        self._first, self._last = self._first or name, name
+
+    def refuse_others(self) -> None:
+        """Raise BadOption if one of the files is not the line's own."""
+        if self._first:
+            names = [self._first, self._last] if self._first != self._last else [self._first]
+            raise others_are_there(self._op, shown(names))
