@@ -246,7 +246,7 @@ def _pairs(name: str, value: Any) -> dict[str, Any]:
 
 def _called(name: str, value: object) -> object:
     if not callable(value):
-        raise BadOption(f"{name}: this is no function", got=type(value).__name__)
+        raise BadOption(f"{name}: this is not a function", got=type(value).__name__)
     return value
 
 

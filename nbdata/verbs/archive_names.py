@@ -82,7 +82,7 @@ class ArchiveNames(NamedTuple):
             raise BadOption(f"--format {form}: {name} is a pattern", expected="the name of one archive")
         if not name.lower().endswith(ARCHIVES[form]) or name.lower() in ARCHIVES[form]:
             raise BadOption(
-                f"--format {form}: {name} is called like something else",
+                f"--format {form}: {name} has another extension",
                 expected=f"a name that ends in {' or '.join(ARCHIVES[form])}",
             )
         return cls(folder + "/", name, numbered, int(form == "zip"))

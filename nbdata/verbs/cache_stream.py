@@ -109,7 +109,7 @@ class CacheStream(Verifying, Selecting, Storing):
         if is_url(self.cache_dir):
             raise BadOption(f"cache_stream: --cache-dir {self.cache_dir} is a URL", expected="a local folder")
         if self.epochs < 1:
-            raise BadOption("--epochs: 0 hands out nothing", expected="1 or more")
+            raise BadOption("--epochs: 0 returns no items", expected="1 or more")
         if self.max_size is not None and self.max_size < 1:
             raise BadOption("--max-size: 0 leaves no room for anything", expected="the size of a few items")
         self.share()
@@ -121,7 +121,7 @@ class CacheStream(Verifying, Selecting, Storing):
         found = re.fullmatch(r"(\d+)/(\d+)", self.part)
         if found is None or not int(found[1]) < int(found[2]):
             raise BadOption(
-                f"--part: {self.part!r} is no part", expected="I/N with I from 0 to N-1, such as 0/4"
+                f"--part: {self.part!r} is not a part", expected="I/N with I from 0 to N-1, such as 0/4"
             )
         return int(found[1]), int(found[2])
 
@@ -137,7 +137,7 @@ class CacheStream(Verifying, Selecting, Storing):
 
     def start(self) -> Job:
         raise BadOption(
-            "cache_stream has no background form",
+            "cache_stream cannot run in the background",
             remedy="Items are fetched ahead in the background anyway: loop over what it returns",
         )
 

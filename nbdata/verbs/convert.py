@@ -133,7 +133,7 @@ class Convert(Operation):
             if is_url(place):
                 raise BadOption(
                     f"{name} is a local path", got=redacted(place),
-                    remedy="Pull it first: what reads a data set of Python reads files",
+                    remedy="Pull it first: Python data sets read local files",
                 )  # fmt: skip
         if self.mini == 0:
             raise BadOption("--mini: 0 samples make no data set", expected="1 or more")
@@ -149,17 +149,17 @@ class Convert(Operation):
             if self.store != "auto":
                 raise BadOption("--store: files are stored as they are", remedy="Leave it out with mmdet3d")
             if self.sweeps and self.files_key != "pts_filename":
-                raise BadOption("--sweeps are point clouds", remedy="Say --key pts_filename")
+                raise BadOption("--sweeps are point clouds", remedy="Use --key pts_filename")
             return
         if not self.dataset.endswith(".py"):
             raise BadOption(
-                f"{self.dataset!r} is no module of Python", expected="a file DATASET.py, or the word mmdet3d",
+                f"{self.dataset!r} is not a Python module", expected="a file DATASET.py, or the word mmdet3d",
             )  # fmt: skip
         for name in ("key", "sweeps", "root", "run_config"):
             if getattr(self, name):
                 raise BadOption(
                     f"--{name.replace('_', '-')} is for mmdet3d",
-                    remedy="Leave it out, or say mmdet3d for DATASET.py",
+                    remedy="Leave it out, or write mmdet3d for DATASET.py",
                 )
 
     @property
@@ -193,8 +193,8 @@ class Convert(Operation):
 
     def start(self) -> Job:
         raise BadOption(
-            "convert has no background: DATASET.py is run by processes of this one",
-            remedy="Leave --background out; nohup, or a terminal of its own, lets it go on",
+            "convert cannot run in the background, because child processes of this one run DATASET.py",
+            remedy="Leave --background out; nohup, or a separate terminal, keeps it running",
         )
 
     def run(self, *, quiet: bool = False) -> Any:

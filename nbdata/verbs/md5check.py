@@ -95,7 +95,7 @@ class Md5check(Selecting, Storing):
         if isinstance(self.write, str) and "/" in self.write:
             raise BadOption(
                 f"--write: {self.write!r} is a path, not a name",
-                remedy="Name the manifest alone, such as MD5SUMS: it stands in PATH, which its names are relative to",
+                remedy="Name the manifest alone, such as MD5SUMS: it lies in PATH, and its paths are relative to PATH",
             )
         if self.overwrite != "never" and not self.write:
             raise BadOption(

@@ -122,7 +122,7 @@ class Writing(Storing):
 
     @property
     def room_elsewhere(self) -> str:
-        return "" if self.skip_written else ", but writes again what is moved away from its target"
+        return "" if self.skip_written else ", but writes files again that you move away from its target"
 
     def with_room(self, line: str) -> str:
         target = self.places()[1]
@@ -246,4 +246,6 @@ def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> N
 def check_part_size(size: int | None) -> None:
     """Raise BadOption if S3 does not allow parts of this size."""
     if size is not None and not 5 << 20 <= size <= 5 << 30:
-        raise BadOption(f"--part-size: {size} bytes is out of range", expected="5 MiB to 5 GiB, as S3 has it")
+        raise BadOption(
+            f"--part-size: {size} bytes is out of range", expected="5 MiB to 5 GiB, as S3 requires"
+        )

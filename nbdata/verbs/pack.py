@@ -257,13 +257,14 @@ class Pack(Verifying, Storing):
                     f"--{one.name.replace('_', '-')} makes no sense with {what}",
                     remedy="Use --format tar for one archive"
                     if one_archive
-                    else "Leave it out, or say another --format",
+                    else "Leave it out, or use another --format",
                 )
 
     def _check_files(self) -> None:
         if not self.target.endswith("/"):
             raise BadOption(
-                f"--format files: {self.target} is no folder", remedy=f"End it in a slash: {self.target}/"
+                f"--format files: {self.target} is not a folder",
+                remedy=f"End it with a slash: {self.target}/",
             )
         base = self.places()[0].rstrip("/") + "/"
         if self.target.startswith(base) and self.target != base:
@@ -296,8 +297,8 @@ class Pack(Verifying, Storing):
             )
         if self.shard_count is not None:
             raise BadOption(
-                "--map and --shard-count exclude each other: how many samples come out of --map is not known before",
-                remedy="Say --shard-size",
+                "--map and --shard-count exclude each other: the number of samples after --map is not known before",
+                remedy="Use --shard-size",
             )
         for name, value in {
             "max-rate": self.max_rate,
@@ -350,7 +351,7 @@ class Pack(Verifying, Storing):
             told = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
         except ValueError:
             raise BadOption(
-                f"--mtime: {self.mtime!r} is no time",
+                f"--mtime: {self.mtime!r} is not a time",
                 expected="a time such as 2024-01-31 or 2024-01-31T12:00Z, or seconds since 1970",
             ) from None
         return int((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
@@ -398,7 +399,7 @@ class Pack(Verifying, Storing):
     def start(self) -> Job:
         if self.map is not None:
             raise BadOption(
-                "--map has no background: what it runs belongs to this process",
+                "--map cannot run in the background, because this process runs it",
                 remedy="Leave --background out",
             )
         return super().start()

@@ -59,7 +59,9 @@ class Pull(Verifying, Mirroring, Writing):
 
     def check(self) -> None:
         if self.target is None:
-            raise BadOption("pull: the target cannot be told from the source", remedy="Name a TARGET folder")
+            raise BadOption(
+                "pull: the target cannot be derived from the source", remedy="Name a TARGET folder"
+            )
         if is_url(self.target):
             raise BadOption(
                 f"pull: the target {self.target} is a URL",

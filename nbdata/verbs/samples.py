@@ -144,7 +144,7 @@ class SampleSource(Verifying, Connecting):
         raise BadOption("samples has no plan: it lists its source, and keeps an index of it")
 
     def start(self) -> Job:
-        raise BadOption("samples has no background form: it lists its source, and keeps an index of it")
+        raise BadOption("samples cannot run in the background: it lists its source, and keeps an index of it")
 
     def run(self, *, quiet: bool = False) -> Any:
         """List the source, or find its index; return the samples."""

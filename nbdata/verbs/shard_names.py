@@ -77,14 +77,15 @@ class ShardNames(NamedTuple):
                 f"{name} has no place for the number of a shard",
                 expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
                 f"train-{{000000..000099}}{end}",
-                remedy="Say --format tar for one archive of that name"
+                remedy="Use --format tar for one archive of that name"
                 if name.endswith(".tar")
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )
         before, after = name[: found.start()], name[found.end() :]
         if not after.endswith(end):
             raise BadOption(
-                f"{name}: shards end in .tar", remedy="What is in them is mostly compressed already"
+                f"{name}: shards end in .tar",
+                remedy="Do not compress it: samples are mostly compressed already",
             )
         width, first, last = found.groups()
         if first is None:

@@ -181,11 +181,11 @@ def _refuse(action: str, snapshot: Snapshot) -> None:
     told = f"--{action}: job {snapshot.id} is {state}"
     line = f"{snapshot.verb} {snapshot.source}" + (f" {snapshot.target}" if snapshot.target else "")
     if snapshot.state == "DONE":
-        raise BadOption(f"{told}: there is nothing left to {action}", remedy=f"`{line}` checks for news")
+        raise BadOption(f"{told}: there is nothing left to {action}", remedy=f"`{line}` checks for changes")
     if snapshot.finished or (snapshot.state == "CANCELLING" and action != "cancel"):
         raise BadOption(
             f"{told}, so there is nothing to {action}",
-            remedy=f"Run its line again (`{line}` with the same options): it continues with what was done",
+            remedy=f"Run its command again (`{line}` with the same options) to resume",
         )
 
 

@@ -141,7 +141,7 @@ def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path
     run = nbdata("pull", tree, tmp_path / "out", "--json")
     assert run.returncode == 1
     assert json.loads(run.stdout)["counts"] == {"conflict": 1, "fetched": 4}
-    assert "a folder stands where the file is to be" in run.stderr
+    assert "a folder with this name exists" in run.stderr
 
 
 def test_wrong_use_is_2_with_the_remedy(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_job_that_no_agent_can_carry_is_waited_for_and_its_end_is_told(tmp_pat
     run = nbdata("pull", "memory://none/", tmp_path / "out", "-b")
     assert run.returncode == 1
     assert "memory://none" in run.stderr
-    assert "The agent carries it" not in run.stdout
+    assert "The agent runs it" not in run.stdout
 
 
 def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ def test_a_stream_whose_command_fails_is_told_as_left(tree: Path, tmp_path: Path
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
     assert any(
-        f"{tree}" in line and "cancelled: its loop was left" in line
+        f"{tree}" in line and "cancelled: its loop has ended" in line
         for line in nbdata("transfers").stdout.splitlines()
     )
 

@@ -320,7 +320,7 @@ def test_a_plan_says_how_many_samples_there_are_if_that_is_known(put: Put, inlin
         ({"map": dict, "on_error": "report"}, "--map and --on-error report exclude each other"),
         ({"map": dict, "map_workers": 0}, "--map-workers: 0 is out of range"),
         ({"map_workers": 2}, "--map-workers is for --map"),
-        ({"map": dict, "background": True}, "--map has no background"),
+        ({"map": dict, "background": True}, "--map cannot run in the background"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:

@@ -217,7 +217,7 @@ class Scene:
             port = self._serve(f"web_{status}", answering(lambda _, status=status: answer(status)))
             self.names[f"web_{status}"] = f"127.0.0.1:{port}"
             self.shown_names[f"web_{status}"] = "store:9000"
-        taken = self._stack.enter_context(socket.socket())  # nobody listens there, and nobody else can
+        taken = self._stack.enter_context(socket.socket())  # no server listens there, and nobody else can
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         self._shown[f"127.0.0.1:{port}"] = "gone:9000"

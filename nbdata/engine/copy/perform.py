@@ -155,7 +155,7 @@ class _SourceObjects:
 def _unfit(target: Location, path: str) -> str | None:
     """The reason why an object cannot be in the target, or None."""
     if is_ours(path):
-        return "lies below .nbdata, which is nbdata's own"
+        return "lies below .nbdata, nbdata's own folder"
     return None if target.store.flat else unrepresentable(path)
 
 

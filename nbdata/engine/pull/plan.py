@@ -116,7 +116,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     ancestor = existing_ancestor(root)
     if not os.path.isdir(ancestor):
         raise BadOption(
-            "the target is a file" if ancestor == root else "a file stands in the target's path",
+            "the target is a file" if ancestor == root else "the path of the target leads through a file",
             path=ancestor,
             expected="a folder",
             remedy="Remove the file, or name another target",

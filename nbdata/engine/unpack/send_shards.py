@@ -342,7 +342,7 @@ class ShardSender:
         if most is not None and number >= most:
             raise BadOption(
                 f"{self._op.target} has numbers for {most:,} shards, and more are needed",
-                remedy="Give it more, or larger shards",
+                remedy="Use a larger range of numbers, or a larger --shard-size",
             )
         self._count += 1
         shard = _Shard(self._names.name(number), offset)
@@ -459,7 +459,7 @@ class ShardSender:
         self._left_out.tell(self._results)
         notes += left_out("empty folder", "empty folders", self._folders.empty, where="shards")
         if self._unverified and not self._local:
-            notes.append(f"{self._unverified:,} shards could not be verified: the store answered no checksum")
+            notes.append(f"{self._unverified:,} shards could not be verified: the store returned no checksum")
         notes += filter(None, [self._keys.note(), self._written.index.problem])
 
     def _has_all(self) -> bool:

@@ -168,7 +168,7 @@ class S3Client:
             response,
             data,
             path=self.said(key),
-            identity=identity.source if identity else "nobody (anonymous)",
+            identity=identity.source if identity else "anonymous access",
             copied_along=identity.copied_along if identity else "",
         )
 

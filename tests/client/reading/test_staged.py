@@ -226,7 +226,7 @@ def test_what_somebody_changed_in_the_cache_is_told(
     samples.fetch([0])
     for path in cache.rglob("kept-*/*"):
         os.truncate(path, 1)
-    with pytest.raises(NbdataError, match="somebody has changed the file"):
+    with pytest.raises(NbdataError, match="another process has changed the file"):
         samples.fetch([0])
 
 

@@ -518,9 +518,9 @@ def test_nothing_of_a_place_is_secret_in_its_repr() -> None:
 
 def test_writing_is_refused_in_a_sentence(served: FolderServer, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
-    with pytest.raises(BadOption, match="only be read"):
+    with pytest.raises(BadOption, match="read-only"):
         nbdata.push(tmp_path / "x", served.url, quiet=True)
-    with pytest.raises(BadOption, match="only be read"):
+    with pytest.raises(BadOption, match="read-only"):
         at(served.url).store.delete(["a.txt"])
 
 
