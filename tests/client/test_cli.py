@@ -282,7 +282,7 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
-        assert f"detached: job {job.id} goes on" in stderr
+        assert f"detached: job {job.id} continues" in stderr
         assert not job.snapshot().finished
     gate.open()
     assert job.wait(PATIENCE).counts == {"fetched": 40}

@@ -91,7 +91,7 @@ def test_what_is_over_cannot_be_paused_resumed_or_cancelled_and_that_is_said(act
     with pytest.raises(nbdata.Cancelled):
         job.wait()
     with pytest.raises(
-        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its command again .* continues"
+        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its command again .* to resume"
     ):
         nbdata.transfers(job.id, **{action: True})
 

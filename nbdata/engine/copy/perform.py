@@ -86,13 +86,13 @@ def plan(run: Run) -> Plan:
     target = at_target.open(op.target)
     only = found.single.key.rpartition("/")[2] if found.single is not None else ""
     name = name_at(target, only, mirror=op.delete)
-    apart = _SourceObjects(found, target, name, mirror=op.delete)
+    source_objects = _SourceObjects(found, target, name, mirror=op.delete)
     remote = existing_objects(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
     index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
     looked = Looked()
-    for entry in Selection.of(op).apply(looked.at(apart.entries())):
+    for entry in Selection.of(op).apply(looked.at(source_objects.entries())):
         key = name or key_at(target, entry.path)
         item = CopyRow(entry.path, "unrepresentable", entry.info, key, _unfit(target, entry.path) or "")
         there = remote.get(key)
@@ -109,8 +109,8 @@ def plan(run: Run) -> Plan:
         rows.add(item.row())
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add)
-    if apart.left_out:
-        out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
+    if source_objects.left_out:
+        out.notes.append(f"{source_objects.left_out:,} objects lie in the target itself and are left out")
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True

@@ -124,7 +124,7 @@ def plan(run: Run) -> Plan:
 
 def unguarded_note(count: int) -> list[str]:
     """The note about fields without a version at the source; empty if there are none."""
-    note = f"{count:,} fields have neither version, ETag nor time in the store, so they are packed again in each run"
+    note = f"{count:,} fields come without version, ETag or time from the store, so they are packed again in each run"
     return [note] if count else []
 
 

@@ -408,8 +408,8 @@ class _Pulling:
         """Add notes about objects that could not be guarded, verified or recorded."""
         if self._unguarded:
             self._results.notes.append(
-                f"{self._unguarded:,} have neither version, ETag nor time in the store, so a change during the "
-                "transfer would not be noticed"
+                f"{self._unguarded:,} came without version, ETag or time from the store, so a change during "
+                "the transfer would not be noticed"
             )
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(

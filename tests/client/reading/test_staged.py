@@ -373,7 +373,7 @@ def test_a_cancelled_job_that_still_has_the_folder_is_waited_for(
     assert syncing.wait(PATIENCE)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lambda: opened(images, cache="50MB", cache_dir=str(cache)).fetch([0, 1]))
-        wait_until(lambda: any("leaves" in job.phase for job in _jobs(cache)))
+        wait_until(lambda: any("leave the cache" in job.phase for job in _jobs(cache)))
         synced.set()
         assert waiting.result(PATIENCE) == in_order(images)[:2]
 

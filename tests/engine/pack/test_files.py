@@ -127,7 +127,7 @@ def test_a_store_that_tells_no_versions_has_nothing_unchanged(
     unversioned(b"first")
     report = line.run(quiet=True)
     assert report.counts == {"packed": 1}
-    assert any("1 fields have neither version" in note for note in report.notes)
+    assert any("1 fields come without version" in note for note in report.notes)
     unversioned(b"other")
     assert line.run(quiet=True).counts == {"packed": 1}
     assert any(b"other" in data for data in files_in(tmp_path / "out").values())
