@@ -404,7 +404,7 @@ def test_a_command_line_and_a_cell_change_samples(
     assert members(there(s3, bucket)["out/x-0.tar"]) == {f"{n}.txt": b"ABC" for n in range(3)}
     refused = subprocess.run([*words, "-b"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "--map has no background" in refused.stderr
+    assert "--map cannot run in the background" in refused.stderr
     said = kernel.run(f"%pack {url}in/ {url}cell/x-%d.tar --map '{script} {{}}' -o made\nprint(made.counts)")
     assert said.error is None
     assert "3 samples in 1 shards" in said.displays[0]
