@@ -49,13 +49,11 @@ _EXAMPLES = {
         "cache_stream s3://bucket/images --by sample --dry-run",
     )
 }
-_CARRIED = (
-    "The agent carries it, also after this terminal closes; the end of this container or batch job ends it."
-)
+_CARRIED = "The agent runs it, also after this terminal closes. It ends with this container or batch job."
 _MORE = {
-    "agent": "Look at or stop the process that does the work: status, stop, log.",
-    "demo": "Run the whole job once on an embedded S3 server; --serve: start one to play with.",
-    "completion": 'Print what makes Tab complete options and paths: eval "$(nbdata completion bash)" (or zsh).',
+    "agent": "Show or stop the agent, the process that does the work: status, stop, log.",
+    "demo": "Run a complete example on an embedded S3 server; --serve: only start the server, to try nbdata on.",
+    "completion": 'Set up Tab completion of options and paths: eval "$(nbdata completion bash)" (or zsh).',
 }
 
 
@@ -178,7 +176,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     extra = _extra(cls)
     for written in written_secrets(words):
         print(
-            f"nbdata: everybody here can see {written}=… in the list of processes; "
+            f"nbdata: every user of this machine can see {written}=… in the list of processes; "
             f"{written}=env:NAME takes it from the environment",
             file=sys.stderr,
         )
@@ -198,7 +196,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     if face.get("background"):
         if os.environ.get("NBDATA_HOST") == "inline":  # the job would end with this process, which ends now
             raise BadOption(
-                "-b needs the agent, and NBDATA_HOST=inline does without it", remedy="Leave one of them out"
+                "-b needs the agent, but NBDATA_HOST=inline works without it", remedy="Leave one of them out"
             )
         from nbdata.client.remote import AgentJob
 
@@ -209,7 +207,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             elif not quiet:
                 print(f"{begun!r}")
                 print(
-                    f"{_CARRIED} `nbdata transfers {begun.id} --wait` shows how far it is, `--cancel` ends it."
+                    f"{_CARRIED} `nbdata transfers {begun.id} --wait` shows its progress, `--cancel` stops it."
                 )
             return 0
     try:

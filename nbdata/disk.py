@@ -56,7 +56,7 @@ def disk_error(error: OSError, path: str) -> NbdataError:
         return NotFound("no such file or folder", path=path)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
-        return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
+        return AccessDenied(reason, path=path, remedy="Choose another folder, or change its permissions")
     if error.errno == errno.ENAMETOOLONG:
         return BadOption(
             "the path is longer than the disk takes", path=path, remedy="Use a folder with a shorter path"

@@ -49,7 +49,9 @@ class Follower:
                         # Not "stopped": when the kernel is being restarted, the agent continues the job.
                         self.end(f"interrupted; {job.snapshot().stopped_means}", None)
                     else:
-                        self.end(f"detached: job {job.id} goes on; transfers {job.id} --cancel ends it", None)
+                        self.end(
+                            f"detached: job {job.id} continues; transfers {job.id} --cancel stops it", None
+                        )
             raise
         except BaseException as error:
             if not quiet:
@@ -81,7 +83,7 @@ class Follower:
 
 
 def _raised_by(job: Job) -> NbdataError | None:
-    """The error that a job which is over raises for who waits for it."""
+    """Return the error that an ended job raises in a waiting process."""
     try:
         job.wait()
     except NbdataError as error:

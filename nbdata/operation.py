@@ -276,7 +276,9 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
         for name, value in (("dry-run", dry_run), ("background", background), ("quiet", quiet)):
             checked(name, value, _FACE_FLAG)
         if background and cls.bound:
-            raise BadOption(f"{cls.verb}: there is no background: it ends with the loop over it")
+            raise BadOption(
+                f"{cls.verb}: it cannot run in the background, because it ends with the loop over it"
+            )
         if dry_run:
             return operation.plan()
         if background:
@@ -327,7 +329,7 @@ def numpydoc(cls: type[Operation]) -> str:
         lines += [f"{name} : {kind}{default}", f"    {declared.help}"]
     lines += [
         "dry_run : flag, default False",
-        "    Return the Plan (objects, bytes, space) and move nothing.",
+        "    Return the Plan (objects, bytes, disk space) and change nothing.",
         *([] if cls.bound else ["background : flag, default False", "    Return the Job at once."]),
         "quiet : flag, default False",
         "    Show no progress and no result.",

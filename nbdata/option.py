@@ -1,4 +1,4 @@
-"""The declaration of one option, the check of its value, and its words on a command line.
+"""Declares options, checks their values, and formats them as words of a command.
 
 An option is declared once, with its help text, as a field of its Operation. The magic, the command line, the Python
 function and the panel's form are made from that.
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option: all that faces need to offer, parse and explain it.
+    """The declaration of one option, with everything that a face needs to offer, parse and explain it.
 
     Attributes
     ----------
@@ -44,18 +44,18 @@ class Option:
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
-        Whether it decides which bytes end where, and so is part of the operation's identity.
+        Whether it is part of the operation's identity, because it decides which bytes end up at which place.
     short : str
-        One-letter spelling, or empty.
+        The one-letter form, such as ``n``; or empty.
     choices : tuple of str
         The allowed values, or empty.
     metavar : str
         The name of the value in help texts.
     positional : bool
-        Given by position, not by name.
+        Whether it is given by position and not by name.
     binding : bool
-        Whether it stays beside the Operation, outside its JSON, its repr and its identity: it is secret (storage
-        options) or lives only in this process (a file system object).
+        Whether it is left out of the operation's JSON, repr and identity, because it is secret (storage options) or
+        exists only in this process (a file system object).
     """
 
     help: str
@@ -107,7 +107,7 @@ def suggest(word: str, known: list[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
 
 
-# Names of storage options as users know them from other programs, and the names of the options here.
+# Names of storage options in other programs, and their names in nbdata.
 _STORAGE = {
     **{name: name for name in ("profile", "endpoint_url", "region", "anon", "token", "key", "secret")},
     "endpoint": "endpoint_url",
@@ -252,7 +252,7 @@ def _pairs(name: str, value: Any) -> dict[str, Any]:
 
 def _called(name: str, value: object) -> object:
     if not callable(value):
-        raise BadOption(f"{name}: this is no function", got=type(value).__name__)
+        raise BadOption(f"{name}: this is not a function", got=type(value).__name__)
     return value
 
 

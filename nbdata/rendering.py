@@ -135,7 +135,7 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def _shares(gauge: dict[str, Any]) -> tuple[float, float]:
-    """Return used and reserved as shares of the whole; space that is not free counts as used, whoever has it."""
+    """Return used and reserved as shares of the whole; space that is not free counts as used, by any program."""
     total = max(gauge["total"], 1)
     reserved = min(gauge["reserved"] / total, 1.0)
     return min(max(gauge["total"] - gauge["free"], gauge["used"]) / total - reserved, 1.0), reserved

@@ -159,7 +159,7 @@ class Snapshot(_Record):
 
     @property
     def share(self) -> float | None:
-        """How much is done, from 0 to 1: by bytes, else by files; None while nobody knows."""
+        """How much is done, from 0 to 1: by bytes, else by files; None while unknown."""
         if self.bytes_total:
             return min(self.bytes / self.bytes_total, 1.0)
         if self.files_total:

@@ -32,8 +32,8 @@ _SHELLS = {"bash": _BASH, "zsh": _ZSH}
 _AGENT = ("status", "stop", "log")
 _HELP = """usage: nbdata completion bash|zsh
 
-Prints what makes Tab complete verbs, options, local paths and places in a store, until this shell ends. For every
-shell to come, write the same line into
+Prints a script for Tab completion of verbs, options, local paths and places in a store. This command turns it on until
+the shell ends. For every new shell, add it to the start file:
 
   eval "$(nbdata completion bash)"    # ~/.bashrc
   eval "$(nbdata completion zsh)"     # ~/.zshrc"""

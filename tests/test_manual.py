@@ -16,8 +16,11 @@ from tests.pages import same_page
 
 HEAD = """# The verbs
 
-Every verb with all its options, as `nbdata VERB --help` prints them. In a notebook the same words follow `%VERB`,
-with `-o NAME` in place of `--json`; in Python the options are keyword arguments with underscores (`max_bytes="4GB"`).
+For everybody who looks for a verb or an option. This page has every verb with all its options, as
+`nbdata VERB --help` prints them.
+
+In a notebook, write `%VERB` with the same options, and `-o NAME` in place of `--json`. In Python, the options are
+keyword arguments with underscores (`max_bytes="4GB"`).
 """
 
 

@@ -33,7 +33,7 @@ def main(name: str) -> None:
         return  # another agent was faster
     if not name.endswith(build_id()):
         # The files were replaced after the client's import: two builds must not be mixed.
-        say("this is not the build that was asked for; the client has to be restarted")
+        say("this is not the requested build; restart the client")
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # the user's model matters more than a transfer that can resume

@@ -97,7 +97,7 @@ class Server:
         if not begin(self._run, session, name="session"):
             with self._lock:
                 self._sessions.pop(id(session), None)
-            why = "the agent can serve no more clients: the system gives no more threads"
+            why = "the agent can serve no more clients: the system refuses more threads"
             session.refuse(AgentUnavailable(why))
 
     def _run(self, session: Session) -> None:

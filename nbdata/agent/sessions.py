@@ -72,7 +72,7 @@ class Session:
         self._helpers = threading.BoundedSemaphore(_HELPERS)
         self.id = secrets.token_hex(8)
         self.open = True
-        self.silent = True  # until its first message: it may not bring any work
+        self.silent = True  # until its first message: it may not submit work
         self.began = time.monotonic()
         self._foreground: set[EngineJob] = set()
 
@@ -118,7 +118,7 @@ class Session:
 
         if not begin(helped, name=name):
             self._helpers.release()
-            raise AgentUnavailable("the agent can do no more at a time: the system gives no more threads")
+            raise AgentUnavailable("the agent can start no further work: the system refuses more threads")
 
     def leave(self, job: EngineJob) -> None:
         """Stop waiting for a job in the foreground. The job continues."""
@@ -224,7 +224,7 @@ class Session:
         return {"done": self._job(message).task.resume()}
 
     def cancel(self, message: dict[str, Any]) -> dict[str, Any]:
-        return {"done": self._job(message).task.cancel("its loop was left" if message.get("left") else "")}
+        return {"done": self._job(message).task.cancel("its loop has ended" if message.get("left") else "")}
 
     def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop the agent. ``how``: *idle* (refuse while jobs run), *now*, or *drain* (after the last job).

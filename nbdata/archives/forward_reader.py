@@ -69,7 +69,7 @@ class ForwardReader:
     def content(self, size: int) -> bytes | memoryview:
         """Return exactly `size` bytes, which stay valid; raises if the archive ends too early."""
         end = self._at + size
-        if end <= len(self._block) and self._block.readonly:  # nobody writes to it again
+        if end <= len(self._block) and self._block.readonly:  # no code writes to it again
             piece, self._at = self._block[self._at : end], end
             return piece
         data = self._take(size)

@@ -245,7 +245,7 @@ class Readahead(io.RawIOBase):
     Parameters
     ----------
     source : readable raw stream
-        Owned from now on: nobody else may read or close it.
+        Owned from now on: no other object may read or close it.
     """
 
     BLOCKS = 8

@@ -248,7 +248,7 @@ class CacheContents:
             if self._error is not None:
                 raise self._error
             if self._leases.get(lease) is not asked:
-                raise Cancelled("nobody holds these objects any more")
+                raise Cancelled("no process holds these objects any more")
             return asked.errors if done else None
 
     def fetched_for(self, lease: Hashable) -> list[str]:

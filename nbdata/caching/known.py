@@ -111,7 +111,7 @@ def known_caches(state_dir: str) -> list[KnownCache]:
 
 
 def _is_cache(path: str) -> bool:
-    """Whether a folder is a cache. A link to another folder is none: whoever clears it would delete what is there."""
+    """True if a folder is a cache. A link to a folder is not: clearing it would delete the files of that folder."""
     real = os.path.realpath(path)
     return kept_in(path) == path and kept_in(real) == real and os.path.isdir(real)
 

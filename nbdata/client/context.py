@@ -46,7 +46,7 @@ def capture(operation: Operation) -> Context:
 
 
 def owner_name() -> str:
-    """Who asks, as lists name it: the notebook, or the script; where neither is known, the process.
+    """Return the owner of a job for lists: the notebook or the script; if neither is known, the process.
 
     Jupyter tells a kernel the path of the notebook that it was started for, and VS Code puts it among the variables.
     """

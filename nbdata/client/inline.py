@@ -108,7 +108,7 @@ class InlineJob(FutureMethods):
             raise error
 
     def release(self) -> None:
-        self._job.task.cancel("its loop was left")
+        self._job.task.cancel("its loop has ended")
         self._job.task.wait_end(_RELEASED)
 
     def stage(self) -> Staging:

@@ -58,13 +58,13 @@ class PastJob(FutureMethods):
     def again(self) -> str:
         raise NotFound(
             f"the agent that had job {self.id} is gone, and its credentials with it",
-            remedy="Run its line in a notebook: it continues with what was done",
+            remedy="Run its command in a notebook to resume",
         )
 
     def _nothing(self, action: str) -> NotFound:
         return NotFound(
             f"job {self.id} ended, and its agent too: there is nothing to {action}",
-            remedy="Run its line again: it continues with what was done",
+            remedy="Run its command again to resume",
         )
 
     def interrupt(self) -> bool:

@@ -57,7 +57,7 @@ class ShardWriter:
         folder = self._opened.open(self._names.folder)
         if folder.store.read_only:
             raise BadOption(
-                "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+                "the target is read-only", path=folder.place, remedy="Write to a store, or to the disk"
             )
         self._target = Target(
             control, folder, context.state_dir, context.env, operation.verify, operation.shard_size
@@ -156,7 +156,7 @@ class ShardWriter:
         if most is not None and number >= most:
             raise BadOption(
                 f"{redacted(self._operation.target)} has numbers for {counted(most, 'shards')}, and more are needed",
-                remedy="Give it more, or larger shards",
+                remedy="Use a larger range of numbers, or a larger --shard-size",
             )
         return GrowingShard(self._target, self._names.name(number), self._pool)
 

@@ -39,10 +39,10 @@ def private_folder(folder: str | os.PathLike[str]) -> Path:
         raise AccessDenied(f"the server's folder cannot be made ({exc.strerror})", path=str(where)) from exc
     remedy = "Choose a folder of your own"
     if status.st_uid != os.geteuid():
-        raise AccessDenied("the server's folder belongs to somebody else", path=str(where), remedy=remedy)
+        raise AccessDenied("the server's folder belongs to another user", path=str(where), remedy=remedy)
     if status.st_mode & 0o002:
         raise AccessDenied(
-            "everybody may write to the server's folder",
+            "every user may write to the server's folder",
             path=str(where),
             remedy=f"{remedy}, or: chmod o-w {where}",
         )

@@ -64,7 +64,7 @@ class EngineJob:
         """Raise BadOption if the job cannot be restarted on its own."""
         state, op = self.task.snapshot().state, self.operation
         if state not in ("FAILED", "CANCELLED", "INTERRUPTED"):
-            raise BadOption(f"job {self.id} is {state.lower()}: there is nothing to begin again")
+            raise BadOption(f"job {self.id} is {state.lower()}: there is nothing to run again")
         if op.bound or op.shared:
             raise BadOption(
                 f"job {self.id} belonged to the loop that asked for it", remedy="Run its cell again"

@@ -230,7 +230,7 @@ def perform(
             if shortage.times:
                 waited = "once" if shortage.times == 1 else f"{shortage.times:,} times"
                 report.notes.append(
-                    f"it waited for room {waited}; what was done before that counts as unchanged"
+                    f"it waited for free space {waited}; work done before that counts as unchanged"
                 )
             return report
     finally:

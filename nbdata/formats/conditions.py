@@ -173,4 +173,4 @@ class _Parser:
 
 def _there(token: tuple[str, str]) -> str:
     """Describe the token that was found where something else was expected."""
-    return "it ends too early" if token == _END else f"{token[1]!r} stands in a wrong place"
+    return "it ends too early" if token == _END else f"{token[1]!r} is in the wrong place"

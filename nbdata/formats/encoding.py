@@ -54,13 +54,13 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
         return _bytes(value)
     if extension in _PICKLES:
         raise _wrong(
-            key, field, f"{type(value).__name__} would be pickled, and who unpickles foreign data runs foreign code",
+            key, field, f"{type(value).__name__} would be pickled, and unpickling foreign data runs foreign code",
             "bytes, or another extension: json, npy, npz, msgpack",
         )  # fmt: skip
     kind = kind_of(field, b"")
     if kind is None:
         raise _wrong(
-            key, field, f"nobody knows how {type(value).__name__} is written with this extension",
+            key, field, f"there is no encoder for {type(value).__name__} with this extension",
             "bytes, or a function in encoders=",
         )  # fmt: skip
     try:

@@ -71,7 +71,7 @@ def count_in(start: Buffer, size: int, path: str) -> int:
     crc, count = _START.unpack_from(start)
     if not crc and not count:
         raise BadArchive(
-            "the header of this FFRecord file is empty: who wrote it never finished it",
+            "the header of this FFRecord file is empty: its writer never finished it",
             path=path, remedy="Write it again: its samples cannot be found",
         )  # fmt: skip
     if count < 0 or head_size(count) > size:
@@ -207,7 +207,7 @@ class Head:
                 raise self._out_of_order(at + wrong)
         if starts[-1] > self.size:
             raise BadArchive(
-                "this FFRecord file is too short: its last sample would begin behind its end",
+                "this FFRecord file is too short: its last sample would begin after its end",
                 path=self.path, expected=f"{starts[-1]:,} bytes or more", got=f"{self.size:,}", remedy=_AGAIN,
             )  # fmt: skip
 

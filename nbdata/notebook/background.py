@@ -142,7 +142,7 @@ def _show(job: Job, *, carried: bool) -> None:
     if panel is not None:
         panel.show()
         return
-    note = f"{background_note(job.id, carried=carried)}; not followed here, since {_MOST} others are"
+    note = f"{background_note(job.id, carried=carried)}; not shown here, because {_MOST} other jobs are"
     display(view(job.snapshot(), note), raw=True)  # type: ignore[no-untyped-call]
 
 

@@ -32,9 +32,9 @@ _USABLE = {
 }
 _ICON = {"pause": "pause", "resume": "play", "cancel": "stop"}
 _TIP = {
-    "pause": "Hold the bytes until it is resumed",
-    "resume": "Go on",
-    "cancel": "End it; what was done is kept, and the command resumes",
+    "pause": "Stop transferring until you resume the job",
+    "resume": "Continue the job",
+    "cancel": "Stop the job; finished work is kept, and running the command again resumes it",
 }
 
 _ended: deque[Buttons] = deque()

@@ -39,7 +39,7 @@ def run_body(shell: InteractiveShell, items: Callable[[], Iterable[Any]], body: 
     if not parsed.body:
         raise BadOption(
             "%%cache_stream: the cell has no body",
-            expected=f"what is to be done with each `{ITEM}` below the first line",
+            expected=f"code for each `{ITEM}` below the first line",
         )
     loop = ast.For(
         target=ast.Name(ITEM, ast.Store()),

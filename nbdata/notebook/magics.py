@@ -31,7 +31,7 @@ __all__ = ["register", "unregister"]
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """Return the option that magics add to a verb."""
     what = "stream" if cls.bound else "Report (with -b the Job)"
-    return {"output": Option(f"Put the {what} in the variable NAME too.", short="o", metavar="NAME")}
+    return {"output": Option(f"Also store the {what} in the variable NAME.", short="o", metavar="NAME")}
 
 
 def register(shell: InteractiveShell) -> None:
@@ -94,7 +94,7 @@ def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
 
     loop.__name__ = loop.__qualname__ = CacheStream.verb
     loop.__doc__ = (
-        f"Run the cell's body once for each item, bound to `{ITEM}`, as the body of a `for`.\n\n"
+        f"Run the cell's body once per item, like the body of a `for` loop over `{ITEM}`.\n\n"
         + help_text(CacheStream, prog, _extra(CacheStream))
     )
     return loop

@@ -68,7 +68,7 @@ def _bundles(jobs: JobList) -> tuple[Bundle, Bundle]:
     text = jobs.text()
     running, over = jobs.html_parts()
     if jobs.active:
-        at = f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(jobs.at))}; %transfers shows how it stands"
+        at = f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(jobs.at))}; %transfers shows the current state"
         text, running = f"{text}\n{at}", running + dim(escape(at))
     return {"text/plain": text, "text/html": running or "<div></div>"}, {"text/plain": "", "text/html": over}
 

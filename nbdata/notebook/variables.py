@@ -51,7 +51,7 @@ def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
         return _text(match[0], _found(match[0], match[2], ast.Name(match[2]), names))
 
     if "\0" in line:
-        raise BadOption(f"{prog}: there is a NUL in the line")
+        raise BadOption(f"{prog}: the command contains a NUL character")
     line = _BRACES.sub(held, line)
     try:
         words = shlex.split(line)
@@ -85,7 +85,7 @@ def _found(written: str, inner: str, node: ast.expr | None, names: Mapping[str, 
         if node.id not in names:
             raise BadOption(
                 f"{written} is not set" if inner == node.id else f"{written}: {node.id} is not set",
-                remedy=f"Set the variable {node.id} first; single quotes do not keep a name from being replaced",
+                remedy=f"Set the variable {node.id} first; names in single quotes are replaced too",
             )
         return names[node.id]
     if not isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -101,7 +101,7 @@ def _found(written: str, inner: str, node: ast.expr | None, names: Mapping[str, 
         return of[ast.literal_eval(node.slice)]  # type: ignore[index]  # what has no items says so
     except Exception as error:  # any error of the user's own object
         raise BadOption(
-            f"{written} is not there ({type(error).__name__}: {error})",
+            f"{written} cannot be looked up ({type(error).__name__}: {error})",
             remedy=f"Look at what {ast.unparse(node.value)} holds",
         ) from None
 

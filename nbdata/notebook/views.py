@@ -22,7 +22,9 @@ _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "
 
 def foreground_note(job_id: str) -> str:
     """Return the note for a user who waits for a job."""
-    return f"job {job_id}: the stop button stops it; run it again to resume, also if this no longer moves"
+    return (
+        f"job {job_id}: the stop button stops it; run it again to resume, also if this display stops updating"
+    )
 
 
 def loop_note(job_id: str) -> str:
@@ -33,7 +35,7 @@ def loop_note(job_id: str) -> str:
 def background_note(job_id: str, *, carried: bool) -> str:
     """Return the note for a background job that runs in the agent (`carried`) or in this kernel."""
     if carried:
-        return f"job {job_id} goes on without this notebook; %transfers {job_id} shows how it stands"
+        return f"job {job_id} continues without this notebook; %transfers {job_id} shows its state"
     return f"job {job_id} ends with this kernel; run it again to resume"
 
 

@@ -106,7 +106,7 @@ _OF_A_CACHE = ("path", "source", "limit", "used", "hit_rate", "consumers", "in_u
 def _clear(path: str) -> None:
     known = inline_host().submit(Quota(os.path.expanduser("~")), background=False).wait().details["caches"]
     if path not in [cache["path"] for cache in known]:  # a button removes a known cache, never another folder
-        raise NotFound("there is no such cache any more", path=path)
+        raise NotFound("this cache no longer exists", path=path)
     report = inline_host().submit(Cleanup(source=path, all=True), background=False).wait()
     if report.counts.get("in use"):
         reason = next(str(row.detail["reason"]) for row in report.rows if row.action == "in use")

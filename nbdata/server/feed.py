@@ -32,7 +32,7 @@ _RECENT = 10.0
 _MOST = 1000
 
 _LOST = NbdataError("it was interrupted: its agent ended", remedy="Run it again to resume")
-_SILENT = "an agent does not answer; its transfers are shown as they were"
+_SILENT = "an agent does not answer; its transfers are shown in their last known state"
 
 _log = logging.getLogger("nbdata.server")
 

@@ -132,7 +132,7 @@ class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
         if self.feed.watchers >= _WATCHERS:
-            raise web.HTTPError(503, "too many browsers watch")
+            raise web.HTTPError(503, "too many browser tabs are connected")
         await super().get(*args, **kwargs)
 
     def open(self, *args: Any, **kwargs: Any) -> None:

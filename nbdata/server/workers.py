@@ -34,9 +34,7 @@ class Workers:
             If too many calls are already waiting.
         """
         if self._pending >= _WAITING:
-            raise AgentUnavailable(
-                "the server has too many questions for the agent open", remedy="Try again in a moment"
-            )
+            raise AgentUnavailable("too many requests to the agent are open", remedy="Try again in a moment")
         self._pending += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, ask)

@@ -213,7 +213,7 @@ class Ledger:
                 _forget_scans(scans, entry)
             elif not lives(self._folder, entry["holder"]):
                 del entries[name]
-                _forget_scans(scans, entry)  # nobody knows how much it wrote
+                _forget_scans(scans, entry)  # it is unknown how much it wrote
         return {"entries": entries, "scans": scans}
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:

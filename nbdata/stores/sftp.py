@@ -82,7 +82,7 @@ def _typed(name: str, value: Any) -> Any:
         if name.endswith("timeout"):
             return float(value)
     except ValueError:
-        raise BadOption(f"{name}: this is no number", expected="a number") from None
+        raise BadOption(f"{name}: this is not a number", expected="a number") from None
     flag = name in ("allow_agent", "look_for_keys", "compress")
     return value.lower() in ("1", "true", "yes") if flag else value
 
@@ -95,7 +95,7 @@ def _told(error: Exception, place: str) -> NbdataError:
         return AccessDenied(
             "the server is not the one that it was: its key is another one than ~/.ssh/known_hosts has",
             path=place,
-            remedy="Ask who runs it; if all is well, ssh-keygen -R HOST forgets the old key",
+            remedy="Ask its administrator; if the change is intended, ssh-keygen -R HOST removes the old key",
         )
     if isinstance(error, paramiko.AuthenticationException):
         return AccessDenied(
@@ -112,7 +112,7 @@ def _told(error: Exception, place: str) -> NbdataError:
     elif isinstance(error, TimeoutError):
         why = "it was silent for too long"
     else:
-        why = "nobody listens there" if isinstance(error, OSError) else _what_is_there(error)
+        why = "no server listens there" if isinstance(error, OSError) else _what_is_there(error)
     return StoreUnavailable(
         f"no answer from the server: {why}", path=place, remedy="Check host, port and network"
     )

@@ -54,7 +54,7 @@ def unrepresentable(path: str) -> str | None:
         if part in (".", ".."):
             return f"has a component {part!r}"
         if part.lower() == OWN_FOLDER:
-            return "lies below .nbdata, which is nbdata's own"
+            return "lies below .nbdata, nbdata's own folder"
         if len(os.fsencode(part)) > _LONGEST:
             return "has a component of more than 255 bytes"
     return None

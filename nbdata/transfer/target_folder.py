@@ -259,10 +259,12 @@ def target_error(error: OSError, path: str) -> NbdataError:
         return error
     if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
         return AccessDenied(
-            "a folder stands where a file is to be", path=path, remedy="Remove it, or use another target"
+            "a folder with the name of this file exists", path=path, remedy="Remove it, or use another target"
         )
     if error.errno == errno.ENOTDIR:
         return AccessDenied(
-            "a file stands where a folder is to be", path=path, remedy="Remove it, or use another target"
+            "a file with the name of a needed folder exists",
+            path=path,
+            remedy="Remove it, or use another target",
         )
     return disk_error(error, path)

@@ -1,4 +1,4 @@
-"""What users can say: one file per verb with its Operation and the function of the same name."""
+"""The verbs: one file per verb, with its Operation and the function of the same name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["VERBS", "operation_from_dict"]
 
-# In the order in which help lists them; what _OWN has is asked of the agent and offered to nobody.
+# In the order of the help. The verbs in _OWN are internal.
 VERBS: dict[str, type[Operation]] = {
     cls.verb: cls
     for cls in (

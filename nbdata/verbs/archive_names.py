@@ -1,4 +1,4 @@
-"""How an archive that `pack` makes is called, and its volumes."""
+"""The names of an archive that `pack` makes, and of its volumes."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from nbdata.paths import has_glob
 
 __all__ = ["ARCHIVES", "NUMBER", "SIDECAR", "ArchiveNames", "format_of", "refuse_unwritten"]
 
-#: Where the number of a shard stands: %06d, or {000000..000099}.
+#: The place of the number in the name of a shard: %06d, or {000000..000099}.
 NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
 
-#: Formats of archives, each with the ends that names of its archives may have.
+#: Formats of archives, each with its possible file extensions.
 ARCHIVES = {
     "tar": (".tar",),
     "tar.gz": (".tar.gz", ".tgz"),
     "tar.zst": (".tar.zst", ".tzst"),
     "zip": (".zip",),
 }
-# Ends of archives that cannot be written; the last can be unpacked neither.
+# Suffixes of archives that cannot be written; the last ones cannot be unpacked either.
 _NOT_READ = (".7z", ".rar", ".tar.lz")
 _UNWRITTEN = (".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tbz", ".tar.lz4", *_NOT_READ)
-#: What stands behind the name of a volume in that of its checksum.
+#: The suffix of a volume's checksum file.
 SIDECAR = ".md5"
-# Digits of the number of a volume, at least.
+# Minimum digits of the number of a volume.
 _DIGITS = 3
 
 
 def format_of(target: str) -> str | None:
-    """The format of the one archive that a target without further word means; None if it means shards.
+    """Return the archive format that the name of a target implies; None if it implies shards.
 
     Examples
     --------
@@ -62,13 +62,13 @@ class ArchiveNames(NamedTuple):
     Attributes
     ----------
     folder : str
-        URL or path that they lie in; ends in a slash.
+        URL or path of their folder; ends in a slash.
     name : str
-        Of the archive.
+        Name of the archive.
     numbered : bool
         Whether it is cut into volumes.
     first : int
-        The number of the first one.
+        The number of the first volume.
     """
 
     folder: str
@@ -78,12 +78,12 @@ class ArchiveNames(NamedTuple):
 
     @classmethod
     def of(cls, target: str, form: str, *, numbered: bool) -> ArchiveNames:
-        """The names that a target means.
+        """Return the names that a target means.
 
         Raises
         ------
         BadOption
-            If it is a folder or a pattern, or called like something else than such an archive.
+            If it is a folder or a pattern, or has the extension of another format.
         """
         folder, _, name = target.rpartition("/")
         if not name:
@@ -96,29 +96,29 @@ class ArchiveNames(NamedTuple):
             raise BadOption(f"--format {form}: {name} is a pattern", expected="the name of one archive")
         if not name.lower().endswith(ARCHIVES[form]) or name.lower() in ARCHIVES[form]:
             raise BadOption(
-                f"--format {form}: {name} does not end as the name of such an archive",
+                f"--format {form}: {name} has another extension",
                 expected=f"a name that ends in {' or '.join(ARCHIVES[form])}",
             )
         return cls(folder + "/", name, numbered, int(form == "zip"))
 
     @property
     def other_form(self) -> ArchiveNames:
-        """The names of the same archive in volumes if these are of one file, and the other way round."""
+        """The names of the same archive in volumes if these are for a single file, and vice versa."""
         return self._replace(numbered=not self.numbered)
 
     def volume(self, number: int, most: int) -> str:
-        """The name of a volume, by its number from 0; `most` is how many there can be."""
+        """Return the name of a volume, by its number from 0; `most` is the maximum number of volumes."""
         if not self.numbered:
             return self.name
         return f"{self.name}.{number + self.first:0{max(_DIGITS, len(str(most - 1 + self.first)))}d}"
 
     def number(self, name: str) -> int | None:
-        """The number from 0 of what is called like a volume, whatever its width; None for another name."""
+        """Return the number from 0 of a volume's name, of any width; None for another name."""
         if not self.numbered:
             return 0 if name == self.name else None
         found = re.fullmatch(re.escape(self.name) + r"\.(\d{3,9})", name)
         return int(found[1]) - self.first if found else None
 
     def is_one(self, name: str) -> bool:
-        """Whether a name in the folder is that of a volume, or of its checksum."""
+        """True if a name in the folder is the name of a volume or of its checksum file."""
         return self.number(name.removesuffix(SIDECAR)) is not None

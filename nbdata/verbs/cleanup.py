@@ -1,4 +1,4 @@
-"""The verb cleanup: remove what nbdata left behind."""
+"""The verb cleanup: removes what nbdata left below a folder or URL."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ __all__ = ["Cleanup", "cleanup"]
 
 @dataclass(frozen=True)
 class Cleanup(Storing):
-    """Partials, dead locks and, below a URL, unfinished uploads that nbdata began. With ``--all`` also the
-    files that nbdata staged below PATH, each only if it is unchanged since, and what ``samples --cache`` keeps there.
+    """Cleanup deletes partial files and locks that no process holds. Below a URL it aborts unfinished
+    uploads that nbdata began.
+
+    With ``--all`` it also deletes the files that nbdata wrote below PATH, each only if it is unchanged
+    since, and the caches of ``samples --cache``.
     """
 
     verb: ClassVar[str] = "cleanup"
-    summary: ClassVar[str] = "Remove what nbdata left below a folder."
+    summary: ClassVar[str] = "Remove what nbdata left below a folder or URL."
     examples: ClassVar[tuple[str, ...]] = (
         "cleanup data",
         "cleanup data --all --dry-run",
         "cleanup s3://bucket/results/",
     )
 
-    source: str = argument("Local folder, or URL.", metavar="PATH")
+    source: str = argument("Local folder, or URL of a folder in a store.", metavar="PATH")
     all: bool = option(
         False,
-        "Also delete the files that nbdata wrote there, if unchanged since, and caches of samples.",
+        "Also delete files that nbdata wrote there, if they are unchanged since, and caches of samples.",
         kind="flag",
     )
 

@@ -1,4 +1,4 @@
-"""The verb complete: which places begin with what somebody has typed so far; asked by Tab, offered to nobody."""
+"""The internal verb complete: lists the places that complete a URL; Tab completion uses it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Complete"]
 
 @dataclass(frozen=True)
 class Complete(Storing):
-    """Looks into the store once, no deeper than the next slash; the agent remembers the answer for a while."""
+    """The store is listed once, up to the next slash; the agent caches the answer for a while."""
 
     verb: ClassVar[str] = "complete"
     summary: ClassVar[str] = "List places that begin with a URL."
     query: ClassVar[bool] = True
 
-    prefix: str = argument("What was typed so far: a URL.", kind="text", metavar="PREFIX")
+    prefix: str = argument("The start of a URL, as typed so far.", kind="text", metavar="PREFIX")

@@ -1,7 +1,7 @@
-"""What Tab offers: options and their choices, jobs, local paths, and places in stores, for a line typed so far.
+"""Tab completion: options and their choices, jobs, local paths, and places in stores, for an unfinished command.
 
-The notebook and the shells share it. Stores are asked through the host, so that the agent's connections and memory
-serve all, and never for longer than somebody would wait.
+The notebook and the shells share it. Stores are listed through the host, which shares the agent's connections and
+cache. The wait for a store is short.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from nbdata.verbs.parsing import face_options, flag_of, pairs
 
 __all__ = ["completions", "in_quotes", "split_line"]
 
-# Seconds for which a store is waited for; an answer that comes later is there for the next Tab.
+# Seconds to wait for a store; a later answer is in the cache for the next Tab.
 _PATIENCE = 1.0
-# Names in a local folder that are looked at.
+# Maximum number of names that are read in a local folder.
 _LOOKED_AT = 5000
 
 
@@ -37,7 +37,7 @@ def completions(
     extra: Mapping[str, Option],
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What the word that is being typed may become.
+    """Return the possible completions of the word that is being typed.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def completions(
     words : sequence of str
         The words before, without the verb.
     current : str
-        What is there of the word; may be empty.
+        The typed part of the word; may be empty.
     extra : dict
-        Options that this face has beside the common ones.
+        Options of this face beside the common ones.
     """
     flags = {
         flag_of(name): declared
@@ -78,7 +78,7 @@ def completions(
 
 
 def in_quotes(line: str) -> bool:
-    """Whether a line ends within quotes."""
+    """True if a line ends within quotes."""
     try:
         shlex.split(line)
     except ValueError:  # or behind a backslash, which quotes as well
@@ -87,13 +87,13 @@ def in_quotes(line: str) -> bool:
 
 
 def split_line(line: str) -> tuple[list[str], str]:
-    """The words of a line that are whole, and the one that is being typed, without an open quote."""
+    """Return the complete words of a line, and the word that is being typed, without its open quote."""
     lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words = list[str]()
     try:
         words.extend(lexer)
-    except ValueError:  # an open quote: what is behind it is being typed
+    except ValueError:  # an open quote: the text after it is being typed
         return words, str(lexer.token)
     if not words or line[-1].isspace():
         return words, ""
@@ -107,7 +107,7 @@ def _values(declared: Option, value: str) -> list[str]:
 
 
 def _local(text: str) -> list[str]:
-    """Files and folders that begin so; hidden ones only for who types the dot."""
+    """Return files and folders that start with a text; hidden ones only if the text starts with a dot."""
     folder, name = os.path.split(text)
     base = text[: len(text) - len(name)]
     found = []
@@ -119,7 +119,7 @@ def _local(text: str) -> list[str]:
 
 
 def _storage_options(words: Sequence[str], env: Mapping[str, str] | None) -> dict[str, object]:
-    """The ``--option`` words of the line, as far as they are whole."""
+    """Return the storage options of the complete ``--option`` words."""
     said = [value for word, value in itertools.pairwise(words) if word == "--option"]
     said += [word.partition("=")[2] for word in words if word.startswith("--option=")]
     with contextlib.suppress(NbdataError):
@@ -128,7 +128,7 @@ def _storage_options(words: Sequence[str], env: Mapping[str, str] | None) -> dic
 
 
 def _remote(prefix: str, storage_options: dict[str, object]) -> list[str]:
-    """Places that begin so."""
+    """Return the places in a store that start with a text."""
 
     def ask() -> list[str]:
         asked = Complete(prefix=prefix, storage_options=storage_options or None)
@@ -139,7 +139,7 @@ def _remote(prefix: str, storage_options: dict[str, object]) -> list[str]:
 
 
 def _in_time(ask: Callable[[], list[str]]) -> list[str]:
-    """What is answered; nothing if that takes long or is refused: Tab is no place for errors."""
+    """Return the answer of `ask`; empty if it takes long or fails, since Tab shows no errors."""
     answer: queue.Queue[list[str]] = queue.Queue()
 
     def asked() -> None:

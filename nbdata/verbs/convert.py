@@ -1,4 +1,4 @@
-"""The verb convert: a data set of Python, or one of mmdet3d, into FFRecord files."""
+"""The verb convert: converts a Python data set, or the data of mmdet3d, into FFRecord files."""
 
 from __future__ import annotations
 
@@ -17,32 +17,42 @@ from nbdata.report import Plan
 
 __all__ = ["KEYS", "MMDET3D", "Convert", "convert"]
 
-#: Said in place of DATASET.py.
+#: The word that stands in place of DATASET.py.
 MMDET3D = "mmdet3d"
-#: What of the data sets of mmdet3d can be converted.
+#: The kinds of mmdet3d files that can be converted.
 KEYS = ("img_filename", "pts_filename")
-# Bytes of a file: what the format's authors advise.
+# Bytes of a file, as the authors of the format advise.
 _FILE_SIZE = 256 << 20
 _MOST_WORKERS = 256
 
 
 @dataclass(frozen=True)
 class Convert(Operation):
-    """DATASET.py is a module of yours with ``get_datasets(folder)``, which returns pairs of a data set and the name of
-    its split; a data set has ``len()`` and samples by number. The module may have ``get_files_or_dirs()``, which names
-    what of INPUT is copied to NAME/files; a data set ``get_meta()``, and ``serialize_sample(sample)``, which returns
-    bytes. Samples of one without that are pickled, or stored as --store says. NAME/SPLIT/ffrdata then holds
-    PART_00000.ffr and so on; ``nbdata.ffrecord.GeneralDataset(NAME, SPLIT)`` reads them. DATASET.py is your code and is
-    run, as ``python DATASET.py`` would, in processes of its own that end with this line. A split has its name only
-    when all of it is there; the same command goes on with the files that are missing, and other splits stay.
+    """DATASET.py is your own Python module. It must have ``get_datasets(folder)``, which returns pairs of a
+    data set and the name of its split. A data set has ``len()`` and samples by number. These parts are
+    optional:
 
-    With mmdet3d in place of DATASET.py the files that the configuration's train and val data name go into OUT/train
-    and OUT/val, with filename2idx.json and .pkl, which say where each is. The configuration is read as data and not
-    run, unless --run-config says so; ``nbdata.loaders.mmdet3d`` gives the files to mmdet3d.
+    - ``get_files_or_dirs()`` of the module returns the files and folders of INPUT to copy to NAME/files.
+    - ``get_meta()`` of a data set returns metadata, which is stored as meta.pkl.
+    - ``serialize_sample(sample)`` of a data set returns the bytes of a sample. Without it, samples are
+      pickled, or stored as --store says.
+
+    The result is NAME/SPLIT/ffrdata/PART_00000.ffr and so on, which
+    ``nbdata.ffrecord.GeneralDataset(NAME, SPLIT)`` reads. DATASET.py is executed, as
+    ``python DATASET.py`` would, in separate processes that end with this command. A split gets its
+    name only when it is complete. Run the same command again to write the missing files; other splits
+    stay as they are.
+
+    The word mmdet3d in place of DATASET.py converts the files of an mmdet3d configuration. Its train
+    and val data go to OUT/train and OUT/val, with filename2idx.json and .pkl, which map each file to
+    its record. The configuration is read as data and is not executed, unless you give --run-config.
+    ``nbdata.loaders.mmdet3d`` reads the result in mmdet3d.
     """
 
     verb: ClassVar[str] = "convert"
-    summary: ClassVar[str] = "Convert a data set of Python, or one of mmdet3d, into FFRecord files."
+    summary: ClassVar[str] = (
+        "Convert a Python data set, or the data of an mmdet3d configuration, into FFRecord files."
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "convert examples/imagenet_dataset.py /data/imagenet /data/converted/imagenet",
         "convert my_dataset.py /data/coco converted/coco --mini 100 --store bytes",
@@ -50,68 +60,70 @@ class Convert(Operation):
     )
     less: ClassVar[str] = "--mini"
 
-    dataset: str = argument("Your module; or the word mmdet3d.", kind="path", metavar="DATASET.py")
+    dataset: str = argument("Path of your module; or the word mmdet3d.", kind="path", metavar="DATASET.py")
     source: str = argument(
-        "Folder that get_datasets is given; or the configuration of mmdet3d.",
+        "Folder that is passed to get_datasets; or the mmdet3d configuration.",
         kind="path",
         metavar="INPUT|CONFIG",
     )
     target: str = argument(
-        "Folder of the converted data set, with a folder for each split.", kind="path", metavar="NAME|OUT"
+        "Folder for the converted data set; it gets a subfolder per split.", kind="path", metavar="NAME|OUT"
     )
     mini: int | None = option(
         None,
-        "Convert only the first N samples of each split, into a folder mini beside where NAME would be: mini/NAME.",
+        "Convert only the first N samples of each split, into mini/NAME beside NAME.",
         kind="count",
         metavar="N",
     )
     store: str = option(
         "auto",
-        "How samples are stored that have no serialize_sample. auto: as pickles; pickle: likewise; npy: arrays and "
-        "images, decoded, as npy files; bytes: as they are, such as the bytes of a JPEG file. npy and bytes are read "
-        "without unpickling.",
+        "How to store samples without serialize_sample. auto, pickle: as pickles; npy: arrays and decoded images as "
+        "npy files; bytes: unchanged, such as the bytes of a JPEG file. npy and bytes can be read without unpickling.",
         choices=("auto", "pickle", "npy", "bytes"),
     )
     key: str | None = option(
         None,
-        "Of mmdet3d: which files. img_filename: images of all cameras (default); pts_filename: point clouds.",
+        "Only for mmdet3d: the files to convert. img_filename: images of all cameras (default); pts_filename: point "
+        "clouds.",
         choices=KEYS,
     )
     sweeps: bool = option(
-        False, "Of mmdet3d: with --key pts_filename also the point clouds of the sweeps.", kind="flag"
+        False,
+        "Only for mmdet3d: with --key pts_filename, also convert the point clouds of the sweeps.",
+        kind="flag",
     )
     root: str | None = option(
         None,
-        "Of mmdet3d: the folder in which relative paths begin (default: the working folder).",
+        "Only for mmdet3d: the folder that relative paths start from (default: the working folder).",
         kind="path",
         metavar="FOLDER",
     )
     run_config: bool = option(
         False,
-        "Of mmdet3d: run the configuration with mmengine, as mmdet3d itself does, in place of reading it.",
+        "Only for mmdet3d: execute the configuration with mmengine, as mmdet3d does, instead of reading it as data.",
         kind="flag",
     )
     file_size: int = option(
         _FILE_SIZE,
-        "Bytes of a file, about; but at most 200 files are made of a split.",
+        "Approximate size of a file, in bytes. It becomes larger if a split would need more than 200 files.",
         kind="size",
         metavar="SIZE",
     )
     overwrite: str = option(
         "changed",
-        "changed: replace splits that another DATASET.py, INPUT or --store made, or that have other samples; always; "
-        "never.",
+        "What to do with existing splits. changed: replace those with another DATASET.py, INPUT, --store or other "
+        "samples; always: replace all; never: keep all.",
         choices=("changed", "always", "never"),
     )
     workers: int | None = option(
         None,
-        "Processes side by side, each of which writes one file at a time (default: one for each processor).",
+        "Number of parallel processes; each writes one file at a time (default: one per processor).",
         kind="count",
         identity=False,
         metavar="N",
     )
     ignore_space: bool = option(
-        False, "Start although it does not fit by the numbers.", kind="flag", identity=False
+        False, "Start even if the result needs more space than is free.", kind="flag", identity=False
     )
 
     def check(self) -> None:
@@ -121,7 +133,7 @@ class Convert(Operation):
             if is_url(place):
                 raise BadOption(
                     f"{name} is a local path", got=redacted(place),
-                    remedy="Pull it first: what reads a data set of Python reads files",
+                    remedy="Pull it first: Python data sets read local files",
                 )  # fmt: skip
         if self.mini == 0:
             raise BadOption("--mini: 0 samples make no data set", expected="1 or more")
@@ -132,37 +144,37 @@ class Convert(Operation):
         self._check_mmdet3d()
 
     def _check_mmdet3d(self) -> None:
-        """Refuse what makes sense for mmdet3d alone, or not there."""
+        """Refuse options that make sense for mmdet3d only, or not with mmdet3d."""
         if self.is_mmdet3d:
             if self.store != "auto":
                 raise BadOption("--store: files are stored as they are", remedy="Leave it out with mmdet3d")
             if self.sweeps and self.files_key != "pts_filename":
-                raise BadOption("--sweeps are point clouds", remedy="Say --key pts_filename")
+                raise BadOption("--sweeps are point clouds", remedy="Use --key pts_filename")
             return
         if not self.dataset.endswith(".py"):
             raise BadOption(
-                f"{self.dataset!r} is no module of Python", expected="a file DATASET.py, or the word mmdet3d",
+                f"{self.dataset!r} is not a Python module", expected="a file DATASET.py, or the word mmdet3d",
             )  # fmt: skip
         for name in ("key", "sweeps", "root", "run_config"):
             if getattr(self, name):
                 raise BadOption(
                     f"--{name.replace('_', '-')} is for mmdet3d",
-                    remedy="Leave it out, or say mmdet3d for DATASET.py",
+                    remedy="Leave it out, or write mmdet3d for DATASET.py",
                 )
 
     @property
     def is_mmdet3d(self) -> bool:
-        """Whether the word mmdet3d was said in place of a module."""
+        """True if the word mmdet3d stands in place of a module."""
         return os.path.basename(self.dataset) == MMDET3D
 
     @property
     def files_key(self) -> str:
-        """Which files of mmdet3d are meant."""
+        """The kind of mmdet3d files to convert."""
         return self.key or KEYS[0]
 
     @property
     def folder(self) -> str:
-        """Where the splits are made."""
+        """The folder for the splits."""
         path = self.target.rstrip("/") or "/"
         return (
             path
@@ -181,12 +193,12 @@ class Convert(Operation):
 
     def start(self) -> Job:
         raise BadOption(
-            "convert has no background: DATASET.py is run by processes of this one",
-            remedy="Leave --background out; nohup, or a terminal of its own, lets it go on",
+            "convert cannot run in the background, because child processes of this one run DATASET.py",
+            remedy="Leave --background out; nohup, or a separate terminal, keeps it running",
         )
 
     def run(self, *, quiet: bool = False) -> Any:
-        """As of `Operation`, but processes of the caller's do it."""
+        """Run as in `Operation`; child processes of the caller do the work."""
         return slots.conversion(self).run(quiet=quiet)
 
 

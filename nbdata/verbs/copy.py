@@ -1,4 +1,4 @@
-"""The verb copy: from a store to a store."""
+"""The verb copy: copies objects from a store to a store."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ __all__ = ["Copy", "copy"]
 
 @dataclass(frozen=True)
 class Copy(Mirroring):
-    """Nothing touches the disk. Within one S3 server and identity the store copies by itself; else the bytes
-    stream through the memory of the agent, are hashed on the way, and compared with what both stores
-    vouch for. Content type and user metadata are kept between S3 stores. What the target already has
-    unchanged is not copied again.
+    """Copy uses no disk space. Within one S3 server and with one identity, the server copies the objects
+    itself. Otherwise the bytes stream through the memory of the agent, which hashes them and
+    compares the digest with the checksums of both stores.
+
+    Copy skips objects that TARGET has already and that are unchanged. Between S3 stores it keeps the
+    content type and the user metadata. Run the same command again to resume after an interruption.
     """
 
     verb: ClassVar[str] = "copy"
-    summary: ClassVar[str] = "Copy objects from a store to a store."
+    summary: ClassVar[str] = "Copy objects from one store to another, or within a store."
     examples: ClassVar[tuple[str, ...]] = (
         "copy s3://bucket/data/ s3://other/data/",
         "copy s3://bucket/data/ s3://mirror/data/ --target-option endpoint_url=https://s3.example.com",
         "copy s3://bucket/data/ obs://bucket/data/ --include '*.mp4' --dry-run",
     )
 
-    source: str = argument("URL of an object or folder; globs and brace ranges work.", metavar="SOURCE")
-    target: str = argument("URL of an object or folder.", metavar="TARGET")
+    source: str = argument(
+        "URL of an object or a folder; may contain globs and brace ranges.", metavar="SOURCE"
+    )
+    target: str = argument("URL of an object or a folder.", metavar="TARGET")
     target_options: dict[str, Any] | None = option(
         None,
-        "A storage option for TARGET alone, which then takes none of --option; may be given again.",
+        "A storage option for TARGET alone; TARGET then ignores --option. Repeatable.",
         kind="pairs",
         binding=True,
         identity=False,
     )
     verify: str = option(
         "auto",
-        "auto: against the checksums that both stores vouch for; none; or insist on md5.",
+        "auto: compare with the checksums of both stores; none: do not compare; md5: compare, and fail without an MD5.",
         choices=("auto", "none", "md5"),
     )
     part_size: int | None = option(
         None,
-        "Size of the parts of a multipart upload (None: the source's, or from the object's size).",
+        "Size of each part of a multipart upload (default: as in SOURCE, else it depends on the size of the object).",
         kind="size",
         metavar="SIZE",
     )

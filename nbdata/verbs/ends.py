@@ -1,4 +1,4 @@
-"""The two ends of a verb between stores: which storage options, and which file system object, hold at each."""
+"""The source and target of a verb between stores: the storage options and file system object of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["End", "ends_of"]
 
 
 class End(NamedTuple):
-    """One end.
+    """The source or the target of a verb.
 
     Attributes
     ----------
@@ -31,10 +31,10 @@ def ends_of(
     target_options: dict[str, Any] | None,
     handed: object,
 ) -> tuple[End, End]:
-    """Source and target.
+    """Return the ends of a verb: source and target.
 
-    ``--option`` holds for both ends if they have one protocol, or if one is the local disk, and ``--target-option``
-    instead of it for the target.
+    ``--option`` applies to both ends if they have the same protocol, or if one is the local disk. ``--target-option``
+    replaces it for the target.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def ends_of(
 
 
 def _protocols(filesystem: object) -> set[str]:
-    """The protocols of a file system object, or of its description; none if there is none."""
+    """Return the protocols of a file system object, or of its description; empty without one."""
     if filesystem is None:
         return set()
     found = (

@@ -1,6 +1,6 @@
-"""Jobs as HTML: one line for each, cut where its place ends, with the details on demand.
+"""Jobs as HTML: one line per job, cut at the available width, with details on demand.
 
-The details of a job that runs are in the tooltip alone: what is drawn anew every second would close them again.
+A running job has its details only in the tooltip: its line is redrawn every second, which would close them again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["amount", "rows_html", "whole"]
 _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "bad", "PAUSED": "warning"}
 _LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _ID = "display:inline-block;width:36px;font-family:monospace;padding:0px 0px 0px 8px"
-# Of the width, so that a narrow notebook shows both.
+# Relative to the width, so that a narrow notebook shows both.
 _NAME = (
     f"display:inline-block;width:26%;max-width:220px;padding:0px 8px 0px 4px;vertical-align:bottom;{_LINE}"
 )
@@ -29,12 +29,12 @@ _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0px;overflow-wr
 
 
 def rows_html(jobs: Iterable[Snapshot], *, opened: bool = False) -> str:
-    """The lines of some jobs; `opened` shows the details as well."""
+    """Return the lines of some jobs; with `opened`, their details are shown too."""
     return "".join(_row(job, opened) for job in jobs)
 
 
 def amount(job: Snapshot) -> str:
-    """How much is done: bytes and files, of all where that is known."""
+    """Return the progress in bytes and files, with the totals if they are known."""
     done = []
     if job.bytes_total:
         done.append(f"{format_size(job.bytes)} of {format_size(job.bytes_total)}")
@@ -55,7 +55,7 @@ def _row(job: Snapshot, opened: bool) -> str:
     facts = _facts(job)
     tip = escape("\n".join([whole(job), *(f"{name}: {value}" for name, value in facts)]), quote=True)
     if not job.finished and not opened:
-        # As far in as those that have a mark for their details.
+        # The same indent as jobs with a triangle for their details.
         return f'<div style="{_ROW};{_LINE}" title="{tip}"><span style="padding:0px 0px 0px 16px">{line}</span></div>'
     table = "".join(
         f'<tr style="background-color:transparent"><td style="{_CELL};{_NAMED}">{escape(name)}</td>'
@@ -69,7 +69,7 @@ def _row(job: Snapshot, opened: bool) -> str:
 
 
 def whole(job: Snapshot) -> str:
-    """Verb and places in full."""
+    """Return the verb and the complete places."""
     return f"{job.verb} {_places(job)}".rstrip()
 
 
@@ -78,7 +78,7 @@ def _places(job: Snapshot) -> str:
 
 
 def _progress(job: Snapshot) -> str:
-    """How far it is and how long yet; once it is over, how much it was and how long it took."""
+    """Return the progress and the time left; for an ended job its size and duration."""
     if job.finished:
         size = format_size(job.bytes) if job.bytes else f"{job.files:,} {job.unit}" if job.files else ""
         return ", ".join(filter(None, [size, format_duration(job.seconds)]))
@@ -89,7 +89,7 @@ def _progress(job: Snapshot) -> str:
 
 
 def _facts(job: Snapshot) -> list[tuple[str, str]]:
-    """What there is to know besides, with its names."""
+    """Return the details of a job, as pairs of a name and a text."""
     why = (job.error or {}).get("message", "") if job.state == "FAILED" else ""
     if not why and not (job.finished and job.state == "DONE"):
         why = job.reason if job.reason != "user" else ""

@@ -1,4 +1,4 @@
-"""The verbs ls and du: which objects a place holds, and how much they take."""
+"""The verbs ls and du: list the objects of a place, and sum up their sizes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from nbdata.verbs.options import Connecting
 
 __all__ = ["Du", "Listing", "Ls", "du", "ls", "time_text"]
 
-# Columns of a size and of a time, for people.
+# Widths of the columns size and time in a terminal.
 _SIZE_WIDTH, _TIME_WIDTH = 9, 20
 
 
 @dataclass(frozen=True)
 class Listing(Connecting):
-    """Verbs that answer with a row for each object or folder; faces print the rows and not the report's table."""
+    """Base of verbs whose result is a row per object or folder; faces print the rows, not the report's table."""
 
     query: ClassVar[bool] = True
     stopped: ClassVar[str] = "Run it again to list from the beginning"
 
     place: str = argument(
-        "URL or path of a folder, a bucket or an object; globs work. Default: the working folder.",
+        "URL or path of a folder, a bucket or an object; may contain globs. Default: the working folder.",
         default=".",
         metavar="PLACE",
     )
@@ -40,20 +40,20 @@ class Listing(Connecting):
         return self.place, ""
 
     def lines(self, report: Report, *, as_json: bool, people: bool) -> Iterator[str]:
-        """Each row as a line.
+        """Yield each row as a line.
 
         Parameters
         ----------
         report : Report
         as_json : bool
-            JSON Lines: an object for each row.
+            Whether to write JSON Lines: an object per row.
         people : bool
-            For a terminal, with sizes that are easy to read; else for other programs.
+            Whether to write for a terminal, with readable sizes; else for other programs.
 
         Raises
         ------
         NbdataError
-            If the rows are gone before all of them were read: others have asked too much meanwhile.
+            If the rows were dropped before all were read, because other commands needed the space for theirs.
         """
         count = 0
         for row in report.rows:
@@ -69,34 +69,33 @@ class Listing(Connecting):
             )
 
     def row_to_dict(self, row: Row, base: str) -> dict[str, Any]:
-        """A row as JSON-able data; `base` is the place that paths are relative to."""
+        """Return a row as JSON-able data; `base` is the place that paths are relative to."""
         raise NotImplementedError
 
     def row_line(self, row: Row, *, people: bool) -> str:
-        """A row as text."""
+        """Return a row as text."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Ls(Listing):
-    """Folders end in a slash, and their size is only known to ``du``. The order is that of the store. Sizes and times
-    are shown in a terminal; other programs that read the output get the names, one a line, and with ``--json`` an
-    object for each row, with path, url, kind, size, modified (UTC) and etag. In a notebook the first rows are a table,
-    and ``report.rows`` has all of them. ``s3://`` alone lists the buckets. What nbdata itself keeps on a disk
-    (``.nbdata``) is not listed.
+    """The list is in the order of the store. Folders end in a slash and have no size; use
+    ``du`` for it. ``s3://`` alone lists the buckets. nbdata's own folder ``.nbdata`` is not listed.
+
+    A terminal shows sizes and times. If the output goes to another program, it is one name per line.
+    With ``--json`` it is an object per line, with path, url, kind, size, modified (UTC) and etag. A
+    notebook shows the first rows as a table; ``report.rows`` has all of them.
     """
 
     verb: ClassVar[str] = "ls"
-    summary: ClassVar[str] = "List the objects and folders of a store, or of the disk, with sizes and times."
+    summary: ClassVar[str] = "List the objects and folders of a store or of the disk, with sizes and times."
     examples: ClassVar[tuple[str, ...]] = (
         "ls s3://bucket/data/",
         "ls 's3://bucket/data/*.tar' --json",
         "ls s3://bucket/data/ --recursive --max-files 100",
     )
 
-    recursive: bool = option(
-        False, "List every object below PLACE, whatever folder it is in.", kind="flag", short="r"
-    )
+    recursive: bool = option(False, "List every object below PLACE, in all folders.", kind="flag", short="r")
     max_files: int | None = option(None, "List only the first N rows.", kind="count", metavar="N")
 
     def row_to_dict(self, row: Row, base: str) -> dict[str, Any]:
@@ -121,18 +120,20 @@ class Ls(Listing):
 
 @dataclass(frozen=True)
 class Du(Listing):
-    """A row for each folder, with the bytes and the number of all objects below it, and the total at the end. Folders
-    of a store are the parts of keys up to a slash. Bytes are those of the objects; a disk may need more for them. In a
-    terminal sizes are easy to read; other programs that read the output get bytes, a tab and the name, and with
-    ``--json`` an object for each row, with path, url, kind, objects and size.
+    """There is a row per folder, with the number of all objects below it and the sum of their sizes. The
+    last row is the total. In a store, a folder is the part of a key up to a slash. A disk may need
+    more space than the sum of the sizes.
+
+    A terminal shows readable sizes. If the output goes to another program, each line has the bytes, a
+    tab and the name. With ``--json`` it is an object per line, with path, url, kind, objects and size.
     """
 
     verb: ClassVar[str] = "du"
-    summary: ClassVar[str] = "Sum up the sizes of all objects, by folder."
+    summary: ClassVar[str] = "Sum up the sizes of all objects per folder."
     examples: ClassVar[tuple[str, ...]] = ("du s3://bucket/data/", "du s3://bucket/ --depth 2", "du data")
 
     depth: int = option(
-        1, "Levels of folders below PLACE that have a row; 0: only the total.", kind="count", metavar="N"
+        1, "Show folders down to N levels below PLACE; 0: only the total.", kind="count", metavar="N"
     )
 
     def check(self) -> None:
@@ -157,12 +158,12 @@ class Du(Listing):
         return f"{format_size(row.size):>{_SIZE_WIDTH}}  {count:>10,} {'object ' if count == 1 else 'objects'}  {name}"
 
 
-#: Folders in one another that a key may have.
+#: Maximum number of nested folders in a key.
 MOST_LEVELS = 1024
 
 
 def time_text(modified: float) -> str:
-    """A time in UTC; a dash where no calendar has it."""
+    """Return a time in UTC; a dash if it is outside the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(modified))
     except (OverflowError, ValueError, OSError):
@@ -170,7 +171,7 @@ def time_text(modified: float) -> str:
 
 
 def url_of(base: str, path: str) -> str:
-    """The URL or path of a row, as other commands take it."""
+    """Return the URL or path of a row in the form that other commands accept."""
     return base + (quote(path) if base.startswith(("http://", "https://")) else path)
 
 

@@ -1,4 +1,4 @@
-"""The verb md5check: are the bytes the promised ones?"""
+"""The verb md5check: compares files with their expected checksums."""
 
 from __future__ import annotations
 
@@ -16,17 +16,27 @@ __all__ = ["Md5check", "md5check"]
 
 @dataclass(frozen=True)
 class Md5check(Selecting, Storing):
-    """Compares each file with the digest that a sidecar (``NAME.md5``), a manifest (``MD5SUMS`` …) or
-    the store itself vouches for. Each file is ok, mismatch, missing, extra or unverifiable; these are
-    never mixed up. A remote PATH is streamed and needs no disk.
+    """The check hashes each file and compares the digest with the expected one. The expected digest comes
+    from a sidecar (``NAME.md5``), from a manifest (``MD5SUMS`` …) or from the store itself. A remote
+    PATH is streamed and uses no disk space.
 
-    It succeeds if at least one file was verified and all that anybody vouches for are there and right. It fails
-    if one is a mismatch or missing, could not be read, or if nothing at all could be verified. Files that are only
-    extra or unverifiable are counted and named, and are no failure, as with md5sum --check.
+    The report puts each file into exactly one class:
 
-    --write gives what md5sum and its sisters check: a manifest that ``md5sum --check MD5SUMS`` takes in PATH, or
-    sidecars that it takes each in its own folder. What is there already is compared first: where it disagrees
-    it is left as it is, and the job fails, unless --overwrite always is said.
+    - ok: the digest is the expected one.
+    - mismatch: the digest differs.
+    - missing: a digest is known, but the file does not exist.
+    - extra: a manifest lists other files of the folder, but not this one.
+    - unverifiable: no usable digest is known for the file.
+
+    The check succeeds if at least one file is verified, and every file with an expected digest is
+    present and right. It fails if a file is a mismatch, is missing or cannot be read, or if no file
+    can be verified. Extra and unverifiable files are counted and named, but are no failure, as with
+    md5sum --check.
+
+    --write makes files that md5sum, sha256sum and so on can check. A manifest works with
+    ``md5sum --check MD5SUMS`` in PATH, a sidecar with the same command in its own folder. Existing
+    digests are compared first. If one differs from its file, it stays as it is and the job fails,
+    unless you give --overwrite always.
     """
 
     verb: ClassVar[str] = "md5check"
@@ -41,40 +51,40 @@ class Md5check(Selecting, Storing):
         "md5check data --write sidecars --algorithm sha256",
     )
 
-    source: str = argument("File or folder to check, local or remote; globs work.", metavar="PATH")
+    source: str = argument("File or folder to check, local or remote; may contain globs.", metavar="PATH")
     against: str | None = option(
         None,
-        "Where the expected digests are: a folder of sidecars or manifests, one such file, or a store's "
-        "folder of the data, whose ETags and stored checksums then count (None: beside the files).",
+        "Where the expected digests are: a folder of sidecars or manifests, one such file, or the same data in a "
+        "store, whose ETags and stored checksums are then used (default: beside the files).",
         kind="place",
         metavar="WHERE",
     )
     algorithm: str = option(
         "auto",
-        "Digest to compare or write (auto: the strongest that is known of a file; with --write what the manifest's "
-        "name says, else md5).",
+        "Digest to compare or to write. auto: the strongest one that is known for a file; with --write the one that "
+        "the name of the manifest says, else md5.",
         choices=("auto", "md5", "sha1", "sha256", "sha512", "crc32", "crc32c", "crc64nvme"),
     )
     write: bool | str = option(
         False,
-        "Instead of checking, write down the digests of the files as they are. Without a value into one manifest "
-        "in PATH, MD5SUMS, SHA256SUMS … (of a single file into NAME.md5); a NAME such as checksums.txt is that "
-        "of the manifest; 'sidecars' makes NAME.md5 beside each file. A manifest that is there is extended.",
+        "Write the digests of the files instead of checking them. Without a value: one manifest in PATH, called "
+        "MD5SUMS, SHA256SUMS … (for a single file: NAME.md5). NAME: a manifest of that name, such as checksums.txt. "
+        "sidecars: a file NAME.md5 beside each file. An existing manifest is extended.",
         kind="optional",
         metavar="NAME|sidecars",
     )
     overwrite: str = option(
         "never",
-        "With --write: whether digests that are there already give way to those of the files where they differ; "
-        "never: that is a failure; always: also lines of files that are gone are dropped.",
+        "With --write, what to do if an existing digest differs from its file. never: keep the digest and fail; "
+        "always: replace it, and also drop the lines of files that no longer exist.",
         choices=("never", "always"),
     )
     repair: str | None = option(
         None,
-        "Pull what is wrong or missing again from SOURCE, the folder (or object) that belongs to PATH: a file is "
-        "replaced only by one with the expected digest, and is then checked once more. Where no checksum file names "
-        "any of the files, SOURCE says what is right. With -n the files are read, and those that would be pulled are "
-        "shown.",
+        "Pull wrong and missing files again from SOURCE, the folder or object that corresponds to PATH. A file is "
+        "replaced only by one with the expected digest, and is then checked again. If no checksum file lists any of "
+        "the files, the expected digests come from SOURCE. With -n the files are read, and the list of files to pull "
+        "is shown.",
         kind="place",
         metavar="SOURCE",
     )
@@ -85,7 +95,7 @@ class Md5check(Selecting, Storing):
         if isinstance(self.write, str) and "/" in self.write:
             raise BadOption(
                 f"--write: {self.write!r} is a path, not a name",
-                remedy="Name the manifest alone, such as MD5SUMS: it stands in PATH, which its names are relative to",
+                remedy="Name the manifest alone, such as MD5SUMS: it lies in PATH, and its paths are relative to PATH",
             )
         if self.overwrite != "never" and not self.write:
             raise BadOption(

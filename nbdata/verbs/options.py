@@ -23,43 +23,44 @@ __all__ = [
     "refuse_pairs",
 ]
 
-# Bytes a second below which a server would give up on us.
+# Bytes per second; at a lower rate a server would close the connection.
 _SLOWEST = 10_000
 
-# What a face does with an operation; no part of the operation itself.
+# Options of the faces; they are no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
     "dry_run": Option(
-        "Show the plan (objects, bytes, space, deletions) and move nothing. Space is counted in blocks, mostly of 4 "
-        "KiB, so small files need more of it than they have bytes.",
+        "Show the plan (objects, bytes, disk space, deletions) and change nothing. Space is counted in blocks, mostly "
+        "of 4 KiB, so small files need more space than they have bytes.",
         kind="flag",
         short="n",
     ),
-    "background": Option("Return the Job at once and go on in the background.", kind="flag", short="b"),
+    "background": Option("Run in the background: return the Job at once.", kind="flag", short="b"),
     "quiet": Option("Show no progress and no result.", kind="flag", short="q"),
 }
 
 
 @dataclass(frozen=True)
 class Connecting(Operation):
-    """What talks to a store: who it is, and with how many requests at a time."""
+    """Verbs that send requests to a store: the credentials, and the number of concurrent requests."""
 
     storage_options: dict[str, Any] | None = option(
         None,
-        "Storage options by their fsspec names (key, secret, endpoint_url, anon, profile …); may be given again.",
+        "Storage options by their fsspec names (key, secret, endpoint_url, anon, profile …). The value env:NAME is "
+        "read from the environment variable NAME. Repeatable.",
         kind="pairs",
         binding=True,
         identity=False,
     )
     fs: Any = option(
         None,
-        "An fsspec file system object to use instead of one made from the URL.",
+        "An fsspec file system object, used instead of one made from the URL.",
         kind="object",
         binding=True,
         identity=False,
     )
     concurrency: int | None = option(
         None,
-        "Requests at a time (default: adapts itself, up to 64).",
+        "Number of concurrent requests, 1 to 256 (default: adapts to the store, up to 64).",
         kind="count",
         identity=False,
         metavar="N",
@@ -73,20 +74,24 @@ class Connecting(Operation):
 
 @dataclass(frozen=True)
 class Storing(Connecting):
-    """Verbs that move bytes between a store and somewhere else."""
+    """Verbs that move bytes between a store and another place."""
 
     max_rate: int | None = option(
-        None, "Move at most SIZE bytes a second.", kind="size", identity=False, metavar="SIZE"
+        None,
+        "Limit the bandwidth to SIZE bytes per second (default: no limit).",
+        kind="size",
+        identity=False,
+        metavar="SIZE",
     )
     on_error: str = option(
         "raise",
-        "raise: do the rest, then raise TransferFailed with the Report; stop: end at the first failure; "
-        "report: return the Report.",
+        "What to do if an object fails. raise: do the rest, then raise TransferFailed with the Report; stop: end at "
+        "the first failure; report: do the rest, then return the Report.",
         choices=("raise", "stop", "report"),
         identity=False,
     )
     ignore_space: bool = option(
-        False, "Start although it does not fit by the numbers.", kind="flag", identity=False
+        False, "Start even if the plan needs more space than is free.", kind="flag", identity=False
     )
 
     def check(self) -> None:
@@ -101,12 +106,12 @@ class Storing(Connecting):
 
 @dataclass(frozen=True)
 class Writing(Storing):
-    """Verbs that write into a local folder, and remember what they wrote there."""
+    """Verbs that write into a local folder and record the files that they wrote there."""
 
     skip_written: bool = option(
         False,
-        "Count as done what an earlier run of this line wrote and what is gone from TARGET since, as by push "
-        "--delete-source. TARGET itself must stay.",
+        "Treat files as done that an earlier run of this command wrote and that were moved away from TARGET since, "
+        "for example by push --delete-source. Keep TARGET itself.",
         kind="flag",
         identity=False,
     )
@@ -120,7 +125,7 @@ class Writing(Storing):
 
     @property
     def room_elsewhere(self) -> str:
-        return "" if self.skip_written else ", but writes again what is moved away from its target"
+        return "" if self.skip_written else ", but writes files again that you move away from its target"
 
     def with_room(self, line: str) -> str:
         target = self.places()[1]
@@ -135,62 +140,69 @@ class Writing(Storing):
 
 @dataclass(frozen=True)
 class Selecting(Operation):
-    """Verbs that take a part of what is in their source.
+    """Verbs that can select a part of the objects in their source.
 
     Filters are globs on the path relative to the source; ``*`` stays in a folder, ``**`` crosses
     folders, and a pattern without a slash looks at the last component only.
     """
 
     include: tuple[str, ...] = option(
-        (), "Take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
-    )
-    exclude: tuple[str, ...] = option(
         (),
-        "Leave out what matches GLOB; wins over --include; may be given again.",
+        "Take only objects whose path matches GLOB: * stays within a folder, ** crosses folders, and a GLOB without a "
+        "slash looks at the file name only. Repeatable.",
         kind="texts",
         metavar="GLOB",
     )
-    max_files: int | None = option(None, "Only the first N objects in key order.", kind="count", metavar="N")
+    exclude: tuple[str, ...] = option(
+        (),
+        "Leave out objects whose path matches GLOB, also if --include matches them. Repeatable.",
+        kind="texts",
+        metavar="GLOB",
+    )
+    max_files: int | None = option(
+        None, "Take only the first N objects in key order.", kind="count", metavar="N"
+    )
     max_bytes: int | None = option(
         None,
-        "As many objects in key order as fit in SIZE; stops before the first that would exceed it.",
+        "Take the first objects in key order that fit into SIZE together; stop before the first that would exceed it.",
         kind="size",
         metavar="SIZE",
     )
     sample: str | None = option(
         None,
-        "A reproducible random part: a number of objects or a share such as 5%.",
+        "Take a reproducible random part: a number of objects, or a share such as 5%.",
         kind="sample",
         metavar="N|P%",
     )
-    seed: int = option(0, "Seed of the sample.", kind="count", metavar="N")
+    seed: int = option(0, "Seed of --sample.", kind="count", metavar="N")
     files_from: str | None = option(
         None,
-        "Take the relative paths that FILE lists, one a line; in a terminal - is standard input.",
+        "Take only the relative paths listed in FILE, one per line. In a terminal - means standard input.",
         kind="path",
         metavar="FILE",
     )
 
     @property
     def partial(self) -> bool:
-        """Whether a sample, a limit or a list takes only a part of what the filters let through."""
+        """True if a sample, a limit or a list selects only a part of the objects that pass the filters."""
         return any(v is not None for v in (self.max_files, self.max_bytes, self.sample, self.files_from))
 
 
 @dataclass(frozen=True)
 class Mirroring(Selecting, Storing):
-    """Verbs that bring what is in one place to another, and leave alone what is there already and unchanged."""
+    """Verbs that copy objects from one place to another and skip those that are there already, unchanged."""
 
     overwrite: str = option(
         "changed",
-        "changed: replace what differs, but leave what was changed on both sides; always; never.",
+        "What to do with existing objects. changed: replace those that differ, but fail for an object that was changed "
+        "on both sides since the last run; always: replace all; never: keep all.",
         choices=("changed", "always", "never"),
     )
-    size_only: bool = option(False, "What has the same size counts as unchanged.", kind="flag")
-    delete: bool = option(False, "Mirror: delete what TARGET has and SOURCE has not.", kind="flag")
+    size_only: bool = option(False, "Treat objects of equal size as unchanged.", kind="flag")
+    delete: bool = option(False, "Mirror: delete objects in TARGET that SOURCE does not have.", kind="flag")
     force: bool = option(
         False,
-        "With --delete: also where TARGET holds what this line never wrote.",
+        "With --delete: proceed even if TARGET holds objects that this command never wrote.",
         kind="flag",
         identity=False,
     )
@@ -213,18 +225,18 @@ class Mirroring(Selecting, Storing):
 
 @dataclass(frozen=True)
 class Verifying(Operation):
-    """Verbs that compare what they fetch with what its store vouches for."""
+    """Verbs that compare the fetched bytes with the checksums in the store."""
 
     verify: str = option(
         "auto",
-        "auto: against whatever checksum the store vouches for, hashed while the bytes arrive; none; "
-        "or insist on md5, sha256 or crc32c.",
+        "auto: compare with the checksum that the store has of an object, hashed while the bytes arrive; none: do not "
+        "compare; md5, sha256, crc32c: compare, and fail if the store does not have this one.",
         choices=("auto", "none", "md5", "sha256", "crc32c"),
     )
 
 
 def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> None:
-    """BadOption if `first` is set together with one of `others`."""
+    """Raise BadOption if `first` is set together with one of `others`."""
     if getattr(operation, first):
         for other in others:
             if getattr(operation, other):
@@ -235,6 +247,8 @@ def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> N
 
 
 def check_part_size(size: int | None) -> None:
-    """BadOption if S3 allows no such part."""
+    """Raise BadOption if S3 does not allow parts of this size."""
     if size is not None and not 5 << 20 <= size <= 5 << 30:
-        raise BadOption(f"--part-size: {size} bytes is out of range", expected="5 MiB to 5 GiB, as S3 has it")
+        raise BadOption(
+            f"--part-size: {size} bytes is out of range", expected="5 MiB to 5 GiB, as S3 requires"
+        )

@@ -1,4 +1,4 @@
-"""The verb pack: samples into tar shards, FFRecord files or files of their own, or files into one archive."""
+"""The verb pack: packs samples into tar shards, FFRecord files or single files, and files into an archive."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard
 
 __all__ = ["LEAST_VOLUME", "Pack", "pack"]
 
-# Processes of --map.
+# Maximum processes of --map.
 _MOST_WORKERS = 256
-#: Bytes of a volume of an archive at least.
+#: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
-# Options that make sense for samples in shards or FFRecord files only, for one of these only, and for archives only.
+# Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_count", "shuffle", "seed")
 _OF_SAMPLES = ("by", "select", "rename", "part_size")
 _OF_SHARDS, _OF_RECORDS = ("map", "map_workers"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
-# By what is made, the options that it does not have; archives have the last entry.
+# The options that each kind of target does not have; the last entry is for archives.
 _FOREIGN = {
     "shards": (*_OF_ARCHIVES, *_OF_RECORDS),
     "ffrecord": (*_OF_ARCHIVES, *_OF_SHARDS),
@@ -42,24 +42,32 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class Pack(Verifying, Storing):
-    """Neighbouring members of a shard make a sample, as WebDataset has it: ``n01/12.jpg`` and ``n01/12.cls``. The same
-    samples in the same order make the same bytes. From store to store nothing touches the disk. A shard has its name
-    only when it is whole; the same command goes on with those that are missing, and packs anew what has changed. At the
-    end an index of the shards is written beside them (JSON, as the wids library has it): their names, sizes, numbers
-    of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
-    ranges; compressed ones can be packed with --map only.
+    """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
+    of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
+    in the same order make the same bytes.
 
-    With --format ffrecord, or if TARGET ends in .ffr or .ffr/, the samples are packed into FFRecord files, for random
-    batches. Each field becomes a record, the fields of a sample one behind the other, and the last record of a file has
-    their names: each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives
-    the same samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord
-    files are a SOURCE for shards, and with --format files for objects or files of their own, as are shards.
+    Tar shards (default): neighbouring members form a sample, as in WebDataset: ``n01/12.jpg`` and
+    ``n01/12.cls``. A shard gets its name only when it is whole. Run the same command again to write
+    the missing shards, and to repack those whose samples changed. At the end an index of the shards
+    is written beside them, in the JSON format of the wids library: names, sizes, numbers of samples,
+    and checksums. If SOURCE is shards, each is read twice: once to list its samples, and once by
+    ranges. Compressed shards need --map.
 
-    With another --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive
-    instead, which untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``.
-    With --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time
-    and whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same
-    command resumes behind the volumes that are there and still right; a zip begins anew.
+    FFRecord files, for random batches (--format ffrecord, or TARGET ends in .ffr or .ffr/): each field
+    becomes a record. The fields of a sample follow each other, and the last record of a file holds
+    the names. So each file is a packed folder, as pack_folder of the ffrecord library makes it, and
+    nbdata.samples reads the same samples from it as from SOURCE. With --no-names a sample is one
+    record without a name, found by its number.
+
+    Single files (--format files): each field of a sample becomes an object or file. SOURCE can be
+    shards or FFRecord files, so this is the way back. FFRecord files can also be packed into shards.
+
+    An archive (another --format, or TARGET ends in .tar.gz, .tar.zst or .zip): all files of SOURCE go
+    into one archive, which untar_volumes and other programs can read. Paths in it are relative to
+    SOURCE, as with ``tar -C SOURCE``. --volume-size cuts it into volumes TARGET.000, TARGET.001 and so
+    on, which `cat` joins. Files keep their time and their executable bit, but not their owner. From a
+    disk, symbolic links and empty folders are kept. Run the same command again to resume after the
+    volumes that are there and still right; a zip starts over.
     """
 
     verb: ClassVar[str] = "pack"
@@ -76,27 +84,26 @@ class Pack(Verifying, Storing):
     )
 
     source: str | tuple[str, ...] = argument(
-        "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); globs "
-        "and brace ranges work. In Python also a list of shards.",
+        "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); may "
+        "contain globs and brace ranges. In Python also a list of shards.",
         kind="places",
         metavar="SOURCE",
     )
     target: str = argument(
-        "URL or path of the shards, with %06d or {000000..000099} where their number stands; or a folder, for "
-        "shard-000000.tar and so on (PART_00000.ffr with --format ffrecord); or one file: the archive, such as "
+        "URL or path of the shards, with %06d or {000000..000099} for their number; or a folder, for "
+        "shard-000000.tar and so on (with --format ffrecord PART_00000.ffr); or a single file, such as the archive "
         "x.tar.gz, or x.ffr.",
         metavar="TARGET",
     )
     format: str | None = option(
         None,
         "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an "
-        "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where .tar means "
-        "shards.",
+        "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: from the end of TARGET; .tar means shards.",
         choices=("shards", "ffrecord", "files", *ARCHIVES),
     )
     volume_size: int | None = option(
         None,
-        "Cut an archive into volumes of SIZE bytes at most (128 KiB or more).",
+        "Cut an archive into volumes of at most SIZE, which is 128 KiB or more (default: one file).",
         kind="size",
         metavar="SIZE",
     )
@@ -105,51 +112,52 @@ class Pack(Verifying, Storing):
     )
     mtime: str | None = option(
         None,
-        "The time of all members of an archive, such as 2024-01-31, 2024-01-31T12:00Z or seconds since 1970 "
-        "(default: that of each file).",
+        "Modification time of all members of an archive, such as 2024-01-31, 2024-01-31T12:00Z or seconds since 1970; "
+        "UTC if it has no zone (default: the time of each file).",
         metavar="TIME",
     )
     target_options: dict[str, Any] | None = option(
         None,
-        "A storage option for TARGET alone, which then takes none of --option; may be given again.",
+        "A storage option for TARGET alone; TARGET then ignores --option. Repeatable.",
         kind="pairs",
         binding=True,
         identity=False,
     )
     by: str = option(
         "sample",
-        "What a sample is. sample: the files of one folder that share the name up to its first dot; file: each file.",
+        "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each file.",
         choices=("sample", "file"),
     )
     include: tuple[str, ...] = option(
-        (), "Of files: take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
+        (), "Take only files whose path matches GLOB. Repeatable.", kind="texts", metavar="GLOB"
     )
     exclude: tuple[str, ...] = option(
         (),
-        "Of files: leave out what matches GLOB; wins over --include; may be given again.",
+        "Leave out files whose path matches GLOB, also if --include matches them. Repeatable.",
         kind="texts",
         metavar="GLOB",
     )
     select: str | None = option(
         None,
-        "Pack only samples of which EXPR is true, such as \"jpg and size(jpg) < 1MB and not key = 'test/*'\": a field "
-        "that there is, size or size(FIELD) compared with SIZE, key compared with GLOB; and, or, not, brackets.",
+        "Pack only samples for which EXPR is true, such as \"jpg and size(jpg) < 1MB and not key = 'test/*'\". A "
+        "condition is the name of a field that must exist, size or size(FIELD) compared with SIZE, or key compared "
+        "with GLOB. Combine conditions with and, or, not and brackets.",
         metavar="EXPR",
     )
     rename: tuple[str, ...] = option(
         (),
-        "Call a field otherwise, as jpeg=jpg; may be given again. --select takes the names of SOURCE.",
+        "Rename a field, such as jpeg=jpg. --select uses the old names. Repeatable.",
         kind="texts",
         metavar="OLD=NEW",
     )
     map: Any = option(
         None,
-        "Change each sample on its way, in processes of this machine side by side. COMMAND runs without a shell, once "
-        "for each sample; {} stands for a temporary folder with its fields as files sample.EXT, and else comes last. "
-        "The files sample.EXT that are there when it ends are the new sample; if there are none, it is left out. In "
-        "Python also a function that is given a sample, a dict, and returns a dict, several, or None to leave it out. "
-        "It runs in this process, not in the agent, and begins anew each time: shards that are there need --overwrite "
-        "always. --rename comes before it.",
+        "Transform each sample with COMMAND, in parallel processes on this machine. COMMAND runs once per sample and "
+        "without a shell. It gets a temporary folder with a file sample.EXT for each field, in place of {} or as its "
+        "last argument. The files sample.EXT in the folder at its end are the new sample; if there are none, the "
+        "sample is left out. In Python also a function that gets a sample (a dict) and returns a dict, several dicts, "
+        "or None to leave it out. It is called by this process, not by the agent, and cannot resume: existing shards "
+        "need --overwrite always. Fields are renamed before (--rename).",
         kind="function",
         binding=True,
         identity=False,
@@ -157,47 +165,49 @@ class Pack(Verifying, Storing):
     )
     map_workers: int | None = option(
         None,
-        "Processes of --map (default: one for each processor).",
+        "Number of processes for --map (default: one per processor).",
         kind="count",
         identity=False,
         metavar="N",
     )
     no_names: bool = option(
         False,
-        "Of FFRecord files: leave the names out. Each sample must have one field, and is a record by number.",
+        "Only for FFRecord files: store no names. Each sample must have one field, and is found by its number.",
         kind="flag",
     )
     shard_size: int | None = option(
         None,
-        "Bytes of a shard or FFRecord file at most; one that holds a single larger sample has more. Default: 256 MiB; "
-        "FFRecord files end as soon as they have 256 MiB, or a 200th of all if that is more.",
+        "Maximum size of a shard or FFRecord file; a single sample that is larger makes a larger one. Default: 256 "
+        "MiB, where an FFRecord file ends once it has 256 MiB, or a 200th of all bytes if that is more.",
         kind="size",
         metavar="SIZE",
     )
     shard_count: int | None = option(
         None,
-        "Make so many shards; their numbers of samples differ by one at most.",
+        "Make N shards, whose numbers of samples differ by at most one (default: as many as --shard-size needs).",
         kind="count",
         metavar="N",
     )
     shuffle: bool = option(
         False,
-        "In a random order, that of all samples; see --seed. Not with --by file if files share a key: they belong to "
-        "one sample.",
+        "Pack the samples in a random order over all samples; see --seed. Refused with --by file if files share a "
+        "key, because these belong to one sample.",
         kind="flag",
     )
-    seed: int = option(0, "Of the order of --shuffle.", kind="count", metavar="N")
-    sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
+    seed: int = option(0, "Seed of --shuffle.", kind="count", metavar="N")
+    sort: bool = option(
+        False, "Pack the samples in key order (default: in the order of SOURCE).", kind="flag"
+    )
     overwrite: str = option(
         "changed",
-        "changed: replace what this line has made and what is to hold something else now; always: also the files of "
-        "others; never.",
+        "What to do with existing files. changed: replace what this command made and what now has other content; "
+        "always: replace all, also files of other programs; never: keep all.",
         choices=("changed", "always", "never"),
     )
     part_size: int | None = option(
         None,
-        "Of shards: size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with "
-        "objects over 1 MiB.",
+        "Only for shards: size of each part of a multipart upload (default: 8 MiB). Each worker holds one part in "
+        "memory if the shard has objects over 1 MiB.",
         kind="size",
         metavar="SIZE",
         identity=False,
@@ -242,7 +252,7 @@ class Pack(Verifying, Storing):
         self._check_map()
 
     def _refuse_foreign(self) -> None:
-        """BadOption for an option that what is made does not have."""
+        """Raise BadOption for an option that this kind of target does not have."""
         foreign = _FOREIGN.get(self.made, _FOREIGN["archive"])
         for one in fields(self):
             if one.name in foreign and getattr(self, one.name) != one.default:
@@ -252,13 +262,14 @@ class Pack(Verifying, Storing):
                     f"--{one.name.replace('_', '-')} makes no sense with {what}",
                     remedy="Use --format tar for one archive"
                     if one_archive
-                    else "Leave it out, or say another --format",
+                    else "Leave it out, or use another --format",
                 )
 
     def _check_files(self) -> None:
         if not self.target.endswith("/"):
             raise BadOption(
-                f"--format files: {self.target} is no folder", remedy=f"End it in a slash: {self.target}/"
+                f"--format files: {self.target} is not a folder",
+                remedy=f"End it with a slash: {self.target}/",
             )
         base = self.places()[0].rstrip("/") + "/"
         if self.target.startswith(base) and self.target != base:
@@ -278,7 +289,7 @@ class Pack(Verifying, Storing):
         _ = self.fixed_time
 
     def _check_map(self) -> None:
-        """Refuse what makes no sense with ``--map``, or without it."""
+        """Refuse options that make no sense with ``--map``, or without it."""
         if self.map is None:
             if self.map_workers is not None:
                 raise BadOption("--map-workers is for --map", remedy="Leave it out")
@@ -291,8 +302,8 @@ class Pack(Verifying, Storing):
             )
         if self.shard_count is not None:
             raise BadOption(
-                "--map and --shard-count exclude each other: how many samples come out of --map is not known before",
-                remedy="Say --shard-size",
+                "--map and --shard-count exclude each other: the number of samples after --map is not known before",
+                remedy="Use --shard-size",
             )
         for name, value in {
             "max-rate": self.max_rate,
@@ -305,7 +316,7 @@ class Pack(Verifying, Storing):
 
     @property
     def map_words(self) -> list[str]:
-        """The words of the command that ``--map`` is; BadOption if it is none."""
+        """Return the words of the ``--map`` command; raise BadOption if it is not a command."""
         try:
             words = shlex.split(self.map)
         except ValueError as error:
@@ -316,7 +327,7 @@ class Pack(Verifying, Storing):
 
     @property
     def made(self) -> str:
-        """What is made: shards, ffrecord, files, or the format of an archive."""
+        """The kind of target: shards, ffrecord, files, or the format of an archive."""
         if self.format is not None:
             return self.format
         records = self.target.rstrip("/").endswith(ENDS["ffrecord"])
@@ -324,18 +335,18 @@ class Pack(Verifying, Storing):
 
     @property
     def archive(self) -> str | None:
-        """The format of the archive that is made; None if none is."""
+        """The format of the target archive; None if the target is no archive."""
         return self.made if self.made in ARCHIVES else None
 
     @property
     def archive_names(self) -> ArchiveNames:
-        """How the archive and its volumes are called."""
+        """The names of the archive and its volumes."""
         assert self.archive is not None
         return ArchiveNames.of(self.target, self.archive, numbered=self.volume_size is not None)
 
     @property
     def fixed_time(self) -> int | None:
-        """The time that all members get, in seconds since the epoch; without a zone it is UTC."""
+        """The time for all members in seconds since the epoch; without a zone it is UTC."""
         if self.mtime is None:
             return None
         text = self.mtime.strip().removeprefix("@")
@@ -345,35 +356,35 @@ class Pack(Verifying, Storing):
             told = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
         except ValueError:
             raise BadOption(
-                f"--mtime: {self.mtime!r} is no time",
+                f"--mtime: {self.mtime!r} is not a time",
                 expected="a time such as 2024-01-31 or 2024-01-31T12:00Z, or seconds since 1970",
             ) from None
         return int((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
 
     @property
     def names(self) -> ShardNames:
-        """How the shards are called, or the FFRecord files; of single files only the folder counts."""
+        """The names of the shards or FFRecord files; for single files only the folder is used."""
         return ShardNames.of(self.target, "shards" if self.made == "files" else self.made)
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of a shard at most."""
+        """Maximum bytes of a shard."""
         return self.shard_size or DEFAULT_SIZE
 
     @property
     def names_of_fields(self) -> dict[str, str]:
-        """The new name of each field that is renamed."""
+        """The new name of each renamed field."""
         return {old: new for old, _, new in (pair.partition("=") for pair in self.rename)}
 
     def samples(self) -> SampleSource:
-        """What is packed; shards that lie in their own source from an earlier run are not."""
+        """Return the samples to pack, without shards that an earlier run wrote into the source."""
         exclude = self.exclude
         source = self.source if isinstance(self.source, str) else self.source[0]
         folder = self.names.folder
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
             exclude += tuple(posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
-        # Where nothing but the names counts, files that belong to no sample come along.
+        # If only the names matter, files that belong to no sample are included.
         by = "file" if self.made == "files" and self.select is None else self.by
         return SampleSource(
             source=self.source, by=by, include=self.include, exclude=exclude, verify=self.verify
@@ -393,13 +404,13 @@ class Pack(Verifying, Storing):
     def start(self) -> Job:
         if self.map is not None:
             raise BadOption(
-                "--map has no background: what it runs belongs to this process",
+                "--map cannot run in the background, because this process runs it",
                 remedy="Leave --background out",
             )
         return super().start()
 
     def run(self, *, quiet: bool = False) -> Any:
-        """As of `Operation`; with ``map`` it is done by this process."""
+        """Run as in `Operation`; with ``map`` this process does the work."""
         return super().run(quiet=quiet) if self.map is None else slots.mapped_pack(self).run(quiet=quiet)
 
 

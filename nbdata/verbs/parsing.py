@@ -1,6 +1,6 @@
-"""From words to operations: one parser per verb, made from its declaration, for magics and the command line.
+"""Parses the words of a command into an operation: one parser per verb, for magics and the command line.
 
-The parsing itself is argparse's; its errors become BadOption, with a suggestion for a misspelt option.
+argparse does the parsing. Its errors become BadOption, with a suggestion for a misspelt option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAGS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # argparse's words for it are those of programmers
+        # argparse's own messages are written for programmers
         without = re.fullmatch(r"argument (?:-\w/)?(-[\w-]+): expected one argument", message)
         with_one = re.fullmatch(
             r"argument (?:-\w/)?(-[\w-]+): ignored explicit argument .*", message, re.DOTALL
@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def flag_of(name: str) -> str:
-    """How an option is spelt."""
+    """Return the flag of an option."""
     return "--" + _FLAGS.get(name, name).replace("_", "-")
 
 
@@ -105,7 +105,7 @@ def _parser(
             )
         elif declared.kind != "object":
             _add(options, name, declared, declared_field.default)  # type: ignore[arg-type]  # a group has add_argument
-    face = parser.add_argument_group("what to do with it")
+    face = parser.add_argument_group("common options")
     for name, declared in extra.items():
         _add(face, name, declared, None)  # type: ignore[arg-type]
     face.add_argument("-h", "--help", dest="help", action="store_true", help="Show this text.")
@@ -121,7 +121,7 @@ def _usage(cls: type[Operation], prog: str) -> str:
 
 
 def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str, Option]:
-    """The options that a face offers with a verb: questions have no plan, they and streams no background."""
+    """Return the options that a face adds to a verb; queries have no plan, and queries and streams no background."""
     absent = {"dry_run", "background"} if cls.query else {"background"} if cls.bound else set()
     common = {n: o for n, o in FACE_OPTIONS.items() if n not in absent}
     return {**common, **extra}
@@ -130,7 +130,7 @@ def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str,
 def help_text(
     cls: type[Operation], prog: str, extra: Mapping[str, Option], examples: Sequence[str] | None = None
 ) -> str:
-    """The manual of a verb for one face, which may have examples of its own."""
+    """Return the manual of a verb for one face, which may have its own examples."""
     return _parser(cls, prog, face_options(cls, extra), examples or cls.examples).format_help()
 
 
@@ -142,19 +142,19 @@ def parse(
     extra: Mapping[str, Option],
     env: Mapping[str, str] | None = None,
 ) -> tuple[Operation | None, dict[str, Any]]:
-    """The operation that `words` say, and the values of the face's own options; None if help is asked for.
+    """Return the operation of a command and the values of the face's own options; None if help is requested.
 
     Parameters
     ----------
     extra : dict
-        Options that this face has beside the common ones.
+        Options of this face beside the common ones.
     env : dict, optional
-        Where ``KEY=env:NAME`` looks (None: this process's environment).
+        The environment for ``KEY=env:NAME`` (None: that of this process).
 
     Raises
     ------
     BadOption
-        For words that make no operation.
+        If the words are not a valid command.
     """
     own = face_options(cls, extra)
     declared = options_of(cls)
@@ -187,7 +187,7 @@ def parse(
             remedy="Put a path with spaces in quotes, and a glob, which a shell would expand",
         )
     for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
-        # ``verb --option PLACE``: the one word there is can only be the place that must be.
+        # ``verb --option PLACE``: the only word must be the required place, not the value of the option.
         if not found.places and isinstance(getattr(found, name), str):
             found.places = [getattr(found, name)]
             setattr(found, name, True)
@@ -205,7 +205,7 @@ def parse(
 
 
 def written_secrets(words: Sequence[str]) -> list[str]:
-    """The storage options among `words` whose secret is written out, where ``KEY=env:NAME`` would name it."""
+    """Return the storage options among `words` that contain a secret, instead of ``KEY=env:NAME``."""
     found = []
     for before, word in zip(["", *words], words, strict=False):
         flag, _, pair = word.partition("=") if word.startswith("--") else (before, "", word)
@@ -217,7 +217,7 @@ def written_secrets(words: Sequence[str]) -> list[str]:
 
 
 def pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
-    """``KEY=VALUE`` words as a dictionary; a dot in KEY makes nested ones, ``env:NAME`` reads the environment."""
+    """Parse ``KEY=VALUE`` words; a dot in KEY makes a nested dictionary, ``env:NAME`` reads the environment."""
     out: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

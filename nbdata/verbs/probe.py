@@ -1,4 +1,4 @@
-"""The verb probe: a job that moves nothing, to try the agent with (``nbdata agent probe``, tests)."""
+"""The internal verb probe: a job that moves no data, to test the agent (``nbdata agent probe``, tests)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Probe"]
 
 @dataclass(frozen=True)
 class Probe(Operation):
-    """Makes numbered items, each after a pause; shows that snapshots, items, leases and stops work."""
+    """The job makes numbered items, each after a pause, to test snapshots, items, leases and stops."""
 
     verb: ClassVar[str] = "probe"
-    summary: ClassVar[str] = "Try the agent: a job that makes numbered items and moves nothing."
+    summary: ClassVar[str] = "Test the agent with a job that makes numbered items and moves no data."
 
     items: int = option(10, "Number of items.", kind="count", metavar="N")
-    lease: bool = option(False, "Hand the items out, and wait until each is taken.", kind="flag")
+    lease: bool = option(False, "Hand out the items, and wait until each is taken.", kind="flag")
     delay: int = option(0, "Milliseconds before each item.", kind="count", metavar="MS")
     tag: str = option("", "Any text; probes with different texts are different jobs.", metavar="TEXT")
 
 
-# No function of its own: it is no verb of the package's users.
+# It has no function of its own, because it is no verb for users.

@@ -1,4 +1,4 @@
-"""The verb pull: from a store to the local disk."""
+"""The verb pull: copies objects from a store to the local disk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ __all__ = ["Pull", "pull"]
 
 @dataclass(frozen=True)
 class Pull(Verifying, Mirroring, Writing):
-    """Objects already there and unchanged are not fetched again; a file appears under its final name
-    only when it is whole and verified. The contents of a source folder go into the target; a single
-    object goes to the target, or into it if that is a folder or ends in a slash. What was edited only here
-    gives way to the source.
+    """Pull skips objects that are in TARGET already and are unchanged. It compares each object with its
+    checksum in the store while the bytes arrive. A file gets its final name only when it is whole
+    and verified. Run the same command again to resume after an interruption.
+
+    The contents of a source folder go into TARGET. A single object goes to TARGET, or into it if
+    TARGET is a folder or ends in a slash.
+
+    If a file was edited only on the disk, pull restores it to the object in the store. Use
+    --overwrite never to keep it.
     """
 
     verb: ClassVar[str] = "pull"
@@ -31,17 +36,17 @@ class Pull(Verifying, Mirroring, Writing):
     )
 
     source: str = argument(
-        "URL or path of an object or folder; globs and brace ranges work.", metavar="SOURCE"
+        "URL or path of an object or a folder; may contain globs and brace ranges.", metavar="SOURCE"
     )
     target: str | None = argument(
-        "Local folder or file. Default: the last component of SOURCE in the working directory.",
+        "Local folder or file. Default: the last component of SOURCE, in the working directory.",
         default=None,
         metavar="TARGET",
     )
     encode_names: bool = option(
         False,
-        "Also fetch objects whose keys can be no file names (a/../b, a//b, over 255 bytes …), under other names, from "
-        "which push --encode-names makes the same keys again.",
+        "Also fetch objects whose keys are not valid file names (a/../b, a//b, over 255 bytes …). They get encoded "
+        "names, from which push --encode-names restores the keys.",
         kind="flag",
     )
 
@@ -54,7 +59,9 @@ class Pull(Verifying, Mirroring, Writing):
 
     def check(self) -> None:
         if self.target is None:
-            raise BadOption("pull: the target cannot be told from the source", remedy="Name a TARGET folder")
+            raise BadOption(
+                "pull: the target cannot be derived from the source", remedy="Name a TARGET folder"
+            )
         if is_url(self.target):
             raise BadOption(
                 f"pull: the target {self.target} is a URL",

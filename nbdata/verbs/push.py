@@ -1,4 +1,4 @@
-"""The verb push: from the local disk to a store."""
+"""The verb push: copies files from the local disk to a store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ __all__ = ["Push", "push"]
 
 @dataclass(frozen=True)
 class Push(Mirroring):
-    """Every upload is checked against what the store says it got. Files that the store already has
-    unchanged are not sent again.
+    """Push skips files that the store has already and that are unchanged. It compares each upload with
+    the checksum in the store's response, and sends the file again if they differ. Run the same
+    command again to resume after an interruption.
+
+    The contents of a source folder go into TARGET. A single file goes to TARGET, or into it if
+    TARGET is a folder or ends in a slash.
     """
 
     verb: ClassVar[str] = "push"
@@ -27,25 +31,26 @@ class Push(Mirroring):
         "push results s3://bucket/results/ --exclude '*.tmp' --delete-source",
     )
 
-    source: str = argument("Local file or folder; globs and brace ranges work.", metavar="SOURCE")
-    target: str = argument("URL of an object or folder.", metavar="TARGET")
+    source: str = argument("Local file or folder; may contain globs and brace ranges.", metavar="SOURCE")
+    target: str = argument("URL of an object or a folder.", metavar="TARGET")
     verify: str = option(
         "auto",
-        "auto: against the checksum that the store answers; none; or insist on md5.",
+        "auto: compare each upload with the checksum in the store's response; none: do not compare; md5: compare, and "
+        "fail if the store reports no MD5.",
         choices=("auto", "none", "md5"),
     )
     encode_names: bool = option(
-        False, "Files that pull --encode-names gave other names get their keys again.", kind="flag"
+        False, "Restore the original keys of files that pull --encode-names renamed.", kind="flag"
     )
     part_size: int | None = option(
         None,
-        "Size of the parts of a multipart upload (None: from the file's size).",
+        "Size of each part of a multipart upload (default: depends on the size of the file).",
         kind="size",
         metavar="SIZE",
     )
     delete_source: bool = option(
         False,
-        "Delete each file after its verified upload, or once it is compared with what the target has already.",
+        "Delete each local file after its upload is verified, or after it is found equal to the object in TARGET.",
         kind="flag",
     )
 

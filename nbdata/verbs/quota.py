@@ -1,4 +1,4 @@
-"""The verb quota: how much room there is, who says so, and how to limit it."""
+"""The verb quota: shows the free space and the limits of a folder, and sets a limit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ _LEAST = 1_000_000
 
 @dataclass(frozen=True)
 class Quota(Operation):
-    """Shows the limit and its source, what is used, reserved and free, the disk, and the caches that
-    ``samples --cache`` keeps there; of the home folder also every other writable disk, and all caches. A limit set with
-    ``--limit`` holds for all that lies below PATH and is kept between sessions. The environment variable
-    ``NBDATA_QUOTA=SIZE:PATH`` sets one from outside, without ``:PATH`` for the home folder; of two limits on a folder
-    the smaller one holds.
+    """Quota shows the limit of a folder and where the limit comes from. It also shows the space that is
+    used, reserved and free on its disk, and the caches that ``samples --cache`` keeps there. For the home
+    folder it shows every other writable disk and all caches, too.
+
+    ``--limit`` sets a limit for everything below PATH. The limit stays until you remove it, also in
+    later sessions. The environment variable ``NBDATA_QUOTA=SIZE:PATH`` sets a limit too; without
+    ``:PATH`` it is for the home folder. If a folder has two limits, the smaller one counts.
     """
 
     verb: ClassVar[str] = "quota"
@@ -32,7 +34,9 @@ class Quota(Operation):
     query: ClassVar[bool] = True
 
     path: str = argument("Folder. Default: the home folder.", default="~", metavar="PATH")
-    limit: str | None = option(None, "Limit for all below PATH; 'none' removes it.", metavar="SIZE|none")
+    limit: str | None = option(
+        None, "Set the limit for everything below PATH; none removes it.", metavar="SIZE|none"
+    )
 
     def check(self) -> None:
         if is_url(self.path):

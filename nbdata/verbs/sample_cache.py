@@ -1,4 +1,4 @@
-"""What the agent is told of the cache of some samples (``nbdata.samples(…, cache="10GB")``)."""
+"""The request for a cache of samples, which goes to the agent (``nbdata.samples(…, cache="10GB")``)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["SampleCache"]
 
 @dataclass(frozen=True)
 class SampleCache(Verifying, Connecting):
-    """Keeps objects of a store on the disk within a limit, for all processes that read samples of it."""
+    """Objects of a store are kept on the disk within a limit, for all processes that read samples of it."""
 
     verb: ClassVar[str] = "sample_cache"
     stopped: ClassVar[str] = "What is in it is found again"
     less: ClassVar[str] = "cache="
-    summary: ClassVar[str] = "Keep objects of a store on the disk, within a limit."
+    summary: ClassVar[str] = "Cache objects of a store on the disk, within a limit."
     shared: ClassVar[bool] = True
 
-    source: str = argument("URL of what the samples are read from.", metavar="SOURCE")
-    cache_dir: str = option(".", "Folder on the disk to use.", kind="path", metavar="DIR")
-    max_size: int = option(0, "Most that may be on the disk at any moment.", kind="size", metavar="SIZE")
+    source: str = argument("URL of the samples.", metavar="SOURCE")
+    cache_dir: str = option(".", "Local folder for the cache.", kind="path", metavar="DIR")
+    max_size: int = option(0, "Maximum size of the cache on the disk.", kind="size", metavar="SIZE")
 
     def check(self) -> None:
         super().check()
@@ -37,7 +37,7 @@ class SampleCache(Verifying, Connecting):
         return self.source, self.cache_dir
 
     def line(self, show: Callable[[str], str] = str) -> str:
-        """No line says it: samples begin it."""
+        """Return an empty text: no command starts a cache, samples do."""
         del show
         return ""
 
@@ -48,4 +48,4 @@ class SampleCache(Verifying, Connecting):
         return None  # its folder has a lock of its own: others may work beside it
 
 
-# No function of its own: samples begin it.
+# It has no function of its own: samples start it.

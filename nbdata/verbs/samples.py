@@ -1,4 +1,4 @@
-"""What `nbdata.samples` is told: where the samples are, and what one is."""
+"""The verb samples: reads samples of a store into memory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ __all__ = ["SampleSource", "samples"]
 
 @dataclass(frozen=True)
 class SampleSource(Verifying, Connecting):
-    """A sample is what shares a folder and a name up to its first dot (12.jpg and 12.cls): in Python a dict of
-    extension to bytes, with ``__key__`` and ``__url__``. What this returns is a sequence of them: ``samples[12]``,
-    ``samples.fetch([3, 14])``, ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. Shown,
-    it says what there is. The source is listed, and an index of it is kept; nothing else is written. Names that end in
-    .tar, .tar.gz, .tar.zst and so on are tar shards as WebDataset has them: samples of neighbouring members, streamed
-    without an index. Names that end in .ffr are FFRecord files, or folders of them: samples by number with one field,
-    bin; those of a packed folder are its files.
+    """The result is a sequence: ``samples[12]``, ``samples.fetch([3, 14])``,
+    ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. In a notebook or a
+    terminal it displays the number of samples, their sizes and fields. SOURCE is listed, and an index
+    of it is stored on the disk; nothing else is written.
+
+    Loose objects: the objects of one folder with the same name up to the first dot form a sample, such
+    as 12.jpg and 12.cls. In Python, a sample is a dict of extension to bytes, with ``__key__`` and
+    ``__url__``.
+
+    Tar shards: names that end in .tar, .tar.gz, .tar.zst and so on. Neighbouring members form a
+    sample, as in WebDataset. Shards can be streamed without an index.
+
+    FFRecord files: names that end in .ffr, or folders of such files. Samples are found by number and
+    have one field, bin. In a packed folder, the samples are the packed files.
     """
 
     verb: ClassVar[str] = "samples"
-    summary: ClassVar[str] = "Read samples of a store straight into memory, in any order."
+    summary: ClassVar[str] = "Read training samples from a store straight into memory, in any order."
     examples: ClassVar[tuple[str, ...]] = (
         "samples s3://bucket/images/",
         "samples s3://bucket/images/ --by file --include '*.jpg'",
@@ -38,47 +45,47 @@ class SampleSource(Verifying, Connecting):
     query: ClassVar[bool] = True
 
     source: str | tuple[str, ...] = argument(
-        "URL or path of a folder, of tar shards or FFRecord files; globs and brace ranges work. In Python also a list "
-        "of them.",
+        "URL or path of a folder, of tar shards or of FFRecord files; may contain globs and brace ranges. In Python "
+        "also a list of them.",
         kind="places",
         metavar="SOURCE",
     )
     by: Any = option(
         "sample",
-        "What a sample is. sample: the files of one folder that share the name up to its first dot; file: each file; "
-        "in Python also a function that is given a path, relative to SOURCE, and returns (key, field), or None to "
-        "leave it out.",
+        "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each "
+        "file. In Python also a function that gets a path relative to SOURCE, and returns (key, field), or None to "
+        "leave the file out.",
         kind="function",
         choices=("sample", "file"),
         binding=True,
         metavar="sample|file",
     )
     include: tuple[str, ...] = option(
-        (), "Take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
+        (), "Take only files whose path matches GLOB. Repeatable.", kind="texts", metavar="GLOB"
     )
     exclude: tuple[str, ...] = option(
         (),
-        "Leave out what matches GLOB; wins over --include; may be given again.",
+        "Leave out files whose path matches GLOB, also if --include matches them. Repeatable.",
         kind="texts",
         metavar="GLOB",
     )
     refresh: str = option(
         "auto",
-        "When the index is built anew. auto: when the listing, read once more, has other keys or ETags; never: what is "
-        "there is used, else what is kept beside the data; always.",
+        "When to rebuild the index. auto: list SOURCE, and rebuild if keys or ETags changed; never: use the existing "
+        "index, else the one beside the data; always: rebuild.",
         choices=("auto", "never", "always"),
         identity=False,
     )
     window: int = option(
         1000,
-        "Of shards and FFRecord files: how many samples a stream shuffles together, in each process.",
+        "Only for shards and FFRecord files: number of samples that a stream shuffles together, in each process.",
         kind="count",
         metavar="N",
     )
     ahead_bytes: int | None = option(
         None,
-        "Bytes of samples that each process may fetch ahead and keep until they are asked for. Default: 256 MiB, "
-        "divided among the workers of a loader.",
+        "Maximum bytes of samples that each process fetches ahead and holds in memory. Default: 256 MiB, divided among "
+        "the workers of a loader.",
         kind="size",
         metavar="SIZE",
         identity=False,
@@ -86,15 +93,15 @@ class SampleSource(Verifying, Connecting):
 
     cache: int | None = option(
         None,
-        "Keep objects on the disk, SIZE at most, for the next epoch and for all processes that read the same samples. "
-        "Default: read straight to memory.",
+        "Cache objects on the disk, at most SIZE, for the next epoch and for all processes that read the same samples. "
+        "Default: no cache; read straight into memory.",
         kind="size",
         metavar="SIZE",
         identity=False,
     )
     cache_dir: str | None = option(
         None,
-        "Folder for --cache (default: the current one); what is kept lies in its .nbdata, and is found again until "
+        "Local folder for --cache (default: the current one). The cache lies in its subfolder .nbdata and stays until "
         "cleanup --all removes it.",
         kind="path",
         metavar="DIR",
@@ -102,7 +109,7 @@ class SampleSource(Verifying, Connecting):
     )
     deserialize: Any = option(
         None,
-        "Of FFRecord files: a function that is given the bytes of a sample and returns a dict of its fields, or the "
+        "Only for FFRecord files: a function that gets the bytes of a sample and returns a dict of its fields, or the "
         "value of the field bin.",
         kind="object",
         metavar="FUNCTION",
@@ -130,12 +137,12 @@ class SampleSource(Verifying, Connecting):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All of SOURCE."""
+        """All sources."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
     @property
     def place(self) -> str:
-        """The first of them; of loose objects each has an operation of its own."""
+        """The first one; several sources of loose objects have an operation each."""
         return self.sources[0]
 
     def places(self) -> tuple[str, str]:
@@ -145,10 +152,10 @@ class SampleSource(Verifying, Connecting):
         raise BadOption("samples has no plan: it lists its source, and keeps an index of it")
 
     def start(self) -> Job:
-        raise BadOption("samples has no background form: it lists its source, and keeps an index of it")
+        raise BadOption("samples cannot run in the background: it lists its source, and keeps an index of it")
 
     def run(self, *, quiet: bool = False) -> Any:
-        """List the source, or find its index; returns the samples."""
+        """List the source, or find its index; return the samples."""
         return slots.samples(self, quiet)
 
 

@@ -1,4 +1,4 @@
-"""The names of shards and FFRecord files, with their numbers, as a target gives them."""
+"""The names of numbered shards and FFRecord files, from the pattern in a target."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from nbdata.verbs.archive_names import NUMBER
 
 __all__ = ["DEFAULT_SIZE", "ENDS", "ShardNames", "check_shard_size"]
 
-# By what is made: the name of a file if TARGET is a folder.
+# By kind of target: the name of a file if TARGET is a folder.
 _DEFAULT_NAMES = {"shards": "shard-%06d.tar", "ffrecord": "PART_%05d.ffr"}
-#: By what is made: how names end.
+#: By kind of target: the end of names.
 ENDS = {"shards": ".tar", "ffrecord": ".ffr"}
-#: Bytes of a shard at most.
+#: Maximum bytes of a shard.
 DEFAULT_SIZE = 256 << 20
 _MANIFEST = "index.json"
 
 
 def check_shard_size(size: int | None) -> None:
-    """BadOption if a shard can be no smaller than that."""
+    """Raise BadOption if the maximum size of a shard is too small."""
     if size is not None and size < 1 << 10:
         raise BadOption(f"--shard-size: {size} bytes is too little", expected="at least 1 KiB")
 
 
 class ShardNames(NamedTuple):
-    """How shards are called, or FFRecord files.
+    """The names of shards or FFRecord files.
 
     Attributes
     ----------
     folder : str
-        URL or path that they lie in; ends in a slash.
+        URL or path of their folder; ends in a slash.
     before, after : str
-        What stands around the number.
+        The text before and after the number.
     width : int
-        Digits of the number, at least.
+        Minimum digits of the number.
     first : int
         The first number.
     most : int or None
-        How many numbers there are; None for no end.
+        The number of numbers; None for no limit.
     numbered : bool
-        False for one file, which has no number.
+        False for a single file, which has no number.
     """
 
     folder: str
@@ -54,12 +54,12 @@ class ShardNames(NamedTuple):
 
     @classmethod
     def of(cls, target: str, made: str = "shards") -> ShardNames:
-        """The names that a target means, by what is made: ``shards`` or ``ffrecord``.
+        """Return the names that a target means, by kind: ``shards`` or ``ffrecord``.
 
         Raises
         ------
         BadOption
-            If it has no place for a number, or is not called ``.tar``; as ``.ffr`` it may be the name of one file.
+            If the target has no place for a number, or does not end in ``.tar``; a ``.ffr`` may be a single file.
         """
         folder, _, name = target.rpartition("/")
         name = name or _DEFAULT_NAMES[made]
@@ -77,14 +77,15 @@ class ShardNames(NamedTuple):
                 f"{name} has no place for the number of a shard",
                 expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
                 f"train-{{000000..000099}}{end}",
-                remedy="Say --format tar for one archive of that name"
+                remedy="Use --format tar for one archive of that name"
                 if name.endswith(".tar")
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )
         before, after = name[: found.start()], name[found.end() :]
         if not after.endswith(end):
             raise BadOption(
-                f"{name}: shards end in .tar", remedy="What is in them is mostly compressed already"
+                f"{name}: shards end in .tar",
+                remedy="Do not compress it: samples are mostly compressed already",
             )
         width, first, last = found.groups()
         if first is None:
@@ -94,13 +95,13 @@ class ShardNames(NamedTuple):
         return cls(folder + "/", before, after, len(first), int(first), int(last) - int(first) + 1)
 
     def name(self, number: int) -> str:
-        """The name of a shard, by its number from 0."""
+        """Return the name of a shard, by its number from 0."""
         if not self.numbered:
             return self.before + self.after
         return f"{self.before}{self.first + number:0{self.width}d}{self.after}"
 
     def is_one(self, name: str) -> bool:
-        """Whether a name in the folder is that of a shard."""
+        """True if a name in the folder is the name of a shard."""
         if not self.numbered:
             return name == self.before + self.after
         number = name[len(self.before) : len(name) - len(self.after)]
@@ -116,7 +117,7 @@ class ShardNames(NamedTuple):
 
     @property
     def globs(self) -> tuple[str, str]:
-        """What matches the shards and their index, in the folder."""
+        """Globs for the shards and their index in the folder."""
         if not self.numbered:
             return self.before + self.after, self.manifest
         return f"{self.before}{'[0-9]' * max(1, self.width)}*{self.after}", self.manifest

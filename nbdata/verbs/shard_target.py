@@ -1,4 +1,4 @@
-"""What `nbdata.write_shards` is told: where shards go, and how large they are."""
+"""The function write_shards: writes samples of a program into tar shards."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["ShardTarget", "write_shards"]
 
 @dataclass(frozen=True)
 class ShardTarget(Verifying, Connecting):
-    """Where a writer of shards puts them."""
+    """The target of a shard writer."""
 
     verb: ClassVar[str] = "write_shards"
 
     target: str = argument("URL or path of the shards.", metavar="TARGET")
-    shard_size: int = option(DEFAULT_SIZE, "Bytes of a shard at most.", kind="size", metavar="SIZE")
-    shard_samples: int | None = option(None, "Samples of a shard at most.", kind="count", metavar="N")
-    overwrite: bool = option(False, "Replace the shards that are there.", kind="flag")
+    shard_size: int = option(DEFAULT_SIZE, "Maximum bytes of a shard.", kind="size", metavar="SIZE")
+    shard_samples: int | None = option(None, "Maximum samples of a shard.", kind="count", metavar="N")
+    overwrite: bool = option(False, "Replace existing shards.", kind="flag")
 
     def check(self) -> None:
         super().check()
@@ -37,7 +37,7 @@ class ShardTarget(Verifying, Connecting):
 
     @property
     def names(self) -> ShardNames:
-        """How the shards are called."""
+        """The names of the shards."""
         return ShardNames.of(self.target)
 
     def places(self) -> tuple[str, str]:
@@ -58,49 +58,49 @@ def write_shards(
     storage_options: dict[str, Any] | None = None,
     fs: Any = None,
 ) -> Any:
-    """Write samples that a program makes into tar shards, straight to a store.
+    """Write samples from your program into tar shards, straight to a store.
 
-    A shard is sent while it is written, and has its name only when it is whole. To S3 and Azure it goes in parts of
-    8 MiB, of which five are in memory; on the disk and in other stores it is made at its end, and is in memory until
-    then. When all are written an index of them is put beside them (JSON, as the wids library has it). The same samples
-    in the same order make the same bytes.
+    A shard is sent while you write it, and gets its name only when it is whole. S3 and Azure get it in parts of 8 MiB,
+    of which five are in memory. For the disk and other stores, a shard is in memory until its end. After the last
+    shard, an index is written beside the shards, in the JSON format of the wids library. The same samples in the same
+    order make the same bytes.
 
     Parameters
     ----------
     target : str
-        URL or path of the shards, with ``%06d`` or ``{000000..000099}`` where their number stands; or a folder, for
+        URL or path of the shards, with ``%06d`` or ``{000000..000099}`` for their number; or a folder, for
         ``shard-000000.tar`` and so on.
     shard_size : int or str, default 256 MiB
-        Bytes of a shard at most, as ``"256MB"``; one that holds a single larger sample has more.
+        Maximum size of a shard, such as ``"256MB"``. A single sample that is larger makes a larger shard.
     shard_samples : int, optional
-        Samples of a shard at most. None: as many as fit.
+        Maximum number of samples in a shard. None: as many as fit.
     encoders : mapping of str to callable, optional
-        By field or last extension, what makes bytes of a value; instead of those below.
+        Functions that turn a value into bytes, by field or last extension; used before the built-in ones below.
     overwrite : bool, default False
-        Whether shards of these names are replaced; those with higher numbers than are written are deleted at the end.
-        Without, that there are some is an error.
+        Whether to replace existing shards. At the end, existing shards with higher numbers are deleted. False: existing
+        shards are an error.
     verify : str, default "auto"
-        ``"none"``: do not compare what the store answers with what was sent.
+        ``"none"``: do not compare the checksum in the store's response with the sent bytes.
     storage_options : dict, optional
         Storage options by their fsspec names, as for `pull`.
     fs : object, optional
-        An fsspec file system object to use instead of one made from the URL.
+        An fsspec file system object, used instead of one made from the URL.
 
     Returns
     -------
     ShardWriter
-        With ``write(sample)`` and ``close()``, best used by ``with``: what raises in there leaves the shards that are
-        whole, without an index, and nothing of the last one. A sample is a dict with ``__key__`` and fields by
-        extension. Bytes are written as they are; other values by extension: PIL images and arrays of uint8 (jpg,
+        Has ``write(sample)`` and ``close()``. Use it with ``with``: if the block raises, the whole shards stay, but
+        there is no index and nothing of the last shard. A sample is a dict with ``__key__`` and fields by extension.
+        Bytes are written unchanged. Other values are encoded by extension: PIL images and arrays of uint8 (jpg,
         png …), ``int`` (cls, id …), ``str`` (txt …), json, npy, npz, msgpack. Nothing is pickled.
 
     Raises
     ------
     BadOption
-        If the target has no place for a number, or such shards are there; from ``write`` if a sample would be read
-        from the shard as another one, or a value cannot be encoded.
+        If the target has no place for a number, or shards with these names exist. ``write`` raises it if a sample would
+        be read back as a different one, or if a value cannot be encoded.
     NotEnoughSpace
-        From ``write`` or ``close``, if the shard does not fit on the disk.
+        From ``write`` or ``close``, if a shard does not fit on the disk.
 
     Examples
     --------

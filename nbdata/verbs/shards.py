@@ -1,4 +1,4 @@
-"""The verb shards: what is in tar shards, and whether it is whole."""
+"""The verb shards: lists, verifies and indexes tar shards."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ _ACTIONS = ("ls", "verify", "index")
 
 @dataclass(frozen=True)
 class Shards(Verifying, Storing):
-    """All shards are read from their beginning to their end, and nothing is kept. The report has a row for each: its
-    samples, its bytes, and the members that are in no sample; and for all of them the fields with their counts and
-    sizes. ``verify`` also compares each shard with the checksum that its store vouches for, and with the size, MD5 or
-    ETag that the JSON index says by which it was named; it goes on behind a damaged one. ``index`` keeps what it finds
-    in the state folder, so that ``nbdata.samples(SOURCE)`` has samples by number at once.
+    """Each shard is read once from its beginning to its end, and its data is not kept. The report has a
+    row for each shard: its samples, its bytes, and the members that belong to no sample. It also has
+    the fields of all samples, with their counts and sizes.
+
+    - ls: only this report.
+    - verify: also compares each shard with its checksum in the store. If SOURCE is a JSON index, it
+      compares the size, MD5 or ETag in the index too. It continues after a damaged shard.
+    - index: also stores an index in nbdata's state folder, so ``nbdata.samples(SOURCE)`` has samples by
+      number at once.
     """
 
     verb: ClassVar[str] = "shards"
-    summary: ClassVar[str] = "Look at tar shards: count their samples, find damage, or index them."
+    summary: ClassVar[str] = "Count the samples in tar shards, find damaged shards, or index them."
     examples: ClassVar[tuple[str, ...]] = (
         "shards ls 's3://bucket/train-{000000..000099}.tar'",
         "shards verify 's3://bucket/train-*.tar'",
@@ -35,12 +39,12 @@ class Shards(Verifying, Storing):
     stopped: ClassVar[str] = "Run it again to start over"
 
     action: str = argument(
-        "What to do. ls: count samples; verify: compare shards with their checksums, too; index: keep what is found.",
+        "Action. ls: count the samples; verify: also compare shards with their checksums; index: also store an index.",
         kind="text",
         metavar="ls|verify|index",
     )
     source: str | tuple[str, ...] = argument(
-        "URL or path of tar shards, or of their JSON index; globs and brace ranges work. In Python also a list.",
+        "URL or path of tar shards, or of their JSON index; may contain globs and brace ranges. In Python also a list.",
         kind="places",
         metavar="SOURCE",
     )
@@ -54,7 +58,7 @@ class Shards(Verifying, Storing):
             )
 
     def samples(self) -> SampleSource:
-        """Whose shards these are."""
+        """Return the shards as a source of samples."""
         verify = "none" if self.action == "ls" else self.verify
         return SampleSource(source=self.source, verify=verify)
 

@@ -1,4 +1,4 @@
-"""The verb transfers: the jobs of all kernels and terminals."""
+"""The verb transfers: shows and controls the jobs of all kernels and terminals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nbdata.verbs.job_rows import amount, rows_html
 __all__ = ["JobList", "Transfers", "transfers"]
 
 
-# Jobs that a list shows, unless all are asked for.
+# The number of jobs that a list shows, unless all are requested.
 _SHOWN = 20
 _HEAD = ("id", "verb", "source → target", "state", "done", "rate", "age", "owner")
 # Characters of a state with its reason in a terminal; HTML wraps, and has all of it.
@@ -29,15 +29,15 @@ _STATE_WIDTH = 60
 
 
 class JobList(list[Snapshot]):
-    """Snapshots of jobs, running ones first, then the newest; shows itself as a line for each.
+    """A list of job snapshots, running ones first, then the newest; displays as a table.
 
     Parameters
     ----------
     jobs : iterable of Snapshot
     limit : int, optional
-        How many are shown (None: all); the list itself always has all.
+        The number of jobs to show (None: all); the list itself always has all.
     whole : bool
-        Whether these are all jobs there are.
+        Whether these are all existing jobs.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class JobList(list[Snapshot]):
 
     @property
     def active(self) -> bool:
-        """Whether one of them is not over yet."""
+        """True if a job has not ended yet."""
         return any(not snapshot.finished for snapshot in self)
 
     @property
     def more(self) -> str:
-        """A line for those that are not shown, or nothing."""
+        """A line that counts the jobs that are not shown; empty if all are."""
         hidden = 0 if self.limit is None else max(0, len(self) - self.limit)
         return f"and {hidden:,} more: transfers --all shows them" if hidden else ""
 
     def text(self) -> str:
-        """The table as aligned lines; in a terminal that is too narrow for it, a few lines for each job."""
+        """Return the table as aligned lines; a few lines per job if the terminal is too narrow for the table."""
         if not self:
             return "no transfers"
         rows = [[*_cells(s, self.at)] for s in self[: self.limit]]
@@ -81,7 +81,7 @@ class JobList(list[Snapshot]):
         return "".join(self.html_parts()) or "<div>no transfers</div>"
 
     def html_parts(self) -> tuple[str, str]:
-        """The jobs that are not over, which change all the time, and those that are, which stay as they are."""
+        """Return the HTML of the running jobs, which changes all the time, and of the ended jobs, which does not."""
         shown = self[: self.limit]
         opened = not self.whole and len(self) == 1
         running = rows_html((s for s in shown if not s.finished), opened=opened)
@@ -100,12 +100,12 @@ def _reason(snapshot: Snapshot) -> list[str]:
 
 
 def _terminal_width() -> int:
-    """Columns of the terminal that is written to; 0 if it is none."""
+    """Return the width of the terminal on stdout; 0 if stdout is not a terminal."""
     return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
 def _in_lines(row: Sequence[str]) -> list[str]:
-    """A row of the table for a narrow terminal: what job it is, from where to where, and how far."""
+    """Return a row of the table as lines for a narrow terminal: the job, its places, its progress."""
     name, verb, places, condition, done, rate, age, owner = map(printable, row)
     far = ", ".join(cell for cell in (done, rate) if cell != "–")
     return [
@@ -119,7 +119,7 @@ def _in_lines(row: Sequence[str]) -> list[str]:
 
 
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
-    """One job as the cells of a row."""
+    """Return a job as the cells of a row."""
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
     moving = snapshot.rate and snapshot.state == "RUNNING"
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
@@ -139,12 +139,14 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Transfers(Operation):
-    """Running and finished jobs, from whichever kernel or terminal they were started: those that run first,
-    then the newest, at most 20 unless ``--all`` is given.
+    """Transfers lists running and finished jobs, no matter which kernel or terminal started them. Running
+    jobs come first, then the newest. At most 20 are shown unless you give ``--all``.
     """
 
     verb: ClassVar[str] = "transfers"
-    summary: ClassVar[str] = "Show the transfers of all kernels and terminals, and stop them."
+    summary: ClassVar[str] = (
+        "Show the jobs of all kernels and terminals; pause, resume, cancel or wait for one."
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "transfers",
         "transfers --all",
@@ -153,12 +155,12 @@ class Transfers(Operation):
     )
     query: ClassVar[bool] = True
 
-    job: str | None = argument("Id of one job. Default: all.", default=None, kind="job", metavar="JOB")
-    pause: bool = option(False, "Stop moving bytes until --resume.", kind="flag")
-    resume: bool = option(False, "Go on after --pause.", kind="flag")
-    cancel: bool = option(False, "End it, resumable.", kind="flag")
-    wait: bool = option(False, "Show its progress and wait for its end.", kind="flag")
-    all: bool = option(False, "List every job that is remembered, not only 20.", kind="flag")
+    job: str | None = argument("Id of a job. Default: all jobs.", default=None, kind="job", metavar="JOB")
+    pause: bool = option(False, "Pause the job until --resume.", kind="flag")
+    resume: bool = option(False, "Continue the job after --pause.", kind="flag")
+    cancel: bool = option(False, "Stop the job. Run its command again to resume it.", kind="flag")
+    wait: bool = option(False, "Show the progress of the job and wait for its end.", kind="flag")
+    all: bool = option(False, "List all remembered jobs, not only 20.", kind="flag")
 
     def check(self) -> None:
         chosen = [name for name in ("pause", "resume", "cancel", "wait") if getattr(self, name)]
@@ -170,7 +172,7 @@ class Transfers(Operation):
             raise BadOption("--all and a JOB exclude each other", remedy="Leave one of them out")
 
     def run(self, *, quiet: bool = False) -> JobList | Report:
-        """Do what the options say; returns the jobs, or with ``wait`` the Report."""
+        """Carry out the options; return the jobs, or with ``wait`` the Report."""
         host = slots.host()
         if self.job is None:
             return JobList(host.jobs(), limit=None if self.all else _SHOWN, whole=True)
@@ -185,16 +187,16 @@ class Transfers(Operation):
 
 
 def _refuse(action: str, snapshot: Snapshot) -> None:
-    """Say so if a job cannot be paused, resumed or cancelled; what is so already is no mistake."""
+    """Raise BadOption if a job cannot be paused, resumed or cancelled; a job that is already so is no error."""
     state = snapshot.state.lower()
     told = f"--{action}: job {snapshot.id} is {state}"
     line = f"{snapshot.verb} {snapshot.source}" + (f" {snapshot.target}" if snapshot.target else "")
     if snapshot.state == "DONE":
-        raise BadOption(f"{told}: there is nothing left to {action}", remedy=f"`{line}` checks for news")
+        raise BadOption(f"{told}: there is nothing left to {action}", remedy=f"`{line}` checks for changes")
     if snapshot.finished or (snapshot.state == "CANCELLING" and action != "cancel"):
         raise BadOption(
             f"{told}, so there is nothing to {action}",
-            remedy=f"Run its line again (`{line}` with the same options): it continues with what was done",
+            remedy=f"Run its command again (`{line}` with the same options) to resume",
         )
 
 

@@ -1,4 +1,4 @@
-"""The verb untar_volumes: unpack an archive that lies in one or many volumes, as one stream."""
+"""The verb untar_volumes: unpacks archives that lie in one or many volumes."""
 
 from __future__ import annotations
 
@@ -18,31 +18,38 @@ __all__ = ["UntarVolumes", "untar_volumes"]
 
 @dataclass(frozen=True)
 class UntarVolumes(Writing):
-    """The volumes are joined while they are read: there is never a merged file. Members are written
-    below TARGET only, under the rules of Python's ``data`` filter (PEP 706). From a store to a store nothing touches
-    the disk: each file becomes an object, compared with what the store answers. Links become objects with the content
-    of the file that they lead to, as stores know none; links to no file, and empty folders, are left out and named.
+    """The volumes are read as one stream, so no merged file is ever written. Members are written only
+    below TARGET, under the rules of Python's ``data`` filter (PEP 706). Of a zip archive, ``--list``
+    and ``--members`` fetch only the directory and the bytes that they need.
 
-    Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET, which is
-    called as the archive is, without its suffix; ``--set`` picks some, and the only one goes into TARGET itself.
+    Several archives: if a folder or a glob holds several, each is unpacked into its own folder below
+    TARGET, named after the archive without its suffix. ``--set`` selects some of them. A single
+    archive is unpacked into TARGET itself.
 
-    Where TARGET is a name such as ``train-%06d.tar``, members go straight into tar shards, as `pack` makes them:
-    neighbouring files with one name up to its first dot are a sample, as WebDataset has it. What can be in no sample
-    (links, files without an extension, empty folders) is left out and named. At the end an index of the shards is
-    written beside them. The archive's own order stays; how many shards it makes shows only at its end.
+    TARGET in a store: each file becomes an object, whose checksum is compared with the store's
+    response. From a store to a store no disk space is used. Stores have no links, so a link becomes
+    an object with the content of its file. Links that lead to no file, and empty folders, are left
+    out and named.
 
-    A zip archive is read by its directory: ``--list`` and ``--members`` fetch no more than they need.
+    TARGET such as ``train-%06d.tar``: members go straight into tar shards, as `pack` makes them.
+    Neighbouring files with the same name up to the first dot form a sample, as in WebDataset. Links,
+    files without an extension and empty folders cannot be in a sample; they are left out and named.
+    The order of the archive stays. The number of shards is known only at the end, when an index of
+    them is written beside them.
 
-    A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
-    does) is read again from its start, and files that are there are compared as they stream past.
+    After an interruption, run the same command again to resume behind the unpacked members. An
+    archive that is compressed as one piece, as with gzip, is read again from its start; the existing
+    files are compared with it as it streams.
 
-    With ``--skip-written`` an archive goes through a disk that is too small for it, in rounds: unpack until the disk
-    is full, move the files away (``push --delete-source``), run the command again.
+    Small disk: with ``--skip-written`` an archive can be larger than the disk. Unpack until the disk
+    is full, move the files away (``push --delete-source``), and run the command again.
     """
 
     verb: ClassVar[str] = "untar_volumes"
     less: ClassVar[str] = "--members"
-    summary: ClassVar[str] = "Unpack a tar or zip archive that lies in one or many volumes."
+    summary: ClassVar[str] = (
+        "Unpack tar or zip archives that lie in one or many volumes, without merging the volumes."
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
@@ -55,68 +62,73 @@ class UntarVolumes(Writing):
     )
 
     source: Any = argument(
-        "First volume, a folder or a glob; a file that lists the volumes in order, of checksums or NAME.lst; or in "
-        "Python a list of volumes.",
+        "The first volume, a folder or a glob; or a file that lists the volumes in order: a checksum file or NAME.lst. "
+        "In Python also a list of volumes.",
         kind="places",
         metavar="SOURCE",
     )
     target: str | None = argument(
-        "Folder or URL to unpack into; or tar shards, with %06d or {000000..000099} where their number stands. Not "
+        "Folder or URL to unpack into; or a name of tar shards, with %06d or {000000..000099} for their number. Not "
         "needed with --list.",
         default=None,
         metavar="TARGET",
     )
     target_options: dict[str, Any] | None = option(
         None,
-        "A storage option for a TARGET in a store alone, which then takes none of --option; may be given again.",
+        "A storage option for TARGET alone, if it is in a store; TARGET then ignores --option. Repeatable.",
         kind="pairs",
         binding=True,
         identity=False,
     )
     set: tuple[str, ...] = option(
-        (), "Of several archives in a folder, the one called NAME, with or without its suffix; may be given again.",
+        (), "If SOURCE holds several archives, unpack the one called NAME (with or without its suffix). Repeatable.",
         kind="texts", metavar="NAME",
     )  # fmt: skip
-    members: tuple[str, ...] = option((), "Only members that match GLOB.", kind="texts", metavar="GLOB")
+    members: tuple[str, ...] = option(
+        (), "Unpack only members whose path matches GLOB. Repeatable.", kind="texts", metavar="GLOB"
+    )
     exclude: tuple[str, ...] = option(
-        (), "Leave out members that match GLOB; wins over --members.", kind="texts", metavar="GLOB"
+        (),
+        "Leave out members whose path matches GLOB, also if --members matches them. Repeatable.",
+        kind="texts",
+        metavar="GLOB",
     )
     strip_components: int = option(
-        0, "Leave out the first N components of each name.", kind="count", metavar="N"
+        0, "Remove the first N components from the path of each member.", kind="count", metavar="N"
     )
     overwrite: str = option(
         "changed",
-        "changed: skip members that are there as this archive wrote them, and replace what else has their names; "
-        "always; never.",
+        "What to do with existing files. changed: keep those that this archive wrote and that are unchanged, replace "
+        "the others; always: replace all; never: keep all.",
         choices=("changed", "always", "never"),
     )
     delete_volumes: bool = option(
         False,
-        "Delete each volume when everything in it is unpacked and nothing needs it to go on from; the plan says when. "
-        "What is compressed in one piece, as gzip does, frees them only at the end.",
+        "Delete each volume once all of it is unpacked and it is not needed to resume; the plan says when. If the "
+        "archive is compressed as one piece, as with gzip, the volumes are deleted only at the end.",
         kind="flag",
     )
     list: bool = option(
         False,
-        "List the members, write nothing. With --json they are under members, all of them.",
+        "List the members and write nothing. With --json the field members has all of them.",
         kind="flag",
     )
     format: str = option(
         "auto",
-        "Compression of the archive, or zip.",
+        "Format: zip, or tar with this compression. auto: from the content of the archive.",
         choices=("auto", "tar", "gz", "bz2", "xz", "zst", "lz4", "zip"),
     )
     max_expansion: int | None = option(
         None,
-        "Refuse to write more than SIZE of an archive in all (None: what the disk limit allows).",
+        "Refuse to write more than SIZE in total (default: what the limit of the disk allows).",
         kind="size",
         metavar="SIZE",
     )
 
     part_size: int | None = option(
         None,
-        "Of a TARGET in a store: size of the parts of a multipart upload (default: 8 MiB), of which 64 MiB are in "
-        "memory.",
+        "If TARGET is in a store: size of each part of a multipart upload (default: 8 MiB). Parts take up to 64 MiB "
+        "of memory in total.",
         kind="size",
         metavar="SIZE",
         identity=False,
@@ -124,8 +136,8 @@ class UntarVolumes(Writing):
 
     shard_size: int | None = option(
         None,
-        "Of a TARGET that is shards: bytes of a shard at most (default: 256 MiB); one that holds a single larger "
-        "sample has more.",
+        "If TARGET names shards: maximum size of a shard (default: 256 MiB). A single sample that is larger makes a "
+        "larger shard.",
         kind="size",
         metavar="SIZE",
     )
@@ -153,7 +165,7 @@ class UntarVolumes(Writing):
             )
 
     def _check_shards(self) -> None:
-        """Refuse what makes no sense with shards, or without them."""
+        """Refuse options that make no sense with shards, or without them."""
         names = self.shards
         if names is None:
             if self.shard_size is not None:
@@ -178,18 +190,18 @@ class UntarVolumes(Writing):
 
     @property
     def shards(self) -> ShardNames | None:
-        """How the shards are called that the target is; None if it is something else."""
+        """The names of the target's shards; None if the target is something else."""
         if self.target is None or self.list or NUMBER.search(self.target.rpartition("/")[2]) is None:
             return None
         return ShardNames.of(self.target)
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of a shard at most."""
+        """Maximum bytes of a shard."""
         return self.shard_size or DEFAULT_SIZE
 
     def all_sources(self) -> str:
-        """SOURCE as one text, also of a list, and with what ``--set`` picks of it."""
+        """Return SOURCE (also a list) and the values of ``--set`` as one text."""
         parts = [self.source] if isinstance(self.source, str) else [*self.source]
         return "\0".join([*parts, *(f"set={name}" for name in sorted(self.set))])
 

@@ -84,7 +84,7 @@ class Manifest:
             ours = False
         if not ours:
             raise BadOption(
-                "something else stands where the index of the shards is to be",
+                "the name of the index of the shards is taken by something else",
                 path=self._key,
                 remedy="Move it away, or give the shards another name",
             )

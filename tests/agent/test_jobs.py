@@ -127,7 +127,7 @@ def test_memory_file_systems_are_served_by_this_process(tmp_path: Path) -> None:
     finally:
         fs.rm("/box", recursive=True)
     assert report.counts == {"fetched": 1}
-    assert report.notes == ["1 could not be verified: the store vouches for no checksum"]
+    assert report.notes == ["1 could not be verified: the store has no checksum for them"]
 
 
 def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:

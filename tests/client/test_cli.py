@@ -141,7 +141,7 @@ def test_a_failure_has_status_1_and_json_still_has_the_report(tree: Path, tmp_pa
     run = nbdata("pull", tree, tmp_path / "out", "--json")
     assert run.returncode == 1
     assert json.loads(run.stdout)["counts"] == {"conflict": 1, "fetched": 4}
-    assert "a folder stands where the file is to be" in run.stderr
+    assert "a folder with this name exists" in run.stderr
 
 
 def test_wrong_use_has_status_2_and_advice(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_ctrl_c_in_a_watching_process_only_detaches(put: Put, gate: Gate, tmp_pa
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
-        assert f"detached: job {job.id} goes on" in stderr
+        assert f"detached: job {job.id} continues" in stderr
         assert not job.snapshot().finished
     gate.open()
     assert job.wait(PATIENCE).counts == {"fetched": 40}
@@ -338,7 +338,7 @@ def test_a_background_job_without_an_agent_runs_here_and_its_failure_is_shown(tm
     run = nbdata("pull", "memory://none/", tmp_path / "out", "-b")
     assert run.returncode == 1
     assert "memory://none" in run.stderr
-    assert "The agent carries it" not in run.stdout
+    assert "The agent runs it" not in run.stdout
 
 
 def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_p
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
     assert any(
-        f"{tree}" in line and "cancelled: its loop was left" in line
+        f"{tree}" in line and "cancelled: its loop has ended" in line
         for line in nbdata("transfers").stdout.splitlines()
     )
 

@@ -78,7 +78,7 @@ def test_a_failed_job_gives_its_error(host: object, on_error: str, tree: Path, t
     error = job.exception()
     assert isinstance(error, nbdata.TransferFailed)
     assert len(error.report.failures) == 1
-    with pytest.raises(nbdata.TransferFailed, match="a folder stands where the file is to be"):
+    with pytest.raises(nbdata.TransferFailed, match="a folder with this name exists"):
         job.result()
     assert job.done()
 

@@ -100,7 +100,7 @@ def test_a_failed_job_says_why_and_a_wait_for_it_raises(rig: Rig, tree: Path, tm
     assert str(later.value) == str(told.value)
     waited = terminal("transfers", job.id, "--wait")
     assert waited.returncode == 1
-    assert "a folder stands where the file is to be" in waited.stderr
+    assert "a folder with this name exists" in waited.stderr
     assert "failed" in terminal("transfers").stdout
 
 
@@ -118,7 +118,7 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
         AgentHost().job(job.id).wait()
     assert "interrupted" in terminal("transfers").stdout
     assert terminal("transfers", job.id, "--wait").returncode == 1
-    with pytest.raises(nbdata.NotFound, match=r"nothing to pause\. Run its line again"):
+    with pytest.raises(nbdata.NotFound, match=r"nothing to pause\. Run its command again"):
         AgentHost().job(job.id).pause()
     refused = terminal("transfers", job.id, "--cancel")
     assert "is interrupted, so there is nothing to cancel" in refused.stderr

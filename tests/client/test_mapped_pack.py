@@ -324,7 +324,7 @@ def test_a_plan_says_how_many_samples_there_are_if_that_is_known(put: Put, inlin
         ({"map": dict, "on_error": "report"}, "--map and --on-error report exclude each other"),
         ({"map": dict, "map_workers": 0}, "--map-workers: 0 is out of range"),
         ({"map_workers": 2}, "--map-workers is for --map"),
-        ({"map": dict, "background": True}, "--map has no background"),
+        ({"map": dict, "background": True}, "--map cannot run in the background"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:
@@ -408,7 +408,7 @@ def test_a_command_line_and_a_cell_change_samples(
     assert members(there(s3, bucket)["out/x-0.tar"]) == {f"{n}.txt": b"ABC" for n in range(3)}
     refused = subprocess.run([*words, "-b"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "--map has no background" in refused.stderr
+    assert "--map cannot run in the background" in refused.stderr
     said = kernel.run(f"%pack {url}in/ {url}cell/x-%d.tar --map '{script} {{}}' -o made\nprint(made.counts)")
     assert said.error is None
     assert "3 samples in 1 shard" in said.displays[0]

@@ -148,7 +148,7 @@ def test_values_are_encoded_by_their_extension(tmp_path: Path) -> None:
         ({"__key__": "a", "npz": {"x": np.array([object()])}}, "arrays of objects"),
         ({"__key__": "a", "cls": "seven"}, "cannot be written as number"),
         ({"__key__": "a", "txt": 7}, "cannot be written as text"),
-        ({"__key__": "a", "xyz": 7}, "nobody knows how int is written"),
+        ({"__key__": "a", "xyz": 7}, "there is no encoder for int"),
         ({"__key__": "before", "cls": b"1"}, "two neighbours have the key"),
     ],
 )

@@ -92,7 +92,7 @@ def test_pausing_resuming_or_cancelling_a_finished_job_is_refused(action: str) -
     with pytest.raises(nbdata.Cancelled):
         job.wait()
     with pytest.raises(
-        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its line again .* continues"
+        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its command again .* to resume"
     ):
         nbdata.transfers(job.id, **{action: True})
 

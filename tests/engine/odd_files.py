@@ -59,7 +59,7 @@ def _records(root: Path) -> None:
 
 
 _OUTSIDE = "../outside"
-_LINKS = "2 links to folders (not followed; name it as SOURCE to take what it leads to): d/up, folder"
+_LINKS = "2 links to folders (not followed; name it as SOURCE to take its target): d/up, folder"
 KINDS = (
     Kind("a file, also an empty one", "empty", lambda r: (r / "empty").touch(), "sent", "", "it is what is meant"),
     Kind(
@@ -86,7 +86,7 @@ KINDS = (
     ),
     Kind(
         "a link that leads nowhere", "broken", lambda r: (r / "broken").symlink_to("away"), "left out",
-        "1 broken link (nothing is where it leads): broken", "editors and browsers leave such links on purpose",
+        "1 broken link (its target does not exist): broken", "editors and browsers leave such links on purpose",
     ),
     Kind(
         "a link to itself", "loop", lambda r: (r / "loop").symlink_to("loop"), "left out",
@@ -94,15 +94,15 @@ KINDS = (
     ),
     Kind(
         "a named pipe", "pipe", lambda r: os.mkfifo(r / "pipe"), "left out",
-        "1 named pipe (no file; to read it would wait for who writes): pipe", "it is never opened",
+        "1 named pipe (not a file; a read would wait for a writer): pipe", "it is never opened",
     ),
     Kind(
-        "a socket", "socket", _socket, "left out", "1 socket (no file; it holds no bytes): socket",
+        "a socket", "socket", _socket, "left out", "1 socket (not a file; it holds no bytes): socket",
         "it is never opened",
     ),
     Kind(
         "a device, or a link to one", "device", lambda r: (r / "device").symlink_to("/dev/zero"), "left out",
-        "1 device (no file; it may never end): device", "it is never opened",
+        "1 device (not a file; it may never end): device", "it is never opened",
     ),
     Kind(
         "an empty folder", "nothing", lambda r: (r / "nothing").mkdir(), "left out",
@@ -122,7 +122,7 @@ KINDS = (
     ),
     Kind(
         "a file of `/proc`, of no size and with bytes", "proc", lambda r: (r / "proc").symlink_to("/proc/version"),
-        "failed", "the file has no size and yet holds bytes", "an empty object would look like a good one",
+        "failed", "the file reports no size but holds bytes", "an empty object would look like a good one",
     ),
     Kind(
         "a name that is no UTF-8", "b\udcffytes", _named_by_bytes, "unrepresentable", "its name is not UTF-8",

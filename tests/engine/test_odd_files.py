@@ -158,7 +158,7 @@ def test_what_is_no_file_is_refused_as_source_and_as_target(tmp_path: Path, buck
     with pytest.raises(nbdata.TransferFailed, match="the target is a named pipe, which is never replaced"):
         nbdata.push(tmp_path / "x", tmp_path / "pipe", quiet=True)
     for overwrite in ("changed", "always"):
-        with pytest.raises(nbdata.TransferFailed, match="a named pipe stands where the file is to be"):
+        with pytest.raises(nbdata.TransferFailed, match="a named pipe with this name exists"):
             nbdata.pull(f"{url}x", tmp_path / "pipe", overwrite=overwrite, quiet=True)
 
 
@@ -208,7 +208,7 @@ def test_links_stay_where_sources_are_deleted_and_hard_links_go(tmp_path: Path, 
         (root / f"name{n}").hardlink_to(root / "one")
     report = nbdata.push(root, f"s3://{bucket}/", delete_source=True, quiet=True)
     assert report.counts == {"sent": 22}
-    assert report.notes == ["1 kept: links; neither they nor what they lead to is deleted"]
+    assert report.notes == ["1 kept: links; neither the links nor their targets are deleted"]
     assert [p.name for p in root.iterdir()] == ["link"]
     assert (tmp_path / "aim").read_bytes() == b"aim"
 
@@ -267,7 +267,7 @@ def test_a_check_names_what_it_leaves_out_and_ends_where_it_may_not_look(
     assert dict(report["failures"]).keys() == {"link"}
     assert report["counts"]["missing"] == 1
     notes = "\n".join(report["notes"])
-    assert "2 broken links (nothing is where it leads): broken, link" in notes
+    assert "2 broken links (its target does not exist): broken, link" in notes
 
 
 def test_the_page_of_the_files_is_what_the_tables_say() -> None:

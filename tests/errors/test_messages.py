@@ -32,11 +32,13 @@ STATUS = {"BadOption": 2, "Cancelled": 130}
 LONGEST = 250
 HEAD = """# What goes wrong, and what to do
 
-Each of these mistakes is made by the tests, and this page holds what was said: in a notebook as one line below the
-cell, in a terminal on stderr, with the exit status. In Python the class is raised. Places are called `/work`,
-`s3://bucket` and `store:9000` here.
+For everybody who gets an error. This page lists common mistakes, with the error class, the message and the exit status
+of each. Tests make every mistake and record its message here.
+
+A notebook shows the message as one line below the cell. A terminal prints it on stderr. In Python the class is raised.
+The examples use `/work`, `s3://bucket` and `store:9000`.
 """
-COLUMNS = "| mistake | line | what is said | exit |\n|---|---|---|---|\n"
+COLUMNS = "| mistake | command | message | exit status |\n|---|---|---|---|\n"
 
 made: dict[str, str] = {}
 

@@ -59,24 +59,24 @@ def campaign_tables(results: Sequence[Result]) -> str:
     rows: list[list[object]] = [["runs", *(len(by[verb]) for verb in VERBS)]]
     for name, test in {
         "right at once": lambda r: r.end == RIGHT,
-        "said with an error; right when said again": lambda r: r.end == SAID,
+        "ended with an error; right when run again": lambda r: r.end == SAID,
         "**wrong, hung, or not to be completed**": lambda r: not r.good,
     }.items():
         rows.append([name, *(sum(map(test, by[verb])) for verb in VERBS)])
     rows += [
-        ["faults that came to pass", *(sum(len(r.tally.faults) for r in by[verb]) for verb in VERBS)],
+        ["faults that happened", *(sum(len(r.tally.faults) for r in by[verb]) for verb in VERBS)],
         ["of them within a body", *(f"{body_share(by[verb]):.0%}" for verb in VERBS)],
         [
-            "objects with a flipped byte that nobody vouches for",
+            "flipped bytes in objects without a checksum",
             *(sum(r.unguarded for r in by[v]) for v in VERBS),
         ],
         [
-            "files that were wrong when an error was said, and right afterwards",
+            "files that were wrong after an error, and right after the next run",
             *(sum(r.unsure for r in by[v]) for v in VERBS),
         ],
-        ["uploads left unfinished at the store", *(sum(r.left for r in by[verb]) for verb in VERBS)],
+        ["uploads left unfinished in the store", *(sum(r.left for r in by[verb]) for verb in VERBS)],
         [
-            "tries again in a run, median / most",
+            "retries in a run, median / most",
             *(_many([r.retries for r in by[verb]], ".0f") for verb in VERBS),
         ],
         [
@@ -90,18 +90,14 @@ def campaign_tables(results: Sequence[Result]) -> str:
     for result in results:
         errors += result.errors
     if errors:
-        parts.append(
-            "Errors that were said, by class:\n\n"
-            + table(["error", "objects or lines"], errors.most_common())
-        )
+        parts.append("Errors by class:\n\n" + table(["error", "objects or lines"], errors.most_common()))
     for verb in filter(by.get, VERBS):
         events = _events(results, verb)
         kinds = sorted({kind for kind, _ in events})
         phases = [phase for phase in _PHASES if any(events[kind, phase] for kind in kinds)]
         cells = [[kind, *(events[kind, phase] or "" for phase in phases)] for kind in kinds]
         parts.append(
-            f"Faults of {verb}, by kind and by where in an exchange they came:\n\n"
-            + table(["", *phases], cells)
+            f"Faults of {verb}, by kind and by position in the exchange:\n\n" + table(["", *phases], cells)
         )
     return "\n".join(parts)
 
@@ -129,7 +125,7 @@ def _kills_of(killed: Sequence[Killed]) -> str:
     packed = {form: [each for each in killed if each.form == form] for form in FORMS}
     rows = [[form, *_extraction(found)] for form, found in packed.items() if found]
     if rows:
-        head = ["", "kills", "of them gone on at a checkpoint", "MB of volumes read again, median / most"]
+        head = ["", "kills", "resumed at a checkpoint", "MB of volumes read again, median / most"]
         parts += ["Extractions whose agent was killed, by the kind of the volumes:\n", table(head, rows)]
     return "\n".join(parts)
 
@@ -146,9 +142,7 @@ def _kill_rows(groups: Mapping[str, Sequence[Killed]]) -> list[list[object]]:
 
     rows = [
         row("kills", len),
-        row(
-            "identical when said again, and within the bound", lambda found: sum(each.good for each in found)
-        ),
+        row("identical when run again, and within the bound", lambda found: sum(each.good for each in found)),
     ]
     rows += [
         row(f"then {then}", lambda found, then=then: sum(each.then == then for each in found) or "")  # type: ignore[misc]
@@ -161,7 +155,7 @@ def _kill_rows(groups: Mapping[str, Sequence[Killed]]) -> list[list[object]]:
             lambda found: max((f"{e.again / 1e6:.1f}" for e in found if not e.moves_again), default=""),
         ),
         row("MB moved again where the agent died, median / most", lambda found: _many(moved(found), ".1f")),
-        row("the same as parts a connection, median / most", lambda found: _many(parts(found), ".2f")),
+        row("the same in parts per connection, median / most", lambda found: _many(parts(found), ".2f")),
     ]
 
 
@@ -205,7 +199,7 @@ def disk_tables(results: Sequence[OnDisk]) -> str:
                 bad or "–",
             ]
         )
-    head = ["", "runs", "filled by others", *WAYS, "most beyond the limit", "looks", "**bad**"]
+    head = ["", "runs", "filled by others", *WAYS, "most above the limit", "observations", "**bad**"]
     lines = [
         [
             said,
@@ -228,63 +222,88 @@ def page(
     machine: str,
 ) -> str:
     """Return the whole text of ``docs/reliability.md``."""
-    return f"""# What nbdata does when the line breaks
+    return f"""# How nbdata behaves under faults
+
+For everybody who wants to know how nbdata was tested against broken connections, killed processes and full disks. The
+page has three campaigns: each runs transfers while faults happen, and compares every byte afterwards.
+[guarantees.md](guarantees.md) says what holds.
 
 Made by `make faults ARGS="{said}"`
 on {date}, at commit
-{commit}, on {machine}. What was asked for and did not fit into the time is left
-out, kills last: the tables say what was run. A short part of it runs with the tests.
+{commit}, on {machine}. The tables list the runs that fitted into the time; kills
+are dropped first. A short part of the campaigns runs with the tests.
 
 ## Faults on the way
 
 {len(results)} runs of `pull`, `push`, `untar_volumes` and `pack`, and passes through tar shards (`stream`), against
-SeaweedFS behind a proxy that spoils what goes through it (`tests/faults/`). A run moves 300 objects of
-{SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6} MB, which go in parts, or reads shards of most of them, or
-unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
-from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
-what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
-nothing wrong stands under a final name, and the same command run again without faults goes well. But an extraction
-writes while it reads: what it wrote of a volume that turns out wrong at its end stands there until the line is said
-again.
+SeaweedFS behind a proxy that injects faults (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and
+{len(BIG)} of {BIG_SIZE // 10**6} MB, which go in parts, or reads shards of most of them, or unpacks a tar of the same
+data (plain, gzip in members and as one piece, Zstandard in frames) from some 20 volumes. One agent serves all runs.
+
+Afterwards all files are compared byte for byte with the expected ones. A command must end in time, with all bytes
+right or with an error that says what is wrong. After an error, no wrong file has its final name, and the same command
+succeeds without faults. One exception: an extraction writes while it reads. Its files from a volume that turns out
+wrong at its end stay until the command is run again.
 
 {campaign_tables(results)}
-*reset* is a connection reset by RST, *cut* one that is closed within a body, *flip* a byte that is changed on the
-way, *stall* silence for ever on an open connection (nbdata was told to give up after {STALL:g} s:
-`NBDATA_STALL_TIMEOUT`, 30 if nobody says otherwise), *delay* a short one, *refuse* an answer 500, 503 with
-Retry-After or 429, *drop* a connection that is closed in place of an answer, *swallow* one that is closed when the
-store has done what was asked, *replace* an object that is overwritten between two of its parts, which a pull must not
-mix. A tenth of the small objects are such that the store vouches for no checksum of them, as with keys of KMS: a byte
-that is flipped there can be noticed by nobody. An upload is left unfinished where the answer to its beginning was
-lost: nobody but the store knows its name. Afterwards the agent had {agent}.
+The faults:
+
+- *reset*: the connection is reset by RST.
+- *cut*: the connection is closed within a body.
+- *flip*: a byte is changed on the way.
+- *stall*: an open connection is silent for ever. nbdata was told to give up after {STALL:g} s
+  (`NBDATA_STALL_TIMEOUT`, default 30 s).
+- *delay*: an open connection is silent for a short time.
+- *refuse*: the answer is 500, 503 with Retry-After, or 429.
+- *drop*: the connection is closed in place of an answer.
+- *swallow*: the connection is closed after the store has done the work.
+- *replace*: the object is overwritten between two of its parts; a pull must not mix both.
+
+For a tenth of the small objects the store has no checksum, as with KMS keys: there a flipped byte cannot be detected.
+An upload stays unfinished if the response to its start was lost, because only the store knows its id. Afterwards the
+agent had {agent}.
 
 ## Kills
 
-`kill -9` of the agent, or of a Jupyter kernel that runs the line as a cell, amid `pull`, `push` and `untar_volumes`
-from the store, at a random byte of all, held by the proxy until the process is dead; then the same command again, of a
-kernel's in a new kernel. A tree has {FILES} files, small ones, {MIDDLING} middling, and two big ones that have a
-third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent:
-the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
-Afterwards all files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of
-{PART >> 20} MiB a connection and 6 MB, and of an extraction what lies behind the last checkpoint, as its report
-tells (one is made every 64 MiB of volumes at most, behind a member, while no more than a twentieth of the time goes
-into them, and of compressed data where its checksums prove all before it: of gzip in one piece never).
+The agent, or a Jupyter kernel that runs the command in a cell, gets `kill -9` during `pull`, `push` and
+`untar_volumes` from the store. The proxy chooses a random byte of the transfer and holds it until the process is
+dead. Then the same command runs again, after the death of a kernel in a new kernel. A tree has {FILES} files: small
+ones, {MIDDLING} middling ones, and two big ones with a third of its bytes. Pulls and pushes have one to three
+connections.
+
+When a kernel dies, the job continues in the agent. The cell of the new kernel attaches to it, or finds it done; or
+the agent is killed right after the kernel, too.
+
+Afterwards all files are compared byte for byte, and the proxy counts the bytes that were moved again. The bound is a
+part of {PART >> 20} MiB per connection and 6 MB. For an extraction, the bound is the data after its last checkpoint,
+as its report says. A checkpoint is made at most every 64 MiB of volumes, after a member, and takes at most a
+twentieth of the time. In compressed data it is made where a checksum proves everything before it; in gzip as one
+piece there is no such place.
 
 {kill_tables(killed)}
 ## Disks with too little room
 
-{len(disks)} runs on a disk, or in a limited folder, that has 0.3 to 1.5 times the room that is needed, in a third of
-them nearly exactly that; in half of them somebody else fills it in the middle, at a byte that the proxy holds. The
-lines are a pull of a tree, `untar_volumes` of a set of gz, whose content nobody knows beforehand, `cache_stream
---max-size`, and two pulls by two processes at once; some of them run in the background. Another process looks at
-what is on the disk all the time.
+{len(disks)} runs on a disk, or in a folder with a limit, that has 0.3 to 1.5 times the needed space; in a third of
+the runs almost exactly the needed space. In half of them, another process fills the disk in the middle of the
+transfer. The commands are a pull of a tree, `untar_volumes` of gz volumes whose content is not known beforehand,
+`cache_stream --max-size`, and two pulls by two processes at once. Some run in the background. A further process
+watches the disk all the time.
 
 {disk_tables(disks)}
-*right* is done at once, *refused* before anything moved, with the numbers of the plan and of the disk, *filled* ended
-by NotEnoughSpace in the middle with nothing wrong under a final name, *waited* paused in the background. After that
-room was made: what waited went on by itself, of all others the command was run again. *bad* are those of which then
-a byte was wrong or missing, anything was left in `.nbdata` or in the books of space, a number was not true, or a limit
-was passed: a cache never passes its `--max-size`; a folder with a limit may hold, beyond it, a block for each folder
-that is made, and three of nbdata's own. What others write in a folder with a limit is not counted there: no one holds
-them. The limit of a qgroup nobody is told before it is met, so that nothing can be refused for it. Quotas of users and
-projects on ext4 and XFS are not run: this needs a kernel that has them (`CONFIG_QFMT_V2`, `CONFIG_XFS_QUOTA`).
+The outcomes:
+
+- *right*: done at once.
+- *refused*: refused before any transfer, with the numbers of the plan and of the disk.
+- *filled*: ended by NotEnoughSpace in the middle, and no wrong file has its final name.
+- *waited*: paused in the background.
+- *bad*: afterwards a byte was wrong or missing, something was left in `.nbdata` or in the ledger of disk space, a
+  number was wrong, or a limit was exceeded.
+
+After that, space was freed. Waiting jobs continued by themselves; the other commands were run again.
+
+A cache never exceeds its `--max-size`. A folder with a limit may exceed it by a block for each new folder, and by
+three blocks of nbdata's own. Files that other programs write into a folder with a limit are not counted there,
+because nbdata cannot stop them. The limit of a qgroup is not known before it is reached, so nothing can be refused
+for it. User and project quotas on ext4 and XFS are not tested: that needs a kernel with `CONFIG_QFMT_V2` and
+`CONFIG_XFS_QUOTA`.
 """

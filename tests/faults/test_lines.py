@@ -124,7 +124,7 @@ def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     report = nbdata.pull(f"s3://{bucket}/", tmp_path / "out", quiet=True)
     assert len(tally.faults) == 2
     assert (tmp_path / "out" / "x").read_bytes() == BIG
-    assert all(note.startswith("tried again") for note in report.notes)  # none was not verified
+    assert all(note.startswith("retried") for note in report.notes)  # none was not verified
 
 
 def test_a_silent_connection_is_given_up_after_the_stall_timeout(
@@ -139,5 +139,5 @@ def test_a_silent_connection_is_given_up_after_the_stall_timeout(
     report = nbdata.pull(url, tmp_path / "out", quiet=True)
     assert report.ok
     assert report.retries >= 1
-    assert any(note.startswith("tried again") and "it took too long" in note for note in report.notes)
+    assert any(note.startswith("retried") and "it took too long" in note for note in report.notes)
     assert report.seconds >= 2

@@ -54,7 +54,7 @@ def test_a_pull_with_a_fault_brings_every_byte(
     assert report.bytes == sum(map(len, FILES.values()))
     if fault.kind != "drop":  # a dropped connection that was used before does not count as a failure
         assert report.retries == 1
-        assert report.notes[-1].startswith("tried again once because: ")
+        assert report.notes[-1].startswith("retried once, because: ")
     assert len(tally.faults) == 1
     assert all(row.detail["verified"] for row in report.rows)
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == FILES

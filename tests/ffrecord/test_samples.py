@@ -296,7 +296,7 @@ def test_samples_are_made_of_their_bytes(place: str) -> None:
         again.close()
     with nbdata.samples(place, deserialize=len) as samples:
         assert samples[48]["bin"] == 3 << 20
-    with pytest.raises(BadOption, match="no function"):
+    with pytest.raises(BadOption, match="not a function"):
         nbdata.samples(place, deserialize="text")
     with pytest.raises(BadOption, match="for FFRecord files"):
         nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)

@@ -104,7 +104,7 @@ def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel
     job = probing.start("Probe(items=100, delay=100, tag='background').start()")
     probing.finish(job)
     first = probing.page.of(job)[0]["text/plain"]
-    assert f"%transfers {newest()} shows how it stands" in first
+    assert f"%transfers {newest()} shows its state" in first
     busy = probing.start(
         "import os, time\nwhile not os.path.exists('moved'): time.sleep(0.02); print('busy')"
     )
@@ -196,7 +196,7 @@ for job in jobs: display(job)
 """
     out = probing.run(code)
     assert out.error is None
-    assert sum("not followed here, since 2 others are" in text for text in out.displays) == 1
+    assert sum("not shown here, because 2 other jobs are" in text for text in out.displays) == 1
     probing.run("for job in jobs: job.cancel()")
 
 

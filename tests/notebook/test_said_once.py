@@ -35,7 +35,7 @@ def test_one_failure_is_told_by_the_error_and_what_went_well_above_it(
     assert "4 fetched" in displays[0]
     for word in ("a.txt", "conflict", "FAILED"):
         assert word not in displays[0]
-    assert error.count("a folder stands where the file is to be") == 1
+    assert error.count("a folder with this name exists") == 1
 
 
 def test_several_failures_are_a_table_and_the_error_counts_them(
@@ -44,7 +44,7 @@ def test_several_failures_are_a_table_and_the_error_counts_them(
     conflicting(tree, tmp_path / "out", "a.txt", "b/e.txt")
     displays, error = said(kernel, f"%pull {tree} out")
     for name in ("a.txt", "b/e.txt"):
-        assert displays[0].count(f"{name}: a folder stands") == 1
+        assert displays[0].count(f"{name}: a folder with this name exists") == 1
         assert name not in error
     assert "2 of 5 are conflicts" in error
 

@@ -160,7 +160,7 @@ def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
         assert re.search(r"\d+%.*running", shown)
         assert re.search(r"as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
         assert re.search(r"[1-9]\d*/60 files", shown)
-        assert "run it again to resume, also if this no longer moves" in shown
+        assert "run it again to resume, also if this display stops updating" in shown
     job = AgentHost().jobs()[-1]
     assert not job.finished, "what it says is true: the same command attaches"
     AgentHost().job(job.id).cancel()
@@ -182,7 +182,7 @@ def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
     job = AgentHost().jobs()[-1]
     bundle, *others = notebook.bundles(1)
     assert re.search(r"\d+%.*running.*as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", bundle["text/html"])
-    assert f"job {job.id} goes on without this notebook" in bundle["text/html"]
+    assert f"job {job.id} continues without this notebook" in bundle["text/html"]
     assert not [
         value for other in others for name, value in other.items() if name.startswith("text/") and value
     ]

@@ -158,7 +158,7 @@ def test_a_job_that_was_cancelled_is_begun_again_with_what_it_had(
     job.wait()
     refused = lab.ask(f"nbdata/api/jobs/{job.id}/again", "POST")
     assert refused.status == 409
-    assert "nothing to begin again" in refused.json()["message"]
+    assert "nothing to run again" in refused.json()["message"]
     (tmp_path / "out" / "a").unlink()
     (tmp_path / "out" / "a").mkdir()
     failing = nbdata.Pull(url, str(tmp_path / "out"), storage_options=secret).start()
@@ -177,7 +177,7 @@ def test_a_job_whose_agent_is_gone_cannot_be_begun_again_without_its_credentials
     stop_all(now=True)
     answer = lab.ask(f"nbdata/api/jobs/{job.id}/again", "POST")
     assert answer.status == 404
-    assert "Run its line in a notebook" in answer.json()["remedy"]
+    assert "Run its command in a notebook" in answer.json()["remedy"]
 
 
 def test_finished_jobs_can_be_cleared_from_all_panels_and_transfers_still_knows_them(lab: Lab) -> None:
@@ -226,7 +226,7 @@ def test_only_a_cache_is_cleared_and_no_other_folder(lab: Lab, tmp_path: Path, t
     looks_like.mkdir(parents=True)
     for path in (tmp_path / "data", looks_like, tmp_path / "none"):
         answer = lab.ask("nbdata/api/caches/clear", "POST", body=json.dumps({"path": str(path)}).encode())
-        assert (answer.status, "no such cache" in answer.body) == (404, True)
+        assert (answer.status, "no longer exists" in answer.body) == (404, True)
     for body in (b"{}", b"[]", b'{"path": 5}', b"path"):
         assert lab.ask("nbdata/api/caches/clear", "POST", body=body).status == 400
     assert (tmp_path / "data" / "a.txt").exists()

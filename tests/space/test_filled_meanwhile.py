@@ -71,7 +71,7 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
     wait_until(lambda: job.snapshot().state == "PAUSED")
     paused = job.snapshot()
     assert paused.reason.startswith("no space: it needs ")
-    assert "may be used; it goes on when there is room" in paused.reason
+    assert "may be used; it continues when there is space" in paused.reason
     assert [s.state for s in nbdata.transfers() if s.id == job.id] == ["PAUSED"]
     assert nbdata.quota(disk, quiet=True).details["rooms"][0]["reserved"] == 0, (
         "others may use what it cannot"
@@ -81,7 +81,7 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
     assert report.state == "DONE"
     assert report.counts["fetched"] + report.counts["unchanged"] == 20
     assert report.counts["unchanged"] > 0
-    assert any("waited for room" in note for note in report.notes)
+    assert any("waited for free space" in note for note in report.notes)
     now = job.snapshot()
     assert (now.files, now.files_total) == (20, 20), "what was there before it waited counts as done"
     # A part of the file that met the full disk may have been kept.
@@ -212,7 +212,7 @@ def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_ca
         assert caught.value.details["needed"] <= 16 * MB, "a step of 32 MB or more was reserved"
         job = nbdata.UntarVolumes(str(archive), disk / "out").start()
         wait_until(lambda: job.snapshot().state == "PAUSED")
-        assert "no inodes left for more files; it goes on" in job.snapshot().reason
+        assert "no inodes left for more files; it continues" in job.snapshot().reason
         job.cancel()
 
 

@@ -184,7 +184,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path, server: SshServer) -> No
 def test_an_unreachable_and_a_silent_host_are_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(nbdata.StoreUnavailable, match="nobody listens there"):
+    with pytest.raises(nbdata.StoreUnavailable, match="no server listens there"):
         nbdata.pull(f"sftp://{USER}@127.0.0.1:{port}/x", tmp_path / "out", storage_options=OPTIONS)
 
     def silent(connection: socket.socket) -> None:

@@ -169,7 +169,7 @@ def told(what: str) -> Iterator[None]:
         where = f" ({os.path.basename(shown[0].filename)}, line {shown[0].lineno})" if shown else ""
         raise NbdataError(
             f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",
-            remedy="Mend it, and run the command again; what is finished is kept if DATASET.py stays as it is",
+            remedy="Fix it, and run the command again; finished files are kept if DATASET.py stays the same",
             details={"traceback": "".join(traceback.format_exception(error))},
         ) from None
 
@@ -215,7 +215,7 @@ def _bytes(sample: object) -> bytes:
     if not isinstance(sample, (bytes, bytearray, memoryview)):
         raise BadOption(
             "--store bytes is for data sets whose samples are bytes", got=type(sample).__name__,
-            remedy="Return the bytes of the file, or say --store npy for arrays",
+            remedy="Return the bytes of the file, or use --store npy for arrays",
         )  # fmt: skip
     return bytes(sample)
 

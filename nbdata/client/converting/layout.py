@@ -176,7 +176,7 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
         )  # fmt: skip
     if not record and not _holds_records(final):
         raise BadOption(
-            f"something else stands where split {plan.split.name!r} is to be", path=final,
+            f"the name of split {plan.split.name!r} is taken by something else", path=final,
             remedy="Move it away, or give NAME another name",
         )  # fmt: skip
     return "replace"

@@ -55,7 +55,7 @@ def part_of(text: str | None) -> tuple[int, int]:
         return 0, 1
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if found is None or not int(found[1]) < int(found[2]):
-        raise BadOption(f"part: {text!r} is no part", expected="I/N with I from 0 to N-1, such as 0/4")
+        raise BadOption(f"part: {text!r} is not a part", expected="I/N with I from 0 to N-1, such as 0/4")
     return int(found[1]), int(found[2])
 
 

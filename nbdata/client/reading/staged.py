@@ -307,9 +307,9 @@ def _read(path: str, part: _Part) -> bytes:
 
 def _spoilt(path: str, info: ObjectInfo, got: str) -> NbdataError:
     return NbdataError(
-        f"somebody has changed the file of {info.key} in the cache",
+        f"another process has changed the file of {info.key} in the cache",
         path=path,
         expected=f"{info.size:,} bytes",
         got=got,
-        remedy="Delete that folder when nobody uses it; its objects are then fetched anew",
+        remedy="Delete that folder when no process uses it; its objects are then fetched anew",
     )

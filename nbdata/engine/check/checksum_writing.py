@@ -47,7 +47,7 @@ class ChecksumWriting:
 
     def contradicted(self, path: str, size: int, place: str, *, got: str, expected: str) -> None:
         """Record a file that contradicts an existing checksum file; raise the error if the run is to end here."""
-        reason = f"is not what {posixpath.basename(place)} says"
+        reason = f"differs from the digest in {posixpath.basename(place)}"
         self.results.fail(
             path,
             ChecksumMismatch(reason, path=path, expected=expected, got=got),

@@ -93,7 +93,7 @@ class KnownChecksums:
 def bounded(notes: list[str]) -> list[str]:
     """The first notes, and the number of further ones."""
     told = notes[:_TOLD]
-    return told if len(notes) <= _TOLD else [*told, f"and {len(notes) - _TOLD:,} more of the kind"]
+    return told if len(notes) <= _TOLD else [*told, f"and {len(notes) - _TOLD:,} more of this kind"]
 
 
 def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
@@ -109,15 +109,15 @@ def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
         known = _against(run, op, data, op.repair)
         known.by_repair = True
         known.notes.append(
-            f"no checksum file speaks of these files, so each is compared with {redacted(op.repair)}"
+            f"no checksum file lists these files, so each is compared with {redacted(op.repair)}"
         )
         return known
     if not known.knows(data) and not isinstance(data.folder.store, LocalStore):
         known.by_itself = True
         known.extra.clear()
         known.notes.append(
-            "no checksum file speaks of these objects, so each is compared with what its own store says "
-            "of it: that shows damage since it was stored, not that the right bytes were stored"
+            "no checksum file lists these objects, so each is compared with the checksum in its own store: that "
+            "shows damage since the upload, but not whether the right bytes were uploaded"
         )
         known.looked_for += ", or an MD5 as ETag"
     return known
@@ -176,7 +176,7 @@ def _against(run: Run, op: Md5check, data: DataSet, against: str) -> KnownChecks
 
 
 def _kind(op: Md5check) -> str:
-    return "a checksum or an ETag that tells the MD5" if op.algorithm == "auto" else f"a {op.algorithm}"
+    return "a checksum, or an ETag that is an MD5" if op.algorithm == "auto" else f"a {op.algorithm}"
 
 
 def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: KnownChecksums) -> KnownChecksums:

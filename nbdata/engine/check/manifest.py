@@ -94,14 +94,15 @@ def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
     name = str(op.write)
     if not is_checksum_file(name):
         raise BadOption(
-            f"--write: {name!r} is no name that tells of checksums, so the next check would take it for data",
+            f"--write: {name!r} is not a name for checksums, so the next check would treat it as data",
             expected="a name such as MD5SUMS, md5sum.txt, checksums.txt or data.md5",
         )
     told = algorithm_in(name)
     algorithm = writing_algorithm(op) if op.algorithm != "auto" else told or "md5"
     if told not in (None, algorithm):
         raise BadOption(
-            f"--write: {name!r} says {told}, and --algorithm {algorithm}", remedy="Leave one of them out"
+            f"--write: {name!r} means {told}, but --algorithm says {algorithm}",
+            remedy="Leave one of them out",
         )
     return name, algorithm
 
@@ -135,7 +136,7 @@ def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) ->
     if op.overwrite == "always":
         return {}
     raise BadOption(
-        f"{name} is there already, and not all of its lines could be kept", path=data.folder.place + name,
+        f"{name} exists, and some of its lines cannot be kept", path=data.folder.place + name,
         remedy="Move it away, or use --overwrite always, and run the command again",
     )  # fmt: skip
 
@@ -160,11 +161,11 @@ class _Writing(ChecksumWriting):
         written = ""
         if self.results.counts.keys() & {Outcome.FAILED, Outcome.MISMATCH, Outcome.MISSING}:
             self.results.notes.append(
-                f"{self.place} was not written, because of the failures; if the files are as they should be, "
+                f"{self.place} was not written, because of the failures; if the files are right, "
                 "--overwrite always does"
             )
         elif not self.new:
-            self.results.notes.append(f"{self.place} says all of that already, and was left as it is")
+            self.results.notes.append(f"{self.place} has all these digests already, and was left unchanged")
         else:
             self._write()
             written = self.place

@@ -55,7 +55,7 @@ def plan(run: Run) -> Plan:
         return sidecars.plan(run, op, data) if op.write == "sidecars" else manifest.plan(run, op, data)
     if data.single and op.against is None and is_checksum_file(data.single):
         raise BadOption(
-            "this is a checksum file, PATH is what is to be checked", path=redacted(op.source),
+            "this is a checksum file, but PATH must name the files to check", path=redacted(op.source),
             remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
         )  # fmt: skip
     known = known_checksums(run, op, data)
@@ -107,7 +107,7 @@ def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
             item.answer = Answer(Verdict.MISMATCH, *sizes, "size", "the size differs")
         return item
     if path in known.extra:
-        return CheckRow(path, "extra", info, reason=f"{known.place} knows others, but not this one")
+        return CheckRow(path, "extra", info, reason=f"is not listed in {known.place}, but other files are")
     reason = known.reasons.get(path, "no checksum of it was found")
     return CheckRow(path, "unverifiable", info, reason=reason)
 
@@ -127,7 +127,7 @@ def _nothing_known(run: Run, data: DataSet, known: KnownChecksums, selected: int
     more = f"; {known.notes[0]}" if known.notes and not known.by_itself else ""
     remedy = "Name them with --against: a folder, a manifest or s3://…"
     if op.against is not None:
-        remedy = "Check that --against names the folder that belongs to PATH"
+        remedy = "Check that --against names the folder that corresponds to PATH"
     elif op.algorithm != "auto":
         remedy = "Use --algorithm auto, which takes what there is"
     elif isinstance(data.folder.store, LocalStore):
@@ -137,7 +137,7 @@ def _nothing_known(run: Run, data: DataSet, known: KnownChecksums, selected: int
             line = shlex.join(["md5check", op.source, "--against", origin.url, *origin.options])
             remedy = f"It was pulled from {origin.url}: `{line}` compares it with that"
     return NotFound(
-        f"nothing vouches for {files}: looked for {known.looked_for}{more}",
+        f"no checksum was found for {files}: looked for {known.looked_for}{more}",
         path=redacted(op.source),
         remedy=remedy,
     )
@@ -174,8 +174,8 @@ class _Checking:
             self._repair()
         counts = self.results.counts
         for verdict, why in (
-            ("unverifiable", "nothing is known that they could be compared with"),
-            ("extra", "not on a list that names others of their folder"),
+            ("unverifiable", "no usable checksum is known"),
+            ("extra", "not in a manifest that lists other files of their folder"),
         ):
             if counts.get(verdict):
                 self.results.notes.append(
@@ -194,7 +194,7 @@ class _Checking:
         if counts.get(Outcome.UNVERIFIABLE) and not counts.keys() - {"unverifiable", "extra"} and not wrong:
             raise NotFound(
                 f"nothing could be verified: {self._reason}", path=redacted(self.op.source),
-                remedy="Say with --against where checksums are: a folder of them or a manifest",
+                remedy="Use --against to name the checksums: a folder of them, or a manifest",
             )  # fmt: skip
 
     def _units(self) -> Iterator[Callable[[], None]]:

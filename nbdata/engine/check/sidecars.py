@@ -108,7 +108,7 @@ class _Writing(ChecksumWriting):
         written = sum(counts.get(name, 0) for name in ("hashed", "replaced"))
         if counts.keys() & {"mismatch", "conflict"}:
             self.results.notes.append(
-                "sidecars that say something else were left as they are; if the files are as they should be, "
+                "sidecars with other digests were left unchanged; if the files are right, "
                 "--overwrite always replaces them"
             )
         place = self.plan.details["place"]
@@ -148,7 +148,7 @@ class _Writing(ChecksumWriting):
             place = self.plan.details["place"] + sidecar
             self.contradicted(row.path, hashed.size, place, got=got, expected=said)
         else:
-            reason = f"{posixpath.basename(sidecar)} is there, and is no sidecar of it"
+            reason = f"{posixpath.basename(sidecar)} exists, but is not a sidecar of this file"
             self.results.add(row.path, Outcome.CONFLICT, hashed.size, moved=True, **detail, reason=reason)
             self.run.control.advance(failures=1)
 

@@ -36,7 +36,7 @@ def wrong_table(report: Report) -> list[dict[str, Any]]:
     more = f"; the first {_SHOWN} of {bad:,}, the report's rows have all" if bad > _SHOWN else ""
     return [
         {
-            "caption": f"what is not ok{more}",
+            "caption": f"files that are not ok{more}",
             "head": ["", "path", "expected", "got", "why"],
             "rows": [[row.action, _path(row), *_digests(row), _why(row)] for row in shown],
             "failures": True,

@@ -35,9 +35,9 @@ __all__ = ["Copier"]
 # Size of the parts in which a store copies larger objects.
 _STORE_PART = 128 << 20
 
-_NO_SOURCE = "the source vouches for no checksum"
-_NO_TARGET = "the target answered no checksum"
-_NO_PROOF = "the store copied them itself and answered no checksum to compare"
+_NO_SOURCE = "the source has no checksum"
+_NO_TARGET = "the target returned no checksum"
+_NO_PROOF = "the store copied them itself and returned no checksum to compare"
 
 
 class _NothingProved(NbdataError):
@@ -115,7 +115,7 @@ class Copier:
             sent, got = plain_md5(told), plain_md5(there)
             if there.size != info.size or (sent and got and sent != got):
                 raise ChecksumMismatch(
-                    "what the store made is not what it was to copy",
+                    "the copy that the store made differs from the source",
                     path=key,
                     expected=f"{info.size} bytes, {info.etag}",
                     got=f"{there.size} bytes, {there.etag}",
@@ -176,7 +176,7 @@ class Copier:
             )
             md5 = "" if upload.encrypted else parse_etag(answer).md5 or ""
             if prove and not md5:
-                raise _NothingProved("the store answers no digest of a part")
+                raise _NothingProved("the store returns no digest of a part")
             self._control.advance(bytes=count)
             return SentPart(answer, md5, prove)
 
@@ -310,5 +310,5 @@ def _why(source_proven: bool, target_proven: bool) -> str:
 
 def _mismatch(info: ObjectInfo, expected: str, got: str) -> ChecksumMismatch:
     return ChecksumMismatch(
-        "the bytes are not what the source vouches for", path=info.key, expected=expected, got=got
+        "the bytes do not match the checksum of the source", path=info.key, expected=expected, got=got
     )

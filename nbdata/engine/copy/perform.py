@@ -87,13 +87,13 @@ def plan(run: Run) -> Plan:
     target = at_target.open(op.target)
     only = found.single.key.rpartition("/")[2] if found.single is not None else ""
     name = name_at(target, only, mirror=op.delete)
-    apart = _SourceObjects(found, target, name, mirror=op.delete)
+    source_objects = _SourceObjects(found, target, name, mirror=op.delete)
     remote = existing_objects(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
     index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
     looked = Looked()
-    for entry in Selection.of(op).apply(looked.at(apart.entries())):
+    for entry in Selection.of(op).apply(looked.at(source_objects.entries())):
         key = name or key_at(target, entry.path)
         item = CopyRow(entry.path, "unrepresentable", entry.info, key, _unfit(target, entry.path) or "")
         there = remote.get(key)
@@ -110,8 +110,10 @@ def plan(run: Run) -> Plan:
         rows.add(item.row())
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add)
-    if apart.left_out:
-        out.notes.append(f"{counted(apart.left_out, 'objects', 'lie')} in the target itself and are left out")
+    if source_objects.left_out:
+        out.notes.append(
+            f"{counted(source_objects.left_out, 'objects', 'lie')} in the target itself and are left out"
+        )
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
@@ -156,7 +158,7 @@ class _SourceObjects:
 def _unfit(target: Location, path: str) -> str | None:
     """The reason why an object cannot be in the target, or None."""
     if is_ours(path):
-        return "lies below .nbdata, which is nbdata's own"
+        return "lies below .nbdata, nbdata's own folder"
     return None if target.store.flat else unrepresentable(path)
 
 

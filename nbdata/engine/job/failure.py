@@ -31,7 +31,7 @@ def failure_of(report: Report) -> TransferFailed:
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
         details={"what": f"{report.verb}: {what}"},
-        remedy="md5check --repair SOURCE gets these again from where they came"
+        remedy="md5check --repair SOURCE pulls these again from their source"
         if content
         else "Run it again to retry"
         if sum(bad.values()) == sum(report.counts.values())

@@ -99,7 +99,7 @@ class Progress:
         with self._changed:
             count, why = self._now.retries, self._again_for
         often = "once" if count == 1 else f"{count:,} times, the last one"
-        return f"tried again {often} because: {why}" if count else ""
+        return f"retried {often}, because: {why}" if count else ""
 
     def pushed_back(self) -> None:
         """Count that a store was overloaded."""

@@ -1,7 +1,7 @@
 """Handles a disk that fills while a job runs: a foreground job fails with the numbers, a background job waits for room.
 
 A waiting job gives its reservation and its lock back, so that others can make room. It starts again when the rest of
-its work fits: verbs resume, whoever runs them again.
+its work fits: verbs resume when they are run again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Shortage:
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
         self._task.stand_by(
-            f"no space: it {more}{free}; it goes on when there is room{run.operation.room_elsewhere}",
+            f"no space: it {more}{free}; it continues when there is space{run.operation.room_elsewhere}",
             fits,
             every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),
         )

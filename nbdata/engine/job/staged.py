@@ -116,10 +116,10 @@ class Staged:
             return self._over
 
     def end_if_left_paused(self, seconds: float) -> bool:
-        """Cancel the job if it is paused, and nobody has used it for so long; whether it is."""
+        """Cancel the job if it is paused and no process has used it for so long; return whether it was."""
         if self._control.snapshot().state != "PAUSED" or not self.end_if_idle(seconds):
             return False
-        self._control.cancel("it was paused, and nobody used it any more")
+        self._control.cancel("it was paused, and no process used it any more")
         return True
 
     def end(self) -> None:
@@ -167,7 +167,7 @@ class Consumer:
         sizes = {one.name: one.of.size for one in wanted}
         while (failed := self._contents.wait(self._name, _LOOK)) is None:
             if not living():
-                raise Cancelled("who asked for it is gone")
+                raise Cancelled("the process that asked for it is gone")
         fetched = sum(sizes[name] for name in self._contents.fetched_for(self._name))
         self._staged.count(fetched=fetched)
         return Acquired(failed, fetched)

@@ -18,7 +18,7 @@ Work = Callable[[Task], Report]
 class Turns:
     """The turns of one kind of jobs; many threads may use it.
 
-    A paused job takes no turn: another job may have to bring about what it waits for. It resumes at once, so that then
+    A paused job takes no turn: another job may have to provide what it waits for. It resumes at once, so that then
     more than `most` jobs may run.
 
     Parameters

@@ -81,7 +81,7 @@ def plan(run: Run) -> Plan:
     folder = at_target.open(op.target)
     if folder.store.read_only:
         raise BadOption(
-            "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+            "the target is read-only", path=folder.place, remedy="Write to a store, or to the disk"
         )
     there = ExistingObjects(run.folder, listing(run.control, folder.store, folder.key))
     whole = at_source.open(op.places()[0].rstrip("/") + "/").key if source.folder is not None else ""
@@ -131,8 +131,8 @@ def plan(run: Run) -> Plan:
 def unguarded_note(count: int) -> list[str]:
     """The note about fields without a version at the source; empty if there are none."""
     note = (
-        f"{counted(count, 'fields', 'come')} unguarded: the store tells neither version, ETag nor time of them, "
-        "so they are packed anew each time"
+        f"{counted(count, 'fields', 'come')} without version, ETag or time from the store, "
+        "so they are packed again in each run"
     )
     return [note] if count else []
 
@@ -195,7 +195,7 @@ def _refuse(one: _One, sources: _Sources) -> None:
     """Raise BadOption if a field cannot become a file."""
     if one.field.piece.size < 0:
         raise BadOption(
-            "the store does not tell the size of this object", path=one.field.piece.info.key,
+            "the store does not report the size of this object", path=one.field.piece.info.key,
             remedy="Pull the source, and pack it from the disk",
         )  # fmt: skip
     if (why := unrepresentable(one.path)) is not None:

@@ -109,7 +109,7 @@ def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str
     for name, field in _members(source, order[position], key):
         if field.piece.size < 0:
             raise BadOption(
-                "the store does not tell the size of this object",
+                "the store does not report the size of this object",
                 path=field.piece.info.key,
                 remedy="Pull the source, and pack it from the disk",
             )

@@ -185,9 +185,11 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
             outside.add(f"{member.name} -> {member.link}")
         members.add(member if time is None else member._replace(mtime=time), info)
     if volumes:
-        members.left_out.append(f"left out, since they are called like volumes of the archive: {volumes:,}")
+        members.left_out.append(
+            f"left out, because their names are those of volumes of the archive: {volumes:,}"
+        )
     if odd.count:
-        members.left_out.append(f"{odd.count:,} are left out, since no archive can hold them: {odd}")
+        members.left_out.append(f"{odd.count:,} are left out, because an archive cannot hold them: {odd}")
     if outside.count:
         members.left_out.append(
             f"{counted(outside.count, 'symbolic links', 'lead')} out of the folder, and untar_volumes refuses "
@@ -231,7 +233,7 @@ def _refuse(op: Pack, member: Member, why: str | None) -> None:
         why = "is no UTF-8, which a zip needs"
     if why is None and member.size < 0:
         raise BadOption(
-            "the store does not tell the size of this object",
+            "the store does not report the size of this object",
             path=member.name,
             remedy="Pull the source, and pack it from the disk",
         )

@@ -97,7 +97,7 @@ def plan(run: Run) -> Plan:
         if names.most is not None and number > names.most:
             raise BadOption(
                 f"{op.target} has numbers for {counted(names.most, 'shards')}, and more are needed",
-                remedy="Give it more, or larger shards",
+                remedy="Use a larger range of numbers, or a larger --shard-size",
             )
         name = names.name(number - 1)
         said = _said(name, cut)
@@ -154,7 +154,7 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
     folder = run.open(op.names.folder)
     if folder.store.read_only:
         raise BadOption(
-            "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+            "the target is read-only", path=folder.place, remedy="Write to a store, or to the disk"
         )
     prefix = folder.key
     found: dict[str, ObjectInfo] = {}
@@ -213,7 +213,7 @@ class _Packing:
             WorkerPool(self._control, workers, sends=True).run(self._units())
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
                 self._results.notes.append(
-                    "no index was written, since nobody knows what is in the skipped shards"
+                    "no index was written, because the content of the skipped shards is not known"
                 )
             elif not self._results.failures:
                 self._end()
@@ -391,5 +391,5 @@ def refuse_large(place: str, cut: Cut) -> None:
         raise BadOption(
             f"{place.partition('://')[0]}:// takes whole objects only, so that an FFRecord file has to be in memory",
             expected="--shard-size 64MiB at most", got=f"{cut.size:,} bytes",
-            remedy="Say --shard-size 64MiB, or pack to the disk, and push that",
+            remedy="Use --shard-size 64MiB, or pack to the disk, and push that",
         )  # fmt: skip

@@ -157,14 +157,14 @@ def _refuse(path: str, field: Field, *, named: bool) -> None:
     """Raise BadOption if this record could not be read again."""
     if field.piece.size < 0:
         raise BadOption(
-            "the store does not tell the size of this object", path=field.piece.info.key,
+            "the store does not report the size of this object", path=field.piece.info.key,
             remedy="Pull the source, and pack it from the disk",
         )  # fmt: skip
     why = unrepresentable(path) if named else None
     if why is not None:
         raise BadOption(
             f"the name {path!r} {why}: no packed folder can have it", path=field.piece.info.key,
-            remedy="Leave it out with --exclude, give it another name, or say --no-names",
+            remedy="Leave it out with --exclude, give it another name, or use --no-names",
         )  # fmt: skip
 
 
@@ -188,8 +188,8 @@ def _refuse_twice(source: PackSource, order: Order) -> None:
             if key in seen:
                 raise BadOption(
                     f"two samples have the key {key!r}",
-                    remedy="Say --sort: then they are neighbours, and the second is called KEY~2; leave one out with "
-                    "--select; or say --no-names",
+                    remedy="Use --sort: then they are neighbours, and the second is called KEY~2; leave one out with "
+                    "--select; or use --no-names",
                 )
             seen.add(key)
 

@@ -108,7 +108,7 @@ def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> Non
     store, path = folder.store, op.target
     if store.read_only:
         raise BadOption(
-            "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+            "the target is read-only", path=folder.place, remedy="Write to a store, or to the disk"
         )
     if isinstance(store, LocalStore):
         if os.path.isdir(path) and not op.archive_names.numbered:
@@ -120,7 +120,7 @@ def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> Non
         raise BadOption(
             f"{folder.place.partition('://')[0]}:// takes whole objects only, so that a volume has to be in memory",
             expected="--volume-size 64MiB at most",
-            remedy="Say --volume-size 64MiB, or pack to the disk, and push that",
+            remedy="Use --volume-size 64MiB, or pack to the disk, and push that",
         )
     elif not store.multipart and waiting > _WAITING:
         zipped = op.archive == "zip"
@@ -130,7 +130,7 @@ def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> Non
             + f" have to be in memory until {'it is whole' if zipped else 'that is known to be right'}",
             expected="128 MiB at most",
             got=format_size(waiting),
-            remedy="Pack to the disk, and push that" + ("" if zipped else "; or say --verify none"),
+            remedy="Pack to the disk, and push that" + ("" if zipped else "; or use --verify none"),
         )
 
 

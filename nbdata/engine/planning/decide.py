@@ -65,9 +65,9 @@ def decide_pull(
         return Decision("fetch")
     if not stat.S_ISREG(local.st_mode):
         if stat.S_ISDIR(local.st_mode):
-            return Decision("conflict", "a folder stands where the file is to be")
+            return Decision("conflict", "a folder with this name exists")
         if kind := special_kind(local.st_mode):
-            return Decision("conflict", f"a {kind} stands where the file is to be")
+            return Decision("conflict", f"a {kind} with this name exists")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
         return decided
     if record is None:
@@ -77,9 +77,7 @@ def decide_pull(
         return Decision("unchanged" if same_source else "overwrite")
     if same_source:
         return Decision(_compared(info, local.st_size), "the local file was changed or touched")
-    return Decision(
-        "conflict", "changed on both sides since it was pulled; --overwrite always takes the source's"
-    )
+    return Decision("conflict", "changed on both sides since it was pulled; --overwrite always replaces it")
 
 
 def decide_push(
@@ -111,7 +109,7 @@ def decide_push(
     if same_target:
         return Decision("overwrite")
     return Decision(
-        "conflict", "changed on both sides since it was pushed; --overwrite always takes the local file"
+        "conflict", "changed on both sides since it was pushed; --overwrite always replaces the object"
     )
 
 
@@ -150,6 +148,4 @@ def decide_copy(
         return Decision("overwrite", "the object at the target was changed")
     if same_target:
         return Decision("overwrite")
-    return Decision(
-        "conflict", "changed on both sides since it was copied; --overwrite always takes the source's"
-    )
+    return Decision("conflict", "changed on both sides since it was copied; --overwrite always replaces it")

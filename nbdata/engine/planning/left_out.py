@@ -14,12 +14,12 @@ __all__ = ["LeftOut"]
 
 # By kind (see nbdata.stores.local.Noticed): the plural, and why they are left out.
 _WHY = {
-    "link to a folder": ("links to folders", "not followed; name it as SOURCE to take what it leads to"),
-    "broken link": ("broken links", "nothing is where it leads"),
+    "link to a folder": ("links to folders", "not followed; name it as SOURCE to take its target"),
+    "broken link": ("broken links", "its target does not exist"),
     "loop of links": ("loops of links", "it leads to itself"),
-    "named pipe": ("named pipes", "no file; to read it would wait for who writes"),
-    "socket": ("sockets", "no file; it holds no bytes"),
-    "device": ("devices", "no file; it may never end"),
+    "named pipe": ("named pipes", "not a file; a read would wait for a writer"),
+    "socket": ("sockets", "not a file; it holds no bytes"),
+    "device": ("devices", "not a file; it may never end"),
     "empty folder": ("empty folders", "stores keep objects, not folders"),
 }
 # Most names of each kind in a note.

@@ -39,7 +39,7 @@ def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mi
         return
     if whole and is_inside(there, here):
         raise BadOption(
-            "the target lies in the source: each run would take what the last one wrote",
+            "the target lies in the source: each run would copy the output of the last one",
             path=target,
             remedy="Name a target beside the source",
         )

@@ -64,7 +64,7 @@ def existing_objects(
     """List the existing objects at the target."""
     if target.store.read_only:
         raise BadOption(
-            "the target can only be read",
+            "the target is read-only",
             path=target.place,
             remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
         )

@@ -408,11 +408,11 @@ class _Pulling:
         """Add notes about objects that could not be guarded, verified or recorded."""
         if self._unguarded:
             self._results.notes.append(
-                f"{self._unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
-                "change would not show"
+                f"{self._unguarded:,} came without version, ETag or time from the store, so a change during "
+                "the transfer would not be noticed"
             )
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._unverified:,} could not be verified: the store vouches for no checksum"
+                f"{self._unverified:,} could not be verified: the store has no checksum for them"
             )
         self._results.notes += filter(None, [self._index.problem])

@@ -42,9 +42,9 @@ def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_resul
     if not found.st_size and os.pread(fd, 1, 0):
         os.close(fd)
         raise SourceChanged(
-            "the file has no size and yet holds bytes, as those of /proc do",
+            "the file reports no size but holds bytes, like files in /proc",
             path=path,
-            remedy="Push a copy of it, as cat makes one",
+            remedy="Push a copy that you make with cat",
         )
     return fd, found
 

@@ -299,7 +299,7 @@ class _Pushing:
             now = os.lstat(item.file)
             same = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and not differs(now, before)
             if stat.S_ISLNK(now.st_mode):
-                self._keep("links; neither they nor what they lead to is deleted")
+                self._keep("links; neither the links nor their targets are deleted")
             elif same:
                 os.unlink(item.file)
             else:
@@ -314,10 +314,10 @@ class _Pushing:
     def _note(self) -> None:
         """Add notes about files that were kept, and objects that could not be verified or recorded."""
         if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
-            self._kept["the target has them unchanged, as far as can be told without a checksum"] = same
+            self._kept["the target seems to have them unchanged, but has no checksum to prove it"] = same
         self._results.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(
-                f"{self._unverified:,} could not be verified: the store answered no checksum"
+                f"{self._unverified:,} could not be verified: the store returned no checksum"
             )
         self._results.notes += filter(None, [self._index.problem])

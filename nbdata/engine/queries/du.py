@@ -85,7 +85,7 @@ def perform(run: Run, planned: Plan) -> Report:
         last = [format_size(total.size), f"{total.objects:,}", "total"]
         report.tables = [{"caption": told, "head": ["size", "objects", "folder"], "rows": [*cells, last]}]
     if unknown:
-        report.notes.append(f"the store does not tell the size of {unknown:,} of the objects")
+        report.notes.append(f"the store does not report the size of {unknown:,} of the objects")
     report.notes += filter(None, [found.note])
     report.rows = rows.rows()
     return report

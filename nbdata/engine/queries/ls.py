@@ -71,7 +71,7 @@ def perform(run: Run, planned: Plan) -> Report:
     if cut:
         report.notes.append(f"there is more: --max-files {op.max_files} ended the listing")
     if unknown:
-        report.notes.append(f"the store does not tell the size of {unknown:,} of the objects")
+        report.notes.append(f"the store does not report the size of {unknown:,} of the objects")
     report.notes += filter(None, [found.note])
     report.rows = rows.rows()
     return report

@@ -40,7 +40,7 @@ def plan(run: Run) -> Plan:
     source = op.samples()
     if not are_shards(source.sources):
         raise BadOption(
-            "this names no shards", path=redacted(source.place),
+            "SOURCE names no shards", path=redacted(source.place),
             remedy="Name them, as in s3://bucket/train-{000000..000099}.tar or s3://bucket/train-*.tar; `samples` "
             "looks at folders of files",
         )  # fmt: skip
@@ -163,8 +163,8 @@ class _Looking:
         if self._doubtful:
             names = ", ".join(self._doubtful[:3]) + (", …" if len(self._doubtful) > 3 else "")
             notes.append(
-                f"of {counted(len(self._doubtful), 'shards')} the ETag is not that of the index, which does not say "
-                f"the size of its parts: {names}"
+                f"the ETag of {counted(len(self._doubtful), 'shards')} is not that in the index, which does not say "
+                f"the size of the parts: {names}"
             )
         if self._unproven and self._source.verify != "none":
             notes.append(f"{counted(self._unproven, 'shards')} had no checksum in the store to compare with")

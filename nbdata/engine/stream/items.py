@@ -45,9 +45,7 @@ class Group:
             path = entry.path
             reason = unrepresentable(path)
             if entry.info.size < 0:
-                reason = (
-                    "the store does not say its size, and room for it must be reserved before it is fetched"
-                )
+                reason = "the store does not report its size, but space must be reserved before it is fetched"
             elif any(path[:at] in paths for at, char in enumerate(path) if char == "/"):
                 reason = "lies below a name that is an object itself"
             if reason:

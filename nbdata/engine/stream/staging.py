@@ -73,7 +73,7 @@ def _there(folder: KeptFolder) -> int:
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Run the cache until nobody uses it."""
+    """Run the cache until no process uses it."""
     del planned
     op = run.operation
     assert isinstance(op, SampleCache)
@@ -144,7 +144,7 @@ class _Staging:
         """Wait for a job that was just cancelled, or a cleanup, to release the folder."""
         end = time.monotonic() + _LEAVING
         while self.folder.in_use and time.monotonic() < end:
-            self.run.control.phase("waits for who leaves the cache")
+            self.run.control.phase("waits for processes that leave the cache")
             self.run.control.sleep(_WAIT)
 
     def _find(self) -> None:
@@ -158,7 +158,7 @@ class _Staging:
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
-        """End the job on an error inside, so nobody waits for an object that will never come."""
+        """End the job on an error inside, so no process waits for an object that will never come."""
         try:
             with full_disk_told(self.folder.path):
                 yield

@@ -117,7 +117,7 @@ class Streaming:
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
-        """End the stream on an error inside, so nobody waits for room or an item that will never come."""
+        """End the stream on an error inside, so no process waits for space or an item that will never come."""
         try:
             with full_disk_told(self.folder.path):
                 yield

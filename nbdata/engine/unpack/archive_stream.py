@@ -136,7 +136,7 @@ class ArchiveStream:
             top = begun = Begun(top)
             if not begun.is_tar and op.shards is not None:
                 raise BadArchive(
-                    "it is one compressed file and no archive, and makes no shards", path=title,
+                    "it is a single compressed file and not an archive, so it makes no shards", path=title,
                     expected="a tar or zip archive", remedy="Unpack it to a folder, or as an object",
                 )  # fmt: skip
             if not begun.is_tar:
@@ -181,7 +181,7 @@ class ArchiveStream:
             done = stream.readinto(scratch[:count])
             self._run.control.checkpoint()  # a cancel may look like the end
             if not done:
-                raise BadArchive("the archive ends before the place to go on", path=self._volumes.title)
+                raise BadArchive("the archive ends before the place to resume from", path=self._volumes.title)
             count -= done
 
     def _wake_on_cancel(self, ahead: Readahead) -> None:

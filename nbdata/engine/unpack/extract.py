@@ -212,7 +212,7 @@ class Extraction:
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):
-            reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
+            reason = "changed on both sides since it was unpacked; --overwrite always replaces it"
             self._tell(member, Outcome.CONFLICT, reason=reason)
             return "leave"
         if record is not None and self._is_left(member, record, found):

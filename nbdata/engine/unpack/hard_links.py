@@ -40,13 +40,13 @@ class HardLinks:
         known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
         if not (known and record is not None and (name in self._groups or record.local_same(found))):
             raise NbdataError(
-                f"{name}, to which it is a hard link, is not what this archive holds", path=member.name,
-                remedy="Run the line with --overwrite always",
+                f"{name}, to which it is a hard link, differs from the archive", path=member.name,
+                remedy="Run the command with --overwrite always",
             )  # fmt: skip
         if offset_of(record) > member.offset:
             raise NbdataError(
                 f"{name}, to which it is a hard link, has the content of a later member by now", path=member.name,
-                remedy="Run the line with --overwrite always",
+                remedy="Run the command with --overwrite always",
             )  # fmt: skip
         os.link(original, temporary, follow_symlinks=False)
         group = self._groups.setdefault(name, [name])

@@ -41,6 +41,6 @@ class KeysAgain:
             return ""
         least = "" if self._all else "at least "
         return (
-            f"{least}{self.count:,} samples have a key that came before, and others since: files of one sample do not "
-            "stand together in this archive. Unpack it, and pack the files"
+            f"{least}{self.count:,} samples repeat the key of an earlier sample: the files of one sample are not next "
+            "to each other in this archive. Unpack it, and pack the files"
         )

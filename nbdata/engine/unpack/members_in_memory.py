@@ -68,7 +68,7 @@ class MembersInMemory:
         while True:
             self._control.checkpoint()
             if self._over():
-                raise Cancelled("what is read cannot be sent any more")
+                raise Cancelled("the members in memory can no longer be sent")
             with self._changed:
                 if self._changed.wait_for(condition, _LOOK):
                     return

@@ -35,7 +35,7 @@ def why_in_no_sample(member: Member) -> str:
         return "its name is not UTF-8"
     found = split_member(member.name)
     if is_meta(member.name) or (found is not None and found[1] in _RESERVED):
-        return "a name that WebDataset keeps for itself"
+        return "a name that WebDataset reserves"
     return "" if found is not None else "no key or no extension in its name"
 
 

@@ -66,10 +66,11 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
     single = single_name(volumes.title)
     if single is not None and out.details["format"] not in ("tar", "zip") and checkpoint is None:
-        out.notes.append(f"unless a tar archive is in it, it is one file, and becomes {single}")
+        out.notes.append(f"if it contains no tar archive, it is a single file and becomes {single}")
     out.bytes, out.present = (volumes.size or 0) - start, start
     out.notes += _odd(
-        volumes, "if not made so, it was not stored whole: compare the digests, as with md5check"
+        volumes,
+        "unless it was made that way, it was not stored completely: compare its digest, for example with md5check",
     )
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
@@ -263,10 +264,10 @@ def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> Non
         results.add(path, Outcome.MOVED_AWAY, size)
     run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
     for path in earlier.lost or [""] * (not earlier.whole):
-        what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
+        what = "changed or removed" if path else "the record of some unpacked files was lost"
         error = NbdataError(
-            f"{what} since, and the volumes that hold it were deleted when it had been unpacked",
-            remedy="Put those volumes back to have it again",
+            f"{what} since it was unpacked, and its volumes were deleted after that",
+            remedy="Put these volumes back, and run the command again",
         )
         results.fail(path, error)
 
@@ -277,11 +278,11 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: MemberSt
     details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
     if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
         return
-    note = f"{format_size(details['read_again'])} of the tar stream were read again"
+    note = f"{format_size(details['read_again'])} of the tar stream had to be read again"
     if began.compressed:
-        note = f"went on at byte {began.compressed:,} of the volumes; {note}"
+        note = f"resumed at byte {began.compressed:,} of the volumes; {note}"
     elif stream.format != "tar" and not stream.restart(again_to).compressed:
-        note += ": what is compressed in one piece can only be read from its start"
+        note += ": an archive compressed as one piece can only be read from its start"
     results.notes.append(note)
 
 
@@ -293,8 +294,8 @@ def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) 
     count = sum(volume.size != 0 and not volume.proven for volume in read)
     if count:
         results.notes.append(
-            f"{count:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: the store "
-            "keeps none, or reading began within them"
+            f"{count:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: the store has "
+            "none, or the run started in the middle of them"
         )
 
 
@@ -303,7 +304,7 @@ def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> No
     if stream.format == "tar":
         results.notes += _odd(
             volumes,
-            "if not made so, something is missing, and plain tar has no checksums that would show it: compare the "
+            "unless it was made that way, data is missing, and plain tar has no checksum to show it: compare the "
             "digests",
         )
 
@@ -369,8 +370,8 @@ def _delete_rest(
             if results.counts.get(outcome)
         ]
         results.notes.append(
-            "not all volumes were deleted, because not everything in them is known to be unpacked"
-            + (f" ({', '.join(told)}): delete them yourself if that is not needed" if told else "")
+            "some volumes were kept, because not everything in them is unpacked"
+            + (f" ({', '.join(told)}): delete them yourself if you do not need the rest" if told else "")
         )
         return
     target.open_index(written.index)

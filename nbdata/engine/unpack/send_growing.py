@@ -66,8 +66,8 @@ class GrowingSend:
             if number == self._store.max_parts:
                 memory.release(size)
                 self.error = self.error or NbdataError(
-                    f"it becomes larger than {number:,} parts of {format_size(size)}, and a store takes no more",
-                    path=self._key, remedy="Say a larger --part-size",
+                    f"it is larger than {number:,} parts of {format_size(size)}, the maximum of the store",
+                    path=self._key, remedy="Use a larger --part-size",
                 )  # fmt: skip
                 break
             number += 1

@@ -155,7 +155,7 @@ class MemberSender:
         )  # fmt: skip
         if self._sent_members.unverified:
             notes.append(
-                f"{self._sent_members.unverified:,} could not be verified: the store answered no checksum"
+                f"{self._sent_members.unverified:,} could not be verified: the store returned no checksum"
             )
         notes += filter(None, [self._written.index.problem])
 
@@ -357,7 +357,7 @@ class MemberSender:
         item = self._sent_members.item(member, key)
         if not self._store.multipart:
             error = NbdataError(
-                "how large it becomes shows only at its end, and this store takes no uploads in parts",
+                "its size is known only at its end, and this store accepts no uploads in parts",
                 path=member.name, remedy="Unpack it to a folder, and push that",
             )  # fmt: skip
             self._sent_members.missing[item.name] = Outcome.FAILED
@@ -480,8 +480,8 @@ class MemberSender:
             self._sent_members.tell(name, 0, Outcome.SKIPPED, reason=reason)
             return
         error = NbdataError(
-            f"{first_name}, to which it leads, is not there as this archive holds it", path=name,
-            remedy="Mend that first, or run the line with --overwrite always",
+            f"{first_name}, to which it leads, differs from the archive", path=name,
+            remedy="Restore that file first, or run the command with --overwrite always",
         )  # fmt: skip
         self._sent_members.missing[name] = Outcome.FAILED
         self._results.fail(name, error)

@@ -342,7 +342,7 @@ class ShardSender:
         if most is not None and number >= most:
             raise BadOption(
                 f"{self._op.target} has numbers for {counted(most, 'shards')}, and more are needed",
-                remedy="Give it more, or larger shards",
+                remedy="Use a larger range of numbers, or a larger --shard-size",
             )
         self._count += 1
         shard = _Shard(self._names.name(number), offset)
@@ -462,7 +462,7 @@ class ShardSender:
         notes += left_out("empty folder", "empty folders", self._folders.empty, where="shards")
         if self._unverified and not self._local:
             notes.append(
-                f"{counted(self._unverified, 'shards')} could not be verified: the store answered no checksum"
+                f"{counted(self._unverified, 'shards')} could not be verified: the store returned no checksum"
             )
         notes += filter(None, [self._keys.note(), self._written.index.problem])
 

@@ -78,7 +78,7 @@ class SentMembers:
         self._memory.begin(item.name)
 
     def announce(self, item: SentMember) -> None:
-        """Record that an object is about to be replaced: else it would look as if somebody else had changed it."""
+        """Record that an object is about to be replaced: else it would look as if another program had changed it."""
         self._objects.keep(item.key)  # its listed entry is out of date
         self.missing.pop(item.name, None)
         record = self._written.index.get(item.name)
@@ -135,5 +135,5 @@ class SentMembers:
 
     def conflict(self, name: str, size: int) -> None:
         """Report an object that was changed on both sides and is left as it is."""
-        reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
+        reason = "changed on both sides since it was unpacked; --overwrite always replaces it"
         self.tell(name, size, Outcome.CONFLICT, reason=reason)

@@ -83,7 +83,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
         except NotFound:
             if title in around.titles:
                 raise
-            out.notes.append(f"{title} is not there any more, and nothing is known of what it has written")
+            out.notes.append(f"{title} no longer exists, and there is no record of its files")
             continue
         except BadArchive as error:
             refused[title] = error
@@ -166,7 +166,7 @@ def _locked(part: Run) -> Iterator[None]:
         yield
         return
     lock = TargetLock(
-        f"/dev/null{index_file(part.context.state_dir, source, target)}", "a line of several archives"
+        f"/dev/null{index_file(part.context.state_dir, source, target)}", "a command with several archives"
     )
     while lock.acquire() is not None:
         part.control.sleep(_LOOK)
@@ -196,7 +196,7 @@ def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
     picked = [title for title in titles if not op.set or {title, folder_name(title)} & {*op.set}]
     if len(picked) > MOST:
         raise BadOption(
-            f"{counted(len(picked), 'archives', 'are')} here", expected=f"at most {MOST:,} in one line",
+            f"{counted(len(picked), 'archives', 'are')} here", expected=f"at most {MOST:,} in one command",
             remedy="Choose some with a glob as SOURCE, or with --set",
         )  # fmt: skip
     return picked
@@ -230,7 +230,7 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
         path = f"{path}/{name}"
         if os.path.islink(path):
             raise BadOption(
-                f"a symbolic link stands where the folder {folder} is to be", path=path,
+                f"a symbolic link has the name of the folder {folder}", path=path,
                 remedy="Remove it, or unpack this archive by itself: --set picks one",
             )  # fmt: skip
 

@@ -105,7 +105,7 @@ class ShardsTarget:
         store, op = self.folder.store, self._op
         if store.read_only:
             raise BadOption(
-                "the target can only be read", path=self.folder.place,
+                "the target is read-only", path=self.folder.place,
                 remedy="Write to a store, or to the disk",
             )  # fmt: skip
         if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > IN_MEMORY:
@@ -113,7 +113,7 @@ class ShardsTarget:
                 f"{self.folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
                 "memory",
                 expected=f"--shard-size {format_size(IN_MEMORY)} at most",
-                remedy="Say --shard-size 64MiB",
+                remedy="Use --shard-size 64MiB",
             )
         Manifest(self._run.control, store, self.folder.key + self._names.manifest).refuse_others(
             self._names.is_one

@@ -58,7 +58,7 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
             f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,
-            expected="all volumes from which not everything is unpacked",
+            expected="all volumes that are not completely unpacked",
             remedy="Fetch the missing part again", details={"missing": missing},
         )  # fmt: skip
     return found

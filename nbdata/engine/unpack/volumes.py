@@ -152,7 +152,7 @@ class VolumeList:
                 "not an archive",
                 path=self.title,
                 expected="tar, gzip, bzip2, xz, zstd or zip",
-                got="zeros at its beginning, as a download leaves them that reserved the space and did not fill it",
+                got="zeros at its beginning, as in a download that reserved its space and did not finish",
                 remedy="Fetch it again and compare digests",
                 details={"offset": 0},
             )
@@ -289,12 +289,12 @@ class _Reading(Reader):
             count = super().readinto(buffer)
         except ChecksumMismatch as error:
             raise ChecksumMismatch(
-                "other bytes of a volume arrived than the store vouches for",
+                "the bytes of a volume do not match its checksum in the store",
                 path=self._info.key,
                 expected=error.expected,
                 got=error.got,
-                remedy="Run the command again: it replaces what was unpacked of this volume. If that ends in the "
-                "same way, the volume is damaged in the store",
+                remedy="Run the command again: it replaces the files of this volume. If it fails "
+                "again, the volume is damaged in the store",
             ) from error
         if self.proven is not None:
             self._volume.proven = self.proven

@@ -1,7 +1,7 @@
 """cleanup: find leftovers of nbdata below a folder or a URL, and remove them.
 
 Only unused leftovers are removed: each folder is locked during the removal, as a job would lock it. Files that
-nbdata wrote (``--all``) are deleted only if they look as recorded. A file that somebody changed, replaced or
+nbdata wrote (``--all``) are deleted only if they look as recorded. A file that was changed, replaced or
 touched stays.
 """
 

@@ -112,7 +112,7 @@ def _credentials(
     options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str]
 ) -> tuple[str, str, TokenSource, str]:
     """Return key, SAS, tokens and their origin, from the first place that has any."""
-    nobody = FixedToken("", "nobody (anonymous)")
+    nobody = FixedToken("", "anonymous access")
     if truth(options.get("anon", False)):
         return "", "", nobody, nobody.source
     given = options.get("credential")

@@ -84,9 +84,9 @@ def gs_config(context: Context) -> GsConfig:
 def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> TokenSource:
     token = options.get("token")
     if token in ("anon",) or truth(options.get("anon", False)):
-        return FixedToken("", "nobody (anonymous)")
+        return FixedToken("", "anonymous access")
     if token is None and emulated:
-        return FixedToken("", "nobody (an emulator)")
+        return FixedToken("", "anonymous access (an emulator)")
     if isinstance(token, dict):
         return AskedToken("google_session", token, context.env, "storage options")
     if token in (None, "google_default", "cloud"):

@@ -42,7 +42,7 @@ class HttpConfig:
 
     authorization: str = field(default="", repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    source: str = "nobody (anonymous)"
+    source: str = "anonymous access"
     ca: str = ""
     verify: bool = True
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -88,7 +88,7 @@ def http_config(url: str, context: Context) -> HttpConfig:
     return HttpConfig(
         authorization,
         tuple(sorted(headers.items())),
-        source if authorization else "nobody (anonymous)",
+        source if authorization else "anonymous access",
         ca,
         verify,
         context.env,

@@ -102,7 +102,7 @@ def stall_limit(env: Mapping[str, str]) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise BadOption(f"{_STALL_NAME}: {text!r} is no time", expected="seconds, such as 30 or 2.5")
+        raise BadOption(f"{_STALL_NAME}: {text!r} is not a time", expected="seconds, such as 30 or 2.5")
     return min(seconds, _LONGEST)
 
 
@@ -192,7 +192,7 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
     if status in ("400", "403", "405"):  # another try would be refused too
         raise AccessDenied(
             f"the proxy refuses to connect to {target}", path=_address(origin.proxy), got=line,
-            remedy="Ask who runs it, or leave this host out of it with no_proxy",
+            remedy="Ask its administrator, or exclude this host with no_proxy",
         )  # fmt: skip
     if status != "200":
         raise Closed(f"the proxy could not connect: {line}")
@@ -262,7 +262,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return _NO_TLS if error.reason in _PLAIN else f"TLS failed ({(error.reason or 'broken off').lower()})"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "no server listens there"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

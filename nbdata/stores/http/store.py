@@ -319,7 +319,7 @@ class HttpStore(Store):
 
     def _refused(self) -> BadOption:
         return BadOption(
-            f"{self.name} can only be read",
+            f"{self.name} is read-only",
             remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
         )
 

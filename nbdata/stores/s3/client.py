@@ -60,7 +60,7 @@ class S3Client:
         self.name = f"s3://{bucket}"
         self.bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
         self._renewing, self._asked = threading.Lock(), 0.0
-        self._aim_at(config.region)
+        self._set_endpoint(config.region)
 
     def said(self, key: str) -> str:
         """A key as users know it: with the bucket's URL."""
@@ -84,21 +84,23 @@ class S3Client:
 
     # -- endpoint and identity ----------------------------------------------------------------
 
-    def _aim_at(self, region: str) -> Endpoint:
+    def _set_endpoint(self, region: str) -> Endpoint:
         """Set address and signer for a region. A single assignment, so that other threads see all of it or nothing."""
         config = self._config
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self.bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = Endpoint(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
-        return aim
+        self._endpoint = endpoint = Endpoint(
+            region, prefix, origin.netloc, pool_of(origin, config.identity), signer
+        )
+        return endpoint
 
     @property
-    def aims(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         """The current endpoint."""
-        return self._aimed
+        return self._endpoint
 
-    def aim(self) -> Endpoint:
+    def renewed_endpoint(self) -> Endpoint:
         """The current endpoint. If the identity expires soon, it is renewed first, if possible."""
         identity = self._config.identity
         if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
@@ -107,7 +109,7 @@ class S3Client:
             except AccessDenied:
                 if time.time() > identity.expires:
                     raise
-        return self._aimed
+        return self._endpoint
 
     def _renewed(self, old: Identity, refused: str = "") -> bool:
         """Renew the identity `old`. Returns whether there is another one now."""
@@ -121,7 +123,7 @@ class S3Client:
             if config.identity == old:
                 return False
             self._config = config
-            self._aim_at(self._aimed.region)
+            self._set_endpoint(self._endpoint.region)
             return True
 
     # -- one request --------------------------------------------------------------------------
@@ -139,14 +141,14 @@ class S3Client:
     ) -> Response:
         """Send a signed request and return its response. Raise the matching error if the status is not in `ok`."""
         for last in (False, False, True):
-            aim, signed = self.aim(), self._config.identity
-            target, extra = self._signed(aim, method, key, query, headers, body)
-            response = aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
+            endpoint, signed = self.renewed_endpoint(), self._config.identity
+            target, extra = self._signed(endpoint, method, key, query, headers, body)
+            response = endpoint.pool.request(method, target, extra, body, size=size, stop=self._stop)
             if response.status in ok:
                 return response
             if response.status == 407 and self._config.proxy:
                 response.close()
-                raise wants_password(aim.pool.origin)
+                raise wants_password(endpoint.pool.origin)
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
             if (
                 not last
@@ -157,9 +159,9 @@ class S3Client:
                 refuse_spent(body, "the credentials had expired, and there are new ones", self.name)
                 continue
             region = new_region(response, data)
-            if region and not last and region != aim.region:
-                if self._aimed is aim:  # otherwise another thread has learned it meanwhile
-                    self._aim_at(region)  # the response names the bucket's region
+            if region and not last and region != endpoint.region:
+                if self._endpoint is endpoint:  # otherwise another thread has learned it meanwhile
+                    self._set_endpoint(region)  # the response names the bucket's region
                 refuse_spent(body, f"the bucket is in region {region}", self.name)
                 continue
             break
@@ -168,13 +170,13 @@ class S3Client:
             response,
             data,
             path=self.said(key),
-            identity=identity.source if identity else "nobody (anonymous)",
+            identity=identity.source if identity else "anonymous access",
             copied_along=identity.copied_along if identity else "",
         )
 
     def _signed(
         self,
-        aim: Endpoint,
+        endpoint: Endpoint,
         method: str,
         key: str,
         query: dict[str, str] | None,
@@ -182,21 +184,21 @@ class S3Client:
         body: bytes | Iterator[memoryview] | None,
     ) -> tuple[str, dict[str, str]]:
         """Return the target and all headers of a request."""
-        path = f"{aim.prefix}/{quote_path(key)}"
+        path = f"{endpoint.prefix}/{quote_path(key)}"
         text = quote_query(query) if query else ""
         extra = dict(headers or {})
         if self._config.requester_pays:
             extra["x-amz-request-payer"] = "requester"
-        if aim.signer is not None:
+        if endpoint.signer is not None:
             payload = _sha256(body) if body is None or isinstance(body, bytes) else UNSIGNED
-            extra = aim.signer.headers(method, path, text, extra, payload)
+            extra = endpoint.signer.headers(method, path, text, extra, payload)
         else:
-            extra["host"] = aim.netloc
+            extra["host"] = endpoint.netloc
         return f"{path}?{text}" if text else path, extra
 
     def request(
         self,
-        aim: Endpoint,
+        endpoint: Endpoint,
         method: str,
         key: str,
         query: dict[str, str],
@@ -205,9 +207,11 @@ class S3Client:
     ) -> bytes:
         """Return a complete request, signed now, which the caller sends."""
         # The body is not hashed, as for streams: hashing takes as long as sending.
-        target, signed = self._signed(aim, method, key, query, headers, None if body is None else iter(()))
+        target, signed = self._signed(
+            endpoint, method, key, query, headers, None if body is None else iter(())
+        )
         size = None if body is None else len(body)
-        return request_head(aim.pool.origin, method, target, signed, size) + (body or b"")
+        return request_head(endpoint.pool.origin, method, target, signed, size) + (body or b"")
 
     def xml(
         self,

@@ -106,17 +106,17 @@ class S3Store(ObjectStore):
         return info_of(key, response)
 
     def small_requests(self) -> SmallRequests:
-        client, aim = self._client, self._client.aim()
+        client, endpoint = self._client, self._client.renewed_endpoint()
 
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
             headers = range_header(start, end)
             query = _condition(headers, info)
-            return client.request(aim, "GET", info.key, query, headers)
+            return client.request(endpoint, "GET", info.key, query, headers)
 
         def write(key: str, data: bytes, md5: str) -> bytes:
-            return client.request(aim, "PUT", key, {}, _proof(md5), data)
+            return client.request(endpoint, "PUT", key, {}, _proof(md5), data)
 
-        return SmallRequests(aim.pool, read, write, hold=lambda: client.aims is aim)
+        return SmallRequests(endpoint.pool, read, write, hold=lambda: client.endpoint is endpoint)
 
     def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return info_of(listed.key, head)

@@ -110,151 +110,167 @@ _PROGRAMS = (
 _PAGE = """\
 # Which archives are unpacked
 
-For those who have an archive that somebody else made. This page is made by `tests/archives/corpus/`.
+For everybody who gets data as archives, or makes archives of it. This page says which archives `untar_volumes` unpacks,
+what it makes of them on a disk, in a store and in tar shards, and what `pack` makes. Tests in `tests/archives/corpus/`
+generate this page.
 
-`untar_volumes` unpacks tar in all its formats (v7, ustar, pax, GNU tar's with long names and sparse files), plain or
-compressed by gzip, bzip2, xz, Zstandard or LZ4 (`pip install lz4`), and [zip](#zip). Tests pack folders with the
-programs below and compare what nbdata makes of each archive with what GNU tar and bsdtar make of it: names, contents,
-links, times, and what is executable. Owners and groups are left out, and permissions are those of Python's `data`
-filter.
+`untar_volumes` unpacks tar in all its formats (v7, ustar, pax, and GNU tar with long names and sparse files), plain or
+compressed with gzip, bzip2, xz, Zstandard or LZ4 (`pip install lz4`), and [zip](#zip). Tests pack folders with the
+programs below. They compare the result of nbdata with the results of GNU tar and bsdtar: names, contents, links, times,
+and executable bits. Owners and groups are not kept. Permissions are those of Python's `data` filter.
 
 | program | formats |
 |---|---|
 {writers}
-The folders hold files of many sizes about the blocks of tar, names of up to 255 bytes in each place, hard and symbolic
-links, sparse files, names that are not ASCII or not UTF-8, and times before 1970 and in 2300. The archives that CPython
-tests its own parser with are unpacked, too.
+The folders hold files with sizes around the block size of tar, and path components of up to 255 bytes. They also hold
+hard and symbolic links, sparse files, names that are not ASCII or not UTF-8, and times before 1970 and in 2300. The
+archives that CPython uses to test its own parser are unpacked too.
 
-What is put right is said in a note of the report: a slash at the start of a name is taken off, one zero block amid the
-archive is passed over, up to 64 KiB of something else behind the end of gzip or bzip2 are left out, and members of a
-kind that the standard does not know are taken for files. Where something is left out, `--delete-volumes` keeps the
-volumes. A note says, too, if more than 64 KiB of zeros lie behind the end: `tar` pads to 10,240 bytes unless it is told
-otherwise, but a failed transfer leaves zeros where members should be. If they fill whole volumes, these are kept.
+Some defects are repaired, with a note in the report:
 
-Volumes that GNU tar makes itself (`tar --multi-volume`) are joined, too, without the headers that it repeats in each.
+- A slash at the start of a name is removed.
+- A single zero block inside the archive is skipped.
+- Up to 64 KiB of other data after the end of gzip or bzip2 are ignored. `--delete-volumes` then keeps the volumes.
+- Members of a kind that the standard does not define are written as files.
 
-Where an archive consists of pieces that are compressed independently, up to four processors decompress them side by
-side: the blocks of bzip2, gzip members that carry their size (as `bgzip`, `mgzip` and `pgzip` write them), and
-Zstandard frames of up to 16 MiB of content that tell its size, or were written by `pzstd`. An interrupted line goes on
-at the last of these pieces. What `gzip`, `zstd` and `pigz` make in one piece is decompressed by one, and so are xz and
+A note also says if more than 64 KiB of zeros follow the end. `tar` pads to 10,240 bytes by default, but a failed
+transfer leaves zeros in place of members. If the zeros fill whole volumes, `--delete-volumes` keeps those.
+
+Volumes that GNU tar makes itself (`tar --multi-volume`) are joined without the headers that it repeats in each.
+
+If an archive consists of independently compressed pieces, up to four processors decompress them in parallel, and an
+interrupted command resumes at the last finished piece. Such pieces are the blocks of bzip2; gzip members that state
+their size (made by `bgzip`, `mgzip` and `pgzip`); and Zstandard frames of up to 16 MiB of content that state their
+size, or that `pzstd` made. One processor decompresses what `gzip`, `zstd` and `pigz` make as one piece, and also xz and
 LZ4.
 
 ## Volumes, and several archives in one folder
 
-SOURCE is the first volume, a folder, a glob, or a file that lists the volumes: a checksum file such as `md5sum` writes,
-or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list. A list is in the
-order in which the volumes are joined; checksums of numbered volumes may be in any order, and of other files too.
-A volume that is there twice or empty, or missing between others, is refused before anything is written; one that is
-smaller than its equals is named in the plan. That the last one is missing shows only at the end of the data, or if
-SOURCE is a checksum file that names it.
+SOURCE is the first volume, a folder, a glob, or a file that lists the volumes. Such a file is a checksum file, as
+`md5sum` writes it, or a plain list with one name per line, called `NAME.lst` or `NAME.list`. In Python, SOURCE can also
+be a list. Volumes are joined in the order of the list; a checksum file of numbered volumes may have any order, and may
+also list other files.
 
-Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET:
-`train.tar.gz.00 …` and `val.zip` become `train/` and `val/`. The rows of plan and report tell the archive. What is
-wrong with one is reported at the end, and the others are unpacked. `--set NAME`, with or without the suffix, picks one,
-which goes into TARGET itself; given again, it picks several. A line that has unpacked several remembers which they
-were, so that it means the same when the volumes of all but one are deleted. One line takes up to 1,000.
+A volume that is repeated, is empty, or is missing between others is refused before anything is written. The plan names
+a volume that is smaller than the others. A missing last volume is noticed only at the end of the data, or if SOURCE is
+a checksum file that lists it.
+
+If a folder or a glob holds several archives, each is unpacked into its own folder below TARGET: `train.tar.gz.00 …` and
+`val.zip` become `train/` and `val/`. The rows of plan and report name the archive. An error in one archive is reported
+at the end, and the others are unpacked. `--set NAME`, with or without the suffix, selects one archive, which is
+unpacked into TARGET itself; if repeated, it selects several. A command that has unpacked several archives remembers
+them. So it still uses their folders when `--delete-volumes` has deleted all but one. One command takes up to 1,000
+archives.
 
 ## Single compressed files
 
-`x.csv.gz`, `x.json.zst`, `dump.sql.xz.00 …`: where the name says that the content is one file, and no tar archive
-begins in it, it is written as `x.csv`, `x.json`, `dump.sql`, with the time of the (first) volume. Nothing stands under
-that name before the checksum of the compressed data was compared at its end. How large it becomes is not known before;
-room on the disk is reserved while it grows, and a store that takes parts gets it in parts. A line that was interrupted
-begins it anew. What is called `.tar.gz` or the like and holds no tar archive is refused: it is damaged, or an error
-page. Such a file is named itself: in a folder only those are looked for that are cut into volumes.
+Examples are `x.csv.gz`, `x.json.zst`, `dump.sql.xz.00 …`. If the name says that the content is a single file, and the
+content is no tar archive, it is written as `x.csv`, `x.json`, `dump.sql`, with the time of the (first) volume. The file
+gets this name only after the checksum of the compressed data was compared at its end. Its size is not known before. So
+disk space is reserved while the file grows, and a store with multipart uploads gets it in parts. An interrupted command
+starts over. A file called `.tar.gz` or the like that contains no tar archive is refused: it is damaged, or an error
+page. Name such a file itself as SOURCE: in a folder, only files that are cut into volumes are found.
 
 ## Zip
 
-A zip archive is read by its directory, which stands at its end: `--list` reads that alone, and `--members` only the
-members that are named, also in a store. Stored, Deflate, bzip2, LZMA and Zstandard are known, the 64-bit form, names
-in UTF-8, times of Info-ZIP and NTFS, permissions and symbolic links as `zip` and 7-Zip keep them, and sets that `zip
--s` split (`.z01` … `.zip`); a zip that `split` or 7-Zip cut (`.zip.001` …) is joined. Tests pack with `zip`, 7-Zip,
-bsdtar, `jar` and Python. Each member is compared with its CRC-32; a line that was interrupted reads only the members
-that are missing. Volumes are deleted at the end.
+nbdata reads the directory of a zip archive, which is at its end. `--list` reads only the directory, and `--members`
+only the named members, also in a store. It supports:
+
+- the methods Stored, Deflate, bzip2, LZMA and Zstandard, and the 64-bit form;
+- names in UTF-8, times of Info-ZIP and NTFS, permissions and symbolic links as `zip` and 7-Zip store them;
+- sets that `zip -s` split (`.z01` … `.zip`), and archives that `split` or 7-Zip cut (`.zip.001` …).
+
+Tests pack with `zip`, 7-Zip, bsdtar, `jar` and Python. Each member is compared with its CRC-32. An interrupted command
+reads only the missing members. `--delete-volumes` deletes the volumes at the end.
 
 ## Into a store
 
-TARGET may be a URL: `untar_volumes s3://bucket/volumes/ s3://bucket/files/`, also from volumes on the disk or on a
-web server. Nothing is written to the disk but records of what was done. A file becomes an object while the archive is
-read: small ones many at a time, those over 8 MiB in parts, where the store takes parts. Each is compared with what
-the store answers. At most 64 MiB of members are in memory. Times and permissions are not kept, as by `push`.
+TARGET may be a URL: `untar_volumes s3://bucket/volumes/ s3://bucket/files/`. The volumes may also be on the disk or on
+a web server. Only records of progress are written to the disk. Each file becomes an object while the archive is read.
+Small files are sent many at a time, those over 8 MiB in parts if the store has multipart uploads. Each object is
+compared with the checksum in the store's response. At most 64 MiB of members are in memory. As with `push`, times and
+permissions are not kept.
 
 | in the archive | in the store |
 |---|---|
 | a hard link | an object with the content of the file that it names |
 | a symbolic link to a file of the archive | the same, made at the end |
-| a symbolic link to a folder, or to nothing that was unpacked | left out and named |
-| a folder | nothing; empty ones are named |
-| a name that is not UTF-8 | fails, and the rest is stored: keys are UTF-8 |
+| a symbolic link to a folder, or to a file that was not unpacked | left out and named |
+| a folder | no object; empty folders are named |
+| a name that is not UTF-8 | fails, because keys are UTF-8; the rest is stored |
 | a name that a volume of the archive has | `UnsafeMember` |
 
-The same command resumes where it was: an object that is as it was recorded, or else has the MD5 of the file, is not
-sent again. The volumes are read again from the last place that their compression allows; the report says from where. An
-object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
-had. `--delete-volumes` deletes them at the end, unless something was left out or failed.
+Run the same command again to resume. An object that is unchanged since it was recorded, or that has the MD5 of the
+file, is not sent again. The volumes are read again from the last point that their compression allows; the report says
+where. An object that another program has replaced since is restored if this archive made it, and is a conflict if
+another archive made it. `--delete-volumes` deletes the volumes at the end, unless something was left out or failed.
 
 ## Into tar shards
 
-TARGET may be shards: `untar_volumes s3://bucket/volumes/ 's3://bucket/shards/train-%06d.tar'`, in a store or on the
-disk. Neighbouring files with one name up to its first dot become a sample, as WebDataset has it, and samples become
-shards in the archive's order, of `--shard-size` bytes at most (256 MiB). Files that stand in the order in which `pack`
-takes them make the same shards, byte for byte. There is no `--shard-count`: how many samples there are shows only at
-the end. Beside the shards an index of them is written, as by `pack`. Nothing is unpacked in between.
+TARGET may name shards, in a store or on the disk: `untar_volumes s3://bucket/volumes/
+'s3://bucket/shards/train-%06d.tar'`. Neighbouring files with the same name up to the first dot form a sample, as in
+WebDataset. The samples go into shards in the order of the archive, at most `--shard-size` bytes per shard (256 MiB).
+Files in the order that `pack` uses make the same shards, byte for byte. There is no `--shard-count`, because the number
+of samples is known only at the end. An index of the shards is written beside them, as by `pack`. Nothing is unpacked to
+the disk in between.
 
 | in the archive | in the shards |
 |---|---|
-| a file with a key and an extension | a field of its sample, under its name in the archive |
-| a hard link, a symbolic link | left out and named: readers of samples pass over links |
-| a name without key or extension, not in UTF-8, or kept by WebDataset for itself (`__meta__/…`) | left out and named |
-| a field that its sample has already (`a.JPG` and `a.jpg`, or one name twice) | left out and named |
-| a folder | nothing; empty ones are named |
-| a sample that comes again further on | one more sample; how many is told, as a `tar` of an unsorted folder has them |
-| a sample of more than 32 MiB | begins a shard, since it is held until it is known to fit |
+| a file with a key and an extension | a field of its sample, with its name in the archive |
+| a hard link, a symbolic link | left out and named: readers of samples skip links |
+| a name without key or extension, not in UTF-8, or reserved by WebDataset (`__meta__/…`) | left out and named |
+| a field that its sample has already (`a.JPG` and `a.jpg`, or a repeated name) | left out and named |
+| a folder | not kept; empty folders are named |
+| the files of a sample that are not all neighbours | several samples with this key; the report counts them |
+| a sample of more than 32 MiB | starts a shard, since it is held in memory until it is known to fit |
 | a single compressed file | `BadArchive` |
 
-Of two members of one name in a sample the first counts, since it may be in the shard by then, and the second is
-reported as left out; in a folder or a store the last one counts, as with `tar`. Keys that come again are counted among
-the first 1,048,576; a line that goes on compares those from there on, and says "at least".
+If two members of a sample have the same name, the first one counts, because it may already be in a shard. The second is
+reported as left out. (In a folder or a store the last one counts, as with `tar`.) Repeated keys are counted among the
+first 1,048,576 keys. A resumed command compares only the keys after the point where it resumed, and its note says "at
+least".
 
-A shard has its name when it is whole, and an index of shards that are being replaced is removed before. The command
-resumes between two shards: those that are there as they were recorded are not written again; where the volumes have to
-be read past them, their content is compared with a digest. Shards under these names that the line has not made are
-refused, unless `--overwrite always` says to replace them; where a volume has such a name, shards are always refused.
-Of several archives each gets shards in a folder of its own. A store that takes whole objects only (no multipart
-uploads) takes shards of 64 MiB at most, and no sample that is larger. A target that denies access ends the command.
+A shard gets its name when it is whole. The index of shards that are being replaced is removed first. Run the same
+command again to resume between two shards: shards that are unchanged since they were recorded are not written again. If
+the volumes must be read past them, their content is compared with a digest. Existing shards with these names that the
+command did not make are refused; `--overwrite always` replaces them. If a volume has such a name, shards are always
+refused. With several archives, each gets its shards in its own folder. In a store without multipart uploads, a shard
+has at most 64 MiB, and so has a sample. A target that denies access ends the command.
 
 ## What pack makes
 
-`pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` is the way back: a folder, or what is below a prefix of a store,
-becomes one archive on the disk or in a store. Its names begin below SOURCE, as with `tar -C SOURCE`. `--volume-size`
-cuts it into volumes `TARGET.000`, `TARGET.001` and so on (of a zip `TARGET.001` first, as 7-Zip has it), which `cat`
-joins; one of a compressed tar ends where a frame does, a little before SIZE. `--md5` writes `VOLUME.md5` beside each.
-GNU tar, bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is
-executable.
+`pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` does the opposite: a folder, or everything below a prefix of a
+store, becomes one archive on the disk or in a store. Its paths are relative to SOURCE, as with `tar -C SOURCE`.
+`--volume-size` cuts it into volumes `TARGET.000`, `TARGET.001` and so on (a zip starts with `TARGET.001`, as with
+7-Zip), which `cat` joins. A volume of a compressed tar ends at the end of a frame, a little before SIZE. `--md5` writes
+`VOLUME.md5` beside each volume. GNU tar, bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names,
+contents, links, times and executable bits.
 
-| of the source | in the archive |
+| in the source | in the archive |
 |---|---|
-| a file, an object | a file, with its time in whole seconds (that of the store), mode 755 if it may be run, else 644 |
-| a symbolic link on the disk | a symbolic link; nothing is followed |
-| names of one file (hard links) | files, each with the content |
-| an empty folder on the disk | a folder; others come to be by what is in them |
+| a file, an object | a file; time in seconds (of an object, from the store), mode 755 if executable, else 644 |
+| a symbolic link on the disk | a symbolic link; links are not followed |
+| several names of one file (hard links) | several files, each with the content |
+| an empty folder on the disk | a folder; other folders exist by the paths of their files |
 | a sparse file | a file with zeros |
 | owners, groups, other permissions, extended attributes | not kept |
 | sockets, pipes, devices | left out and named |
-| a key that is no path, such as `a//b` or one below `.nbdata/` | `BadOption`, unless `--exclude` leaves it out |
-| `--sort`, `--mtime TIME` | members in the order of their names, all with one time: the same bytes each time |
+| a key that is not a path, such as `a//b` or one below `.nbdata/` | `BadOption`, unless `--exclude` leaves it out |
+| `--sort`, `--mtime TIME` | members in the order of their names, all with the same time: the same bytes in each run |
 
-A tar is compressed in frames of up to 4 MiB, each a gzip member or a Zstandard frame of its own, so that programs that
-know how can unpack several at a time. A gzip member says its size in its header, as mgzip and pgzip do. Headers are
-ustar, with pax where a name, size or time needs it; a zip has the 64-bit form where it needs it, and UTF-8 names.
+A tar is compressed in frames of up to 4 MiB, each one a separate gzip member or Zstandard frame. So programs that
+support it can decompress several at a time. A gzip member states its size in its header, as with mgzip and pgzip.
+Headers are ustar, with pax if a name, size or time needs it. A zip uses the 64-bit form if it needs it, and UTF-8
+names.
 
-Each object is compared with its checksum while it is read, and each volume with what the store answers; a volume has
-its name when all objects in it are proven. From store to store nothing touches the disk. The same command keeps the
-volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and so
-is the archive that it made in the other form, `TARGET` beside `TARGET.000`. What it has not made is refused before the
-start: `--overwrite always` replaces it, but for volumes of higher numbers and the other form. A zip begins anew, and
-its volumes have their names when all of it is written. Where a store takes whole objects only (no multipart uploads), a
-volume may have 64 MiB; the content of a zip in volumes, and each file of a tar in volumes, 128 MiB.
+Each object is compared with its checksum while it is read, and each volume with the store's response. A volume gets its
+name when all objects in it are verified. From a store to a store, no disk space is used.
+
+Run the same command again to keep the volumes that are still right and to make the others. It removes its own surplus
+volumes, and its own archive in the other form (`TARGET` beside `TARGET.000`). Existing archives that it did not make
+are refused before the start. `--overwrite always` replaces them, except volumes with higher numbers and the other form.
+A zip starts over, and its volumes get their names when all of it is written. In a store without multipart uploads, a
+volume has at most 64 MiB; the content of a zip in volumes, and each file of a tar in volumes, has at most 128 MiB.
 
 ## What is refused
 

@@ -92,7 +92,7 @@ def test_the_same_line_again_converts_nothing_and_says_so(tmp_path: Path) -> Non
 def test_a_folder_that_is_no_converted_split_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "out" / "train").mkdir(parents=True)
     (tmp_path / "out" / "train" / "thesis.txt").write_text("mine")
-    with pytest.raises(BadOption, match="something else stands where split 'train'"):
+    with pytest.raises(BadOption, match="the name of split 'train' is taken"):
         run(tmp_path, BYTES, overwrite="always")
     assert tree(tmp_path / "out") == ["train/thesis.txt"]
 

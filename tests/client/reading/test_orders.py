@@ -89,7 +89,7 @@ def test_parts_are_disjoint_and_together_all() -> None:
 
 @pytest.mark.parametrize("part", ["3/3", "x", "1", "-1/2"])
 def test_a_part_that_makes_no_sense_is_told(part: str) -> None:
-    with pytest.raises(BadOption, match="is no part"):
+    with pytest.raises(BadOption, match="is not a part"):
         positions_of(5, part=part)
 
 

@@ -229,7 +229,7 @@ def test_a_changed_file_in_the_cache_is_reported(
     samples.fetch([0])
     for path in cache.rglob("kept-*/*"):
         os.truncate(path, 1)
-    with pytest.raises(NbdataError, match="somebody has changed the file"):
+    with pytest.raises(NbdataError, match="another process has changed the file"):
         samples.fetch([0])
 
 
@@ -376,7 +376,7 @@ def test_a_cancelled_job_that_still_has_the_folder_is_waited_for(
     assert syncing.wait(PATIENCE)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lambda: opened(images, cache="50MB", cache_dir=str(cache)).fetch([0, 1]))
-        wait_until(lambda: any("leaves" in job.phase for job in _jobs(cache)))
+        wait_until(lambda: any("leave the cache" in job.phase for job in _jobs(cache)))
         synced.set()
         assert waiting.result(PATIENCE) == in_order(images)[:2]
 

@@ -181,7 +181,7 @@ def test_problems_of_checksum_files_are_told_but_bounded(tree: Path) -> None:
     assert report.counts == {"ok": 5}
     assert report.notes[0].startswith("MD5SUMS: line 1: neither a checksum nor a comment")
     assert len(report.notes) == 21
-    assert report.notes[-1] == "and 30 more of the kind"
+    assert report.notes[-1] == "and 30 more of this kind"
 
 
 def test_only_the_algorithm_asked_for_counts(tree: Path) -> None:

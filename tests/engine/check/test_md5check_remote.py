@@ -100,7 +100,7 @@ def test_without_checksum_files_remote_bytes_are_compared_with_their_etags_and_t
     report = check(f"s3://{bucket}/data")
     assert report.counts == {"ok": 6}
     assert {row.detail["algorithm"] for row in report.rows} == {"md5", "etag"}
-    assert "not that the right bytes were stored" in report.notes[0]
+    assert "not whether the right bytes were uploaded" in report.notes[0]
 
 
 def test_bytes_that_are_not_what_the_etag_says_are_a_mismatch(

@@ -61,7 +61,7 @@ def test_the_table_has_at_most_thirty_rows_and_says_of_how_many(tmp_path: Path) 
         flip(tmp_path / f"f{number:02d}")
     (table,) = check(tmp_path).tables
     assert [row[1] for row in table["rows"]] == [f"f{number:02d}" for number in range(30)]
-    assert table["caption"] == "what is not ok; the first 30 of 40, the report's rows have all"
+    assert table["caption"] == "files that are not ok; the first 30 of 40, the report's rows have all"
 
 
 @pytest.mark.usefixtures("inline")
@@ -98,7 +98,7 @@ def test_a_terminal_shows_the_table_and_the_status_tells_right_from_wrong(tree: 
 def test_the_status_never_says_success_where_nothing_was_verified(tree: Path, tmp_path: Path) -> None:
     run = md5check(tree)
     assert (run.returncode, run.stdout) == (1, "")
-    assert "nothing vouches for any of the 5 files" in run.stderr
+    assert "no checksum was found for any of the 5 files" in run.stderr
     (tmp_path / "empty").mkdir()
     assert md5check(tmp_path / "empty").returncode == 1
     (tree / "b/MD5SUMS").write_text("")
@@ -108,7 +108,7 @@ def test_the_status_never_says_success_where_nothing_was_verified(tree: Path, tm
     run = md5check(tree)
     assert run.returncode == 0
     assert "4 unverifiable" in run.stdout
-    assert "if nothing at all could be verified" in md5check("--help").stdout.replace("\n", " ")
+    assert "if no file can be verified" in md5check("--help").stdout.replace("\n", " ")
 
 
 def test_wrong_use_has_a_status_of_its_own(tree: Path) -> None:

@@ -130,7 +130,7 @@ def test_nothing_counts_as_unchanged_in_a_store_without_versions(
     unversioned(b"first")
     report = line.run(quiet=True)
     assert report.counts == {"packed": 1}
-    assert any("1 field comes unguarded" in note for note in report.notes)
+    assert any("1 field comes without version" in note for note in report.notes)
     unversioned(b"other")
     assert line.run(quiet=True).counts == {"packed": 1}
     assert any(b"other" in data for data in files_in(tmp_path / "out").values())

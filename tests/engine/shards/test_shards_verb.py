@@ -139,7 +139,7 @@ def test_an_index_without_the_size_of_parts_can_only_confirm(
     put({"x.json": json.dumps(index).encode()})
     report = nbdata.shards("verify", f"{url}x.json", quiet=True)
     assert any(
-        "of 1 shard the ETag is not that of the index" in note and "x-0.tar" in note for note in report.notes
+        "the ETag of 1 shard is not that in the index" in note and "x-0.tar" in note for note in report.notes
     )
     index["shardlist"][0] |= {"etag": 3, "md5sum": [], "filesize": "x", "part_size": -1}
     put({"x.json": json.dumps(index).encode()})

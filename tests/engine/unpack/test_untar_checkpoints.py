@@ -49,7 +49,7 @@ def test_an_interrupted_line_goes_on_behind_what_was_verified(
     assert 0 < report.details["read_again"] < whole / 4
     assert report.counts["unchanged"] + report.counts["extracted"] + report.counts["links"] == COUNT + 2
     assert report.bytes == SIZE * report.counts["extracted"] < SIZE * COUNT / 2
-    assert "went on at byte" in report.notes[0]
+    assert "resumed at byte" in report.notes[0]
     assert look(tmp_path / "out") == expected
     assert untar(volumes, tmp_path / "out").counts == {"unchanged": COUNT + 2}
 
@@ -74,7 +74,7 @@ def test_what_is_compressed_in_one_piece_is_read_from_its_start_and_says_so(
     report = untar(volumes, tmp_path / "out", delete_volumes=True)
     assert report.details["resumed_at"] == 0
     assert report.details["read_again"] > SIZE * 40
-    assert "in one piece" in report.notes[0]
+    assert "as one piece" in report.notes[0]
     assert report.counts["deleted"] == count
     assert look(tmp_path / "out") == expected
 

@@ -79,7 +79,7 @@ def test_one_in_volumes_becomes_an_object_in_parts(
     cut(compressed(tmp_path / "v", "dump.sql.zst", data))
     put({f"v/{path.name}": path.read_bytes() for path in (tmp_path / "v").iterdir()})
     plan = nbdata.UntarVolumes(f"s3://{bucket}/v/", f"s3://{bucket}/out/").plan()
-    assert "unless a tar archive is in it, it is one file, and becomes dump.sql" in plan.notes
+    assert "if it contains no tar archive, it is a single file and becomes dump.sql" in plan.notes
 
     report = untar(f"s3://{bucket}/v/", f"s3://{bucket}/out/")
     assert stored(s3, bucket, "out/") == {"dump.sql": data}
@@ -158,7 +158,7 @@ def test_one_that_becomes_larger_than_the_parts_of_an_object_is_told_how_to_send
 ) -> None:
     monkeypatch.setattr(S3Store, "max_parts", 2)
     path = compressed(tmp_path / "v", "x.bin.gz", bytes(20 * MIB))
-    with pytest.raises(TransferFailed, match=r"larger than 2 parts of .* Say a larger --part-size"):
+    with pytest.raises(TransferFailed, match=r"larger than 2 parts of .* Use a larger --part-size"):
         untar(path, f"s3://{bucket}/out/")
     assert not stored(s3, bucket, "out/")
     client = client_of(s3)

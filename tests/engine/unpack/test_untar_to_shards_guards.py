@@ -206,12 +206,14 @@ def test_repeated_keys_are_also_counted_for_earlier_runs(put: Put, monkeypatch: 
     stopped(90, f"{url}v/", target, shard_size=SHARD)
     report = untar(f"{url}v/", target, shard_size=SHARD)
     assert report.details["resumed_at"] > 0
-    (told,) = (note for note in report.notes if "a key that came before" in note)
+    (told,) = (note for note in report.notes if "repeat the key of an earlier sample" in note)
     assert told.startswith("at least ")
     assert 20 < int(told.split()[2]) < 50
     monkeypatch.setattr(keys_again, "KEYS", 10)
     report = untar(f"{url}v/", f"{url}few/x-%06d.tar", shard_size=SHARD)
-    assert any(note.startswith("at least 10 samples have a key that came before") for note in report.notes)
+    assert any(
+        note.startswith("at least 10 samples repeat the key of an earlier sample") for note in report.notes
+    )
 
 
 def test_of_two_members_of_one_name_the_first_is_in_the_shard(

@@ -245,7 +245,7 @@ def test_volumes_stay_that_hold_what_was_left_out(put: Put, bucket: str, s3: Emb
     url = put(in_volumes(COMPRESS["tar.gz"](packed(entries(10))[0]), "a.tar.gz"))
     report = untar(f"{url}v/", f"{url}out/", delete_volumes=True)
     assert len(stored(s3, bucket, "v/")) == 5
-    assert "(2 left out): delete them yourself if that is not needed" in "\n".join(report.notes)
+    assert "(2 left out): delete them yourself if you do not need the rest" in "\n".join(report.notes)
 
 
 def test_no_member_replaces_a_volume(put: Put, bucket: str, s3: EmbeddedServer) -> None:

@@ -111,7 +111,7 @@ def test_a_volume_in_the_middle_that_is_smaller_than_its_equals_is_named_by_the_
     assert [
         note
         for note in notes
-        if note.startswith("smaller than the other volumes: a.tar.gz.02; if not made so")
+        if note.startswith("smaller than the other volumes: a.tar.gz.02; unless it was made that way")
     ]
 
 

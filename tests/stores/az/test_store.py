@@ -86,9 +86,9 @@ def test_a_folder_goes_there_and_back_and_is_verified(
     monkeypatch.setenv("NBDATA_HOST", host)
     pushed, pulled = there_and_back(tree, f"az://bucket/{host}/", tmp_path / "out")
     # The emulator answers no digest of a block, as Azure does.
-    assert pushed.notes == ["1 could not be verified: the store answered no checksum"]
+    assert pushed.notes == ["1 could not be verified: the store returned no checksum"]
     # Azure keeps no checksum of what was sent in blocks.
-    assert pulled.notes == ["1 could not be verified: the store vouches for no checksum"]
+    assert pulled.notes == ["1 could not be verified: the store has no checksum for them"]
 
 
 def test_a_shared_access_signature_reads_and_lists_and_may_not_write(emulator: str) -> None:

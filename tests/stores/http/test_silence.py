@@ -52,5 +52,5 @@ def test_a_silent_connection_is_given_up_after_the_stall_timeout(url: str) -> No
 @pytest.mark.parametrize("url", STORES)
 @pytest.mark.parametrize("stall", ["soon", "0", "-1", "inf", "nan"])
 def test_a_time_that_is_none_is_refused(url: str, stall: str) -> None:
-    with pytest.raises(BadOption, match=f"NBDATA_STALL_TIMEOUT: '{stall}' is no time"):
+    with pytest.raises(BadOption, match=f"NBDATA_STALL_TIMEOUT: '{stall}' is not a time"):
         open_place(url.replace("PORT", "1"), context(url, 1, stall))

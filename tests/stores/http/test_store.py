@@ -105,7 +105,7 @@ def test_a_big_file_of_which_nothing_tells_versions_apart_comes_in_one_stream_an
     report = nbdata.pull(served.url + "big", f"{tmp_path}/out/", quiet=True)
     assert (tmp_path / "out" / "big").read_bytes() == data
     assert not any("range" in headers for line, headers in served.seen if line.startswith("GET /big"))
-    assert any("1 came unguarded" in note for note in report.notes)
+    assert any("1 came without version" in note for note in report.notes)
 
 
 def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
@@ -518,9 +518,9 @@ def test_nothing_of_a_place_is_secret_in_its_repr() -> None:
 
 def test_writing_is_refused_in_a_sentence(served: FolderServer, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
-    with pytest.raises(BadOption, match="only be read"):
+    with pytest.raises(BadOption, match="read-only"):
         nbdata.push(tmp_path / "x", served.url, quiet=True)
-    with pytest.raises(BadOption, match="only be read"):
+    with pytest.raises(BadOption, match="read-only"):
         at(served.url).store.delete(["a.txt"])
 
 

@@ -206,8 +206,8 @@ def test_a_server_without_checksums_or_with_weak_etags_is_read_and_nothing_is_ca
         report = nbdata.pull("s3://bucket/", tmp_path / "out", storage_options=job(port), quiet=True)
     assert (tmp_path / "out/x").read_bytes() == b"content"
     unguarded, unverified = report.notes
-    assert unguarded.startswith("1 came unguarded")
-    assert unverified == "1 could not be verified: the store vouches for no checksum"
+    assert unguarded.startswith("1 came without version")
+    assert unverified == "1 could not be verified: the store has no checksum for them"
 
 
 @pytest.mark.parametrize(("first", "then"), [('"one"', '"two"'), ('W/"one"', 'W/"two"')])

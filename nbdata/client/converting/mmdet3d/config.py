@@ -272,5 +272,5 @@ def told(value: Any, name: str) -> Any:
         If only running the configuration would reveal it.
     """
     if isinstance(value, Unknown):
-        raise BadOption(f"the configuration says {name} by more than data ({value.where})", remedy=_ASK)
+        raise BadOption(f"the configuration computes {name} when it runs ({value.where})", remedy=_ASK)
     return value
