@@ -392,6 +392,10 @@ class SampleIndex:
         """Return shard, offset and CRC-32 of the members of consecutive samples."""
         return list(_PLACE.iter_unpack(self._tags[16 * self._begins[first] : 16 * self._begins[end]]))
 
+    def count(self, first: int, end: int) -> int:
+        """Return the number of members of consecutive samples."""
+        return self._begins[end] - self._begins[first]
+
     def size_of(self, first: int, end: int) -> int:
         """Return the bytes of consecutive samples whose members all have known sizes."""
         return sum(self._sizes[self._begins[first] : self._begins[end]])

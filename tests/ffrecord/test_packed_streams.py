@@ -152,6 +152,10 @@ def test_damage_is_named_and_what_was_before_it_is_given(
             with pytest.raises(ChecksumMismatch, match="field 'cls' of the sample 'n1/é0100'") as caught:
                 list(samples.stream(**options))
             assert caught.value.path == place
+            damaged = list(samples.keys).index("n1/é0100")
+            for batch in ([damaged], [0, damaged, 20, damaged], [damaged, damaged + 1, damaged + 2]):
+                with pytest.raises(ChecksumMismatch, match="field 'cls' of the sample 'n1/é0100'"):
+                    samples.fetch(batch)
             others = [number for number, key in enumerate(samples.keys) if key != "n1/é0100"]
             assert len(list(map(key_of, samples.fetch(others)))) == len(samples) - 1
         with nbdata.samples(place, verify="none") as samples:

@@ -115,12 +115,14 @@ class OfRecords(Samples):
     # -- what a subclass says -------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _records(self, first: int, end: int) -> Sequence[int]:
-        """Return the records of consecutive samples, one sample after the other."""
+    def _records(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
+        """Return the records of stretches of consecutive samples, one sample after the other."""
 
     @abc.abstractmethod
-    def _made_of(self, first: int, end: int, contents: Sequence[Content]) -> list[dict[str, Any]]:
-        """Make consecutive samples of their records."""
+    def _made_of(
+        self, ranges: Iterable[tuple[int, int]], contents: Sequence[Content]
+    ) -> list[dict[str, Any]]:
+        """Make the samples of some stretches of their records."""
 
     @abc.abstractmethod
     def _bytes(self, first: int, end: int) -> int:
@@ -166,9 +168,10 @@ class OfRecords(Samples):
             ranges = [(number, number + 1) for number in dict.fromkeys(numbers)]
         else:
             ranges = stretches(numbers if is_ascending(numbers) else sorted(set(numbers)))
-        groups = [self._records(first, end) for first, end in ranges]
-        records = list(itertools.chain.from_iterable(groups))
-        plan = None if self._local is not None else self._reading().plan(groups if apart else [records])
+        records = self._records(ranges)
+        plan = None
+        if self._local is None:
+            plan = self._reading().plan([self._records([one]) for one in ranges] if apart else [records])
         return Chunk(numbers, ranges, records, plan)
 
     def _read(self, chunk: Chunk, coming: Sequence[Chunk], keep: int = 0) -> list[dict[str, Any]]:
@@ -184,14 +187,7 @@ class OfRecords(Samples):
         except ChecksumMismatch as error:
             raise self._told(error, chunk) from None
         self._count(len(chunk.numbers), sum(map(len, contents)), began)
-        if len(chunk.ranges) == 1:
-            made = self._made_of(*chunk.ranges[0], contents)
-        else:
-            made, at = [], 0
-            for first, end in chunk.ranges:
-                here = at + len(self._records(first, end))
-                made += self._made_of(first, end, contents[at:here])
-                at = here
+        made = self._made_of(chunk.ranges, contents)
         numbers = chunk.numbers
         if is_ascending(numbers):
             return made

@@ -76,11 +76,25 @@ class PackedSamples(OfRecords):
     def key(self, number: int) -> str:
         return self._index.key(self._checked(number))
 
-    def _records(self, first: int, end: int) -> Sequence[int]:
-        begins = self._heads.begins
-        return [begins[file] + record for file, record, _ in self._index.places(first, end)]
+    def _records(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
+        begins, places = self._heads.begins, self._index.places
+        return [begins[file] + record for first, end in ranges for file, record, _ in places(first, end)]
 
-    def _made_of(self, first: int, end: int, contents: Sequence[Content]) -> list[dict[str, Any]]:
+    def _made_of(
+        self, ranges: Iterable[tuple[int, int]], contents: Sequence[Content]
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        at = 0
+        for first, end in ranges:
+            behind = at + self._index.count(first, end)
+            found += self._stretch(
+                first, end, contents if behind - at == len(contents) else contents[at:behind]
+            )
+            at = behind
+        return found
+
+    def _stretch(self, first: int, end: int, contents: Sequence[Content]) -> list[dict[str, Any]]:
+        """Make consecutive samples of their records."""
         keys, urls, (begins, names) = (
             self._index.keys(first, end),
             self._urls(first, end),
@@ -100,8 +114,8 @@ class PackedSamples(OfRecords):
 
     def _urls(self, first: int, end: int) -> Iterable[str]:
         """Return the URLs of consecutive samples, which are ordered by file."""
-        one, other = (self._index.places(number, number + 1)[0][0] for number in (first, end - 1))
-        if one == other:
+        one = self._index.places(first, first + 1)[0][0]
+        if end - first == 1 or one == self._index.places(end - 1, end)[0][0]:
             return [self._files[one].url] * (end - first)
         begins, _ = self._index.names(first, end)
         places = self._index.places(first, end)
@@ -114,7 +128,7 @@ class PackedSamples(OfRecords):
         """Return the error of a record with the names of its field and sample."""
         for first, end in chunk.ranges:
             for number in range(first, end):
-                records = list(self._records(number, number + 1))
+                records = self._records([(number, number + 1)])
                 if (record := error.details.get("record")) in records:
                     name = self._index.names(number, number + 1)[1][records.index(record)]
                     return ChecksumMismatch(

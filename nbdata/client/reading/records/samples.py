@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nbdata.client.reading.records.of_records import OfRecords
+from nbdata.client.reading.records.opened import Headers
 from nbdata.errors import BadOption
 from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import key_of_record
+from nbdata.reading.records.local import LocalRecords
 from nbdata.redaction import redacted
 from nbdata.sizes import counted, format_size
 
@@ -35,21 +38,37 @@ class RecordSamples(OfRecords):
         file, own = self._heads.find(self._checked(number))
         return key_of_record(self._files[file].stem, own)
 
-    def _records(self, first: int, end: int) -> Sequence[int]:
-        return range(first, end)
+    def _use(self, headers: LocalRecords | Headers) -> None:
+        super()._use(headers)
+        self._names = [(file.stem, file.url) for file in self._files]
 
-    def _made_of(self, first: int, end: int, contents: Sequence[Content]) -> list[dict[str, Any]]:
+    def _records(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
+        return list(itertools.chain.from_iterable(itertools.starmap(range, ranges)))
+
+    def _made_of(
+        self, ranges: Iterable[tuple[int, int]], contents: Sequence[Content]
+    ) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        while first < end:
-            file, own = self._heads.find(first)
-            url, stem = self._files[file].url, self._files[file].stem
-            count = min(end - first, self._heads[file].count - own)
-            here = contents[len(found) : len(found) + count] if count < len(contents) else contents
-            found += [
-                {"__key__": key_of_record(stem, number), "__url__": url, _FIELD: data}
-                for number, data in enumerate(here, own)
-            ]
-            first += count
+        find, names = self._heads.find, self._names
+        for first, end in ranges:
+            file, own = find(first)
+            if end - first == 1:
+                stem, url = names[file]
+                found.append(
+                    {"__key__": key_of_record(stem, own), "__url__": url, _FIELD: contents[len(found)]}
+                )
+                continue
+            at = first
+            while at < end:
+                file, own = find(at)
+                stem, url = names[file]
+                count = min(end - at, self._heads[file].count - own)
+                here = contents[len(found) : len(found) + count] if count < len(contents) else contents
+                found += [
+                    {"__key__": key_of_record(stem, number), "__url__": url, _FIELD: data}
+                    for number, data in enumerate(here, own)
+                ]
+                at += count
         deserialize = self.operation.deserialize
         for sample in found if deserialize is not None else ():
             made = deserialize(sample[_FIELD])
