@@ -30,13 +30,15 @@ class Step(NamedTuple):
     last: bool
 
 
-def loop(name: str, objects: Sequence[int], epochs: Iterable[int], seed: int) -> Iterator[Step]:
-    """Yield the batches of a loop over objects, shuffled in each epoch."""
+def loop(
+    name: str, objects: Sequence[int], epochs: Iterable[int], seed: int, part: tuple[int, int] = (0, 1)
+) -> Iterator[Step]:
+    """Yield the batches of a loop over objects, or a part of it, shuffled in each epoch."""
     for epoch in epochs:
-        order = random.Random(f"{seed}/{epoch}").sample(objects, len(objects))
+        order = random.Random(f"{seed}/{epoch}").sample(objects, len(objects))[part[0] :: part[1]]
         for at in range(0, len(order), BATCH):
             end = at + BATCH
-            ahead = order[end : end + AHEAD * BATCH]
+            ahead = order[end : end + AHEAD * BATCH // part[1]]
             yield Step(name, epoch, order[at:end], ahead, at == 0, end >= len(order))
 
 
@@ -94,6 +96,12 @@ def two(simulation: Simulation) -> str:
     return f"{simulation.run(turns(*loops)).hits(2, 3, 4, 5):.0%}"
 
 
+def ranks(simulation: Simulation) -> str:
+    """Four ranks of one training, which announce as much together."""
+    loops = [loop(f"{rank}", range(OBJECTS), range(6), 1, (rank, 4)) for rank in range(4)]
+    return f"{simulation.run(turns(*loops)).hits(2, 3, 4, 5):.0%}"
+
+
 def slower(simulation: Simulation) -> str:
     """Two loops, the second one three times as slow."""
     fast, slow = loop("A", range(OBJECTS), range(9), 1), loop("B", range(OBJECTS), range(3), 2)
@@ -127,7 +135,7 @@ def main() -> None:
     """Print the table."""
     print("| limit, of the data |", " | ".join(f"{limit:.0%}" for limit in LIMITS), "|")
     print("|---" * (len(LIMITS) + 1) + "|")
-    for scenario in (one, two, slower, behind, changed):
+    for scenario in (one, ranks, two, slower, behind, small, changed):
         for told in (False, True):
             row = " | ".join(scenario(Simulation(limit, told=told)) for limit in LIMITS)
             way = "told epochs" if told else "least recently used"
