@@ -76,8 +76,7 @@ class _Object:
     wanted: Wanted
     state: _State = _State.ABSENT
     leases: list[_Lease] = field(default_factory=list)  # leases that have room for it
-    # For each consumer, its place in all announcements.
-    announced: dict[Hashable, int] = field(default_factory=dict)
+    announced: dict[Hashable, int] = field(default_factory=dict)  # by consumer, its place
     fresh: bool = False  # True until a lease gets it for the first time after it came
 
     @property
@@ -148,8 +147,7 @@ class CacheContents:
         self._turns = deque[Hashable]()  # consumers with announcements
         self._numbers = itertools.count()
         self._unwanted = EvictionOrder()  # idle and unannounced
-        # A heap of idle, announced objects, with outdated entries.
-        self._latest: list[tuple[int, int, _Object]] = []
+        self._latest: list[tuple[int, int, _Object]] = []  # heap of idle, announced objects, or outdated
         self._error: NbdataError | None = None
 
     def there(self, wanted: Wanted) -> None:

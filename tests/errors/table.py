@@ -231,7 +231,7 @@ CHECKS = [
     Mistake("an option of shards for an archive", "pack {b}/d/ {b}/p/x.tar.gz --shuffle", "BadOption"),
     Mistake("an option of archives for shards", "pack {b}/d/ {b}/p/ --md5", "BadOption"),
     Mistake("an invalid time of members", "pack {b}/d/ {b}/p/x.tar.gz --mtime yesterday", "BadOption"),
-    Mistake("somebody's file in place of an archive", "pack {b}/d/ cut.tar.gz", "BadOption"),
+    Mistake("another program's file in place of an archive", "pack {b}/d/ cut.tar.gz", "BadOption"),
     Mistake("another program's file in place of an FFRecord file", "pack {b}/d/ good.ffr", "BadOption"),
     Mistake("an archive format that is only read", "pack {b}/d/ {b}/p/x.tar.xz", "BadOption"),
     Mistake("an empty archive", "pack {b}/d/ {b}/p/x.tar.gz --include '*.none'", "NotFound"),

@@ -95,7 +95,7 @@ def plan(run: Run) -> Plan:
     out.notes.append(told)
     if superseded := volumes.superseded():
         out.notes.append(
-            f"{shown(superseded)}, which this line has made before, goes when the new one is whole"
+            f"{shown(superseded)}, which this command has made before, goes when the new one is whole"
         )
     out.notes += members.left_out
     return out
@@ -145,7 +145,7 @@ def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
     others = volumes.others()
     if otherwise := [name for name in others if name in volumes.otherwise]:
         raise BadOption(
-            f"{shown(otherwise)} is there, and this line has not made it: there would be two versions of the archive",
+            f"{shown(otherwise)} is there, and this command has not made it: there would be two versions of it",
             path=op.target, remedy="Delete it, or choose another name",
         )  # fmt: skip
     if others and op.overwrite != "always":

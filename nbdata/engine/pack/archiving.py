@@ -205,7 +205,7 @@ class Archiving(abc.ABC):
             elif name == volume:
                 self._results.add(
                     name, Outcome.CONFLICT, self._there[name].size,
-                    reason="a volume behind the last one, which this line has not made: delete it",
+                    reason="a volume behind the last one, which this command has not made: delete it",
                 )  # fmt: skip
                 self._control.advance(failures=1)
 

@@ -1,4 +1,4 @@
-"""Which files at the target this line has made: others are refused, not replaced."""
+"""Which files at the target this command has made: others are refused, not replaced."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def shown(names: list[str]) -> str:
 def others_are_there(op: Pack, names: str) -> BadOption:
     """Make the error about files that would be replaced."""
     return BadOption(
-        f"{names} is there, and this line has not made it", path=op.target,
+        f"{names} is there, and this command has not made it", path=op.target,
         remedy="Choose another name, or say --overwrite always to replace it",
     )  # fmt: skip
 
 
 class OwnFiles:
-    """Tells the files of this line from those of others, and refuses to replace the others.
+    """Tells the files of this command from those of others, and refuses to replace the others.
 
     After a kill it is not known which files had a name but no record yet: those count as the line's own.
 

@@ -486,7 +486,7 @@ class ShardSender:
                 self._outputs.delete([name])
                 self._results.add(name, Outcome.REMOVED, self._there[name].size)
             else:
-                reason = "a shard behind the last one, which this line has not made: delete it"
+                reason = "a shard behind the last one, which this command has not made: delete it"
                 self._results.add(name, Outcome.CONFLICT, self._there[name].size, reason=reason)
                 self._control.advance(failures=1)
         for name in set(self._written.shards()) - mine:

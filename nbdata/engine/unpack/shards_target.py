@@ -122,7 +122,7 @@ class ShardsTarget:
         others = [name for name in shards if not self._is_ours(written, name)]
         if others and op.overwrite != "always":
             raise BadOption(
-                f"{counted(len(others), 'shards', 'are')} there that this line has not made, such as {min(others)}",
+                f"{counted(len(others), 'shards', 'are')} there that this command has not made, such as {min(others)}",
                 path=op.target,
                 remedy="Give the new ones another name, or say --overwrite always to replace these",
             )

@@ -145,9 +145,9 @@ def test_other_peoples_volumes_are_not_mixed_with_the_archive(put: Put, there: A
     compressible = {f"zero/{n:02}": bytes(100_000) for n in range(20)}
     put(compressible)
     line = nbdata.Pack(f"{url}zero/", f"{url}out/y.tar.zst", volume_size="128KiB")
-    with pytest.raises(BadOption, match="is there, and this line has not made it"):
+    with pytest.raises(BadOption, match="is there, and this command has not made it"):
         line.run(quiet=True)
-    with pytest.raises(TransferFailed, match="which this line has not made") as failed:
+    with pytest.raises(TransferFailed, match="which this command has not made") as failed:
         replace(line, overwrite="always").run(quiet=True)
     assert failed.value.report.counts == {"packed": 20, "volumes": 1, "conflict": 1}
     assert there("out/")["y.tar.zst.003"] == b"theirs"
@@ -506,9 +506,9 @@ def test_other_peoples_files_are_replaced_only_with_overwrite(put: Put, there: A
         ("sums/x.zip", {"md5": True}),
     ):
         line = nbdata.Pack(f"{url}in/", f"{url}{target}", **options)
-        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+        with pytest.raises(BadOption, match="is there, and this command has not made it"):
             line.plan()
-        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+        with pytest.raises(BadOption, match="is there, and this command has not made it"):
             line.run(quiet=True)
         assert there("") == before
         assert replace(line, overwrite="always").run(quiet=True).ok
@@ -526,7 +526,7 @@ def test_an_earlier_archive_in_the_other_form_is_reported_and_replaced(put: Put,
     cut = replace(whole, volume_size="128KiB")
     whole.run(quiet=True)
     assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
-    said = "x.tar.gz … x.tar.gz.md5, which this line has made before, goes when the new one is whole"
+    said = "x.tar.gz … x.tar.gz.md5, which this command has made before, goes when the new one is whole"
     assert said in cut.plan().notes
     with pytest.raises(BadOption, match="is there, and --overwrite never"):
         replace(cut, overwrite="never").run(quiet=True)
@@ -545,7 +545,7 @@ def test_another_users_archive_in_the_other_form_is_refused(put: Put, there: Any
     url = put({**files(30), "out/x.tar.gz": b"theirs"})
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", volume_size="128KiB")
     for overwrite in ("changed", "always"):
-        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+        with pytest.raises(BadOption, match="is there, and this command has not made it"):
             replace(line, overwrite=overwrite).run(quiet=True)
     assert there("out/") == {"x.tar.gz": b"theirs"}
 

@@ -55,7 +55,7 @@ def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_s
 
     before = found()
     line = nbdata.Pack(f"{url}in/", out + target, **options)
-    said = rf"^{name.rpartition('/')[2]} is there, and this line has not made it: .*--overwrite always to replace it"
+    said = rf"^{name.rpartition('/')[2]} is there, and this command has not made it: .*--overwrite always to replace it"
     with pytest.raises(BadOption, match=said):
         line.plan()
     with pytest.raises(BadOption, match=said):
@@ -81,7 +81,7 @@ def test_the_index_of_shards_says_that_a_pack_has_made_them(
     assert line.run(quiet=True).counts == {"packed": 2}
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "third"))
     put({"out/x-01.tar": bytes(len(there("out/")["x-01.tar"]))})
-    with pytest.raises(BadOption, match=r"x-01\.tar is there, and this line has not made it"):
+    with pytest.raises(BadOption, match=r"x-01\.tar is there, and this command has not made it"):
         line.run(quiet=True)
 
 

@@ -297,7 +297,7 @@ def test_a_shard_that_is_missing_or_was_changed_is_made_again(
     assert untar(f"{url}v/", target, shard_size=SHARD).counts == {"unchanged": len(right) - 1}
     assert stored(s3, bucket, "out/") == right
     client.put_object(Bucket=bucket, Key="out/x-000001.tar", Body=b"somebody's")
-    with pytest.raises(BadOption, match="1 shard is there that this line has not made"):
+    with pytest.raises(BadOption, match="1 shard is there that this command has not made"):
         untar(f"{url}v/", target, shard_size=SHARD)
     assert untar(f"{url}v/", target, shard_size=SHARD, overwrite="always").ok
     assert stored(s3, bucket, "out/") == right
