@@ -315,7 +315,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         nbdata.samples(f"{tmp_path}/empty.ffr/")
     with pytest.raises(NotFound):
         nbdata.samples(f"{tmp_path}/no.ffr")
-    with pytest.raises(BadOption, match="samples here are FFRecord files"):
+    with pytest.raises(BadOption, match="FFRecord files make up 1 of 1 sample here"):
         nbdata.samples(f"{tmp_path}/")
 
 

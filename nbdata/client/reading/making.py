@@ -72,7 +72,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
     records = counts.get("ffr", 0)
     if operation.by == "sample" and records and records * 2 >= len(found.index):
         raise BadOption(
-            f"{records:,} of {counted(len(found.index), 'samples')} here are FFRecord files",
+            f"FFRecord files make up {records:,} of {counted(len(found.index), 'samples')} here",
             path=redacted(operation.place),
             remedy="For the samples in them name the files, as in s3://bucket/train/*.ffr; "
             "by='file' takes each as it is",

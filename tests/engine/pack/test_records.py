@@ -405,7 +405,7 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(
     refused(
         f"{url}in/", f"{url}out/", format="files", shuffle=True, match="makes no sense with --format files"
     )
-    refused(f"{url}in/", f"{url}out", format="files", match="no folder")
+    refused(f"{url}in/", f"{url}out", format="files", match="is not a folder")
     refused(f"{url}", f"{url}in/", format="files", match="among those that they are made of")
     with tarfile.open(tmp_path / "odd-0.tar", "w") as odd:
         odd.addfile(tarfile.TarInfo("../up.jpg"))

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nbdata.client.reading.epochs import epoch_of_stream, telling
 from nbdata.client.reading.orders import AheadBatches, part_of
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass, refuse_other
@@ -280,12 +281,13 @@ class OfRecords(Samples):
     def _passing(self, chunks: Iterable[Sequence[int]], size: int, about: dict[str, Any], given: int) -> Pass:
         """Make a pass that reads chunk by chunk, each of about `size` bytes, after `given` earlier samples."""
         known_ahead = max(1, min(_KNOWN_AHEAD, _AHEAD_BYTES // size)) if self._local is None else 0
+        epoch = epoch_of_stream(about, whole=not given)
 
         def items() -> Generator[Any, None, None]:
             nonlocal given
             prepared = (self._chunk(some) for chunk in chunks for some in self._bounded(chunk))
             try:
-                for chunk, ahead in AheadBatches.over(prepared, known_ahead):
+                for chunk, ahead in telling(self.sources, epoch, AheadBatches.over(prepared, known_ahead)):
                     for sample in self._read(chunk, ahead):
                         given += 1
                         yield sample
