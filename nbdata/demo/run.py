@@ -136,7 +136,7 @@ def small_job(data: Dataset, work: Path) -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     limit = data.bytes // 10
-    quota(work, limit=str(limit), quiet=True)
+    quota(work, limit=f"{limit}B", quiet=True)
     source, unpacked = f"s3://{BUCKET}", f"s3://{BUCKET}/unpacked/"
     sums = _sums(data)
     with DiskWatch(work, state_folder(), runtime_folder()) as watch:

@@ -108,7 +108,7 @@ def test_a_limit_that_is_nearly_reached_is_said_in_words(panel: Panel, lab: Lab,
             rooms = nbdata.quota(str(lab.root), limit="1TB", quiet=True).details["rooms"]
             used = next(room["used"] for room in rooms if room["source"] == "%quota --limit")
             # Slightly more than the share, because the panel rounds down.
-            nbdata.quota(str(lab.root), limit=str(int(used / (share + 0.005))), quiet=True)
+            nbdata.quota(str(lab.root), limit=f"{int(used / (share + 0.005))}B", quiet=True)
             Probe(items=1, tag=f"look {share}").run(quiet=True)  # the panel updates when jobs start or end
             expect(gauge).to_contain_text(word)
             expect(gauge.get_by_role("meter")).to_have_attribute("aria-valuenow", str(round(100 * share)))

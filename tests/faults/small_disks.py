@@ -114,7 +114,7 @@ class SmallDisk:
     def apply(self) -> None:
         """Tell nbdata the limit."""
         if self.order.kind == "%quota":
-            nbdata.quota(self.folder, limit=f"{self.limit}", quiet=True)
+            nbdata.quota(self.folder, limit=f"{self.limit}B", quiet=True)
         elif self.order.kind == "NBDATA_QUOTA":
             os.environ["NBDATA_QUOTA"] = f"{self.limit}:{self.folder}"
 
