@@ -6,11 +6,12 @@ Frames are at most `MAX_FRAME` bytes: rows of plans and reports are paged, never
 from __future__ import annotations
 
 import json
-import select
 import socket
 import struct
 import time
 from typing import Any
+
+from nbdata.ready import is_ready
 
 __all__ = ["MAX_FRAME", "PROTOCOL", "FrameError", "receive", "send"]
 
@@ -75,8 +76,6 @@ def _exactly(sock: socket.socket, count: int, end: float | None) -> bytes:
 def _some(sock: socket.socket, count: int, end: float | None) -> bytes:
     if end is not None:
         left = end - time.monotonic()
-        poll = select.poll()
-        poll.register(sock, select.POLLIN)
-        if left <= 0 or not poll.poll(left * 1000):
+        if left <= 0 or not is_ready(sock, left):
             raise FrameError("peer did not finish its message in time")
     return sock.recv(count)

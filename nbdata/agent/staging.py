@@ -13,7 +13,6 @@ objects are there. The answer has some of the failed objects, and the bytes fetc
 from __future__ import annotations
 
 import itertools
-import select
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from nbdata import wire
 from nbdata.engine.job.staged import Consumer
 from nbdata.errors import NbdataError
 from nbdata.protocols import Epoch
+from nbdata.ready import is_ready
 
 __all__ = ["serve"]
 
@@ -61,7 +61,7 @@ def _bytes(said: object) -> int:
 
 def _lives(sock: socket.socket) -> bool:
     """Whether the other end of a connection is alive. It sends nothing while it waits."""
-    if not select.select([sock], [], [], 0)[0]:
+    if not is_ready(sock, 0):
         return True
     try:
         return bool(sock.recv(1, socket.MSG_PEEK))

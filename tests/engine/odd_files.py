@@ -61,32 +61,32 @@ def _records(root: Path) -> None:
 _OUTSIDE = "../outside"
 _LINKS = "2 links to folders (not followed; name it as SOURCE to take its target): d/up, folder"
 KINDS = (
-    Kind("a file, also an empty one", "empty", lambda r: (r / "empty").touch(), "sent", "", "it is what is meant"),
+    Kind("a file, also an empty one", "empty", lambda r: (r / "empty").touch(), "sent", "", "push sends files"),
     Kind(
         "a link to a file, also to one outside SOURCE", "link",
         lambda r: (r / "link").symlink_to(f"{_OUTSIDE}/file"), "sent", "",
-        "the bytes of the file go under the link's name: stores know no links",
+        "the object has the link's name and the file's bytes: stores have no links",
     ),
     Kind(
         "hard links", "hard", lambda r: (r / "hard").hardlink_to(r / "file"), "sent", "",
-        "each name is an object of its own",
+        "each name becomes an object",
     ),
     Kind(
         "a sparse file", "sparse", _sparse, "sent", "",
-        "its holes are zeros, and are sent as such: its whole length counts",
+        "its holes are sent as zeros, in their whole length",
     ),
     Kind(
         "a link to a folder", "folder", lambda r: (r / "folder").symlink_to(_OUTSIDE), "left out",
-        _LINKS, "what it leads to may be a whole disk; as SOURCE itself it is followed",
+        _LINKS, "its target may be a whole disk; a link given as SOURCE is followed",
     ),
     Kind(
         "a link to a folder that it is in", "d/up", lambda r: (r / "d/up").symlink_to(".."), "left out",
         _LINKS,
-        "no way leads round in circles",
+        "following it would never end",
     ),
     Kind(
         "a link that leads nowhere", "broken", lambda r: (r / "broken").symlink_to("away"), "left out",
-        "1 broken link (its target does not exist): broken", "editors and browsers leave such links on purpose",
+        "1 broken link (its target does not exist): broken", "editors and browsers create such links on purpose",
     ),
     Kind(
         "a link to itself", "loop", lambda r: (r / "loop").symlink_to("loop"), "left out",
@@ -94,15 +94,15 @@ KINDS = (
     ),
     Kind(
         "a named pipe", "pipe", lambda r: os.mkfifo(r / "pipe"), "left out",
-        "1 named pipe (not a file; a read would wait for a writer): pipe", "it is never opened",
+        "1 named pipe (not a file; a read would wait for a writer): pipe", "push never opens it",
     ),
     Kind(
         "a socket", "socket", _socket, "left out", "1 socket (not a file; it holds no bytes): socket",
-        "it is never opened",
+        "push never opens it",
     ),
     Kind(
         "a device, or a link to one", "device", lambda r: (r / "device").symlink_to("/dev/zero"), "left out",
-        "1 device (not a file; it may never end): device", "it is never opened",
+        "1 device (not a file; it may never end): device", "push never opens it",
     ),
     Kind(
         "an empty folder", "nothing", lambda r: (r / "nothing").mkdir(), "left out",
@@ -110,11 +110,11 @@ KINDS = (
     ),
     Kind(
         "a file that may not be read", "secret", _closed_file, "failed", "the disk refuses",
-        "the rest is sent; what is missing in the store is said",
+        "the other files are sent, and the report names this one",
     ),
     Kind(
         "a folder that may not be read", "closed", _closed_folder, "unreadable", "the disk refuses",
-        "as above; `--exclude NAME` if it is not meant, as `lost+found`",
+        "as above; exclude a folder such as `lost+found` with `--exclude NAME`",
     ),
     Kind(
         "a link into such a folder", "inside", lambda r: (r / "inside").symlink_to("closed/in"), "unreadable",
@@ -122,18 +122,18 @@ KINDS = (
     ),
     Kind(
         "a file of `/proc`, of no size and with bytes", "proc", lambda r: (r / "proc").symlink_to("/proc/version"),
-        "failed", "the file reports no size but holds bytes", "an empty object would look like a good one",
+        "failed", "the file reports no size but holds bytes", "an empty object would look complete",
     ),
     Kind(
         "a name that is no UTF-8", "b\udcffytes", _named_by_bytes, "unrepresentable", "its name is not UTF-8",
         "keys are UTF-8",
     ),
-    Kind("`.nbdata`, in any folder", "d/.nbdata/x", _records, "", "", "the records of nbdata are nobody's data"),
+    Kind("`.nbdata`, in any folder", "d/.nbdata/x", _records, "", "", "it holds the records of nbdata, not your data"),
 )  # fmt: skip
 BEFORE = (
     Kind(
         "it is deleted before its turn", "gone", lambda r: (r / "gone").unlink(), "failed", "no such file or folder",
-        "it was to be sent, and was not",
+        "the plan had it, and it was not sent",
     ),
     Kind(
         "its folder is deleted", "d/x", lambda r: [(r / "d/x").unlink(), (r / "d").rmdir()], "failed",
@@ -141,11 +141,11 @@ BEFORE = (
     ),
     Kind(
         "it changes before its turn", "edited", lambda r: (r / "edited").write_bytes(b"edited"), "failed",
-        "the file changed after it was listed", "nobody knows whether it is whole; the same command sends it later",
+        "the file changed after it was listed", "it may be half written; run the same command again",
     ),
     Kind(
         "a named pipe takes its place", "piped", lambda r: [(r / "piped").unlink(), os.mkfifo(r / "piped")], "failed",
-        "the file changed after it was listed", "it does not wait for who writes",
+        "the file changed after it was listed", "reading would wait for a writer",
     ),
 )  # fmt: skip
 
@@ -163,11 +163,11 @@ def _overwrite(path: Path) -> None:
 WHILE = (
     Kind(
         "it changes while it is sent", "while-changes", lambda r: _overwrite(r / "while-changes"), "failed",
-        "the file changed while it was sent", "the object would be of both versions; the same command sends it again",
+        "the file changed while it was sent", "the object would mix two versions; run the same command again",
     ),
     Kind(
         "it grows while it is sent", "while-grows", lambda r: _append(r / "while-grows"), "failed",
-        "the file changed while it was sent", "as above: send logs when they are closed, or a copy",
+        "the file changed while it was sent", "as above; send a log after it is closed, or send a copy",
     ),
     Kind(
         "it shrinks while it is sent", "while-shrinks", lambda r: os.truncate(r / "while-shrinks", 3), "failed",
@@ -175,42 +175,42 @@ WHILE = (
     ),
     Kind(
         "it is deleted or replaced while it is sent", "while-deleted", lambda r: (r / "while-deleted").unlink(),
-        "failed", "the file was deleted or replaced while it was sent", "what stands there now is something else",
+        "failed", "the file was deleted or replaced while it was sent", "another file, or none, has the name now",
     ),
     Kind(
         "another name of it comes or goes", "while-linked",
-        lambda r: (r / "linked").hardlink_to(r / "while-linked"), "sent", "", "its bytes are the same",
+        lambda r: (r / "linked").hardlink_to(r / "while-linked"), "sent", "", "the bytes stay the same",
     ),
 )  # fmt: skip
 
 
 HEAD = """# Which files are pushed
 
-What `push` does of all that may lie below SOURCE. Whatever it does not send is named: *left out* is in the report's
-counts and notes and is no failure; what *fails* makes the whole a failure, after the rest was sent. `--include` and
-`--exclude` hold for all of it.
+For everybody who pushes folders with more than plain files in them: links, pipes, files that change. The tables say
+what `push` does with each. Files *left out* are counted and named in the report, and are no failure. A file that
+*fails* makes the run a failure, after all other files were sent. `--include` and `--exclude` apply to all of them.
 
 | below SOURCE | push | why |
 |---|---|---|
 """
 MEANWHILE = """
-A file that is touched while the push runs. Up to 256 KiB are read at once and sent as they were; so *while it is sent*
-is of larger ones (and to stores that are no S3, of all):
+The second table is about files that change while the push runs. Files of up to 256 KiB are read at once, and sent as
+they were read. So the rows *while it is sent* are about larger files (for stores other than S3, about all files).
 
 | when | push | why |
 |---|---|---|
 """
 REST = """
-SOURCE itself may be a link, which is followed; a named pipe, a socket or a device is refused. With `--delete` an object
-at or below what was left out is not deleted, and none is where something failed. With `--delete-source` links stay;
-a file that is sent and that the disk does not let be deleted is *not deleted*, which is a failure.
+SOURCE itself may be a link, which is followed. A named pipe, a socket or a device as SOURCE is refused. `--delete`
+keeps objects at or below the names of files that were left out; if anything failed, it deletes nothing.
+`--delete-source` keeps links. If a file was sent and cannot be deleted, it is reported as *not deleted*, a failure.
 
-**md5check** leaves out the same, and names it but for empty folders; a link that leads nowhere is *missing* if a
-checksum of it is known. A folder that may not be read ends it, unless `--exclude` names it: what it
-holds would go unchecked.
+**md5check** leaves out the same files and names them, except empty folders. A broken link is *missing* if a checksum of
+it is known. A folder that cannot be read ends the check, unless `--exclude` names it, because its files would not be
+checked.
 
-**pull** puts files in the place of links, and does not write through them. A folder, a named pipe, a socket or a
-device where a file is to be is a conflict, also with `--overwrite always`.
+**pull** replaces links with files, and never writes through a link. If a folder, a named pipe, a socket or a device has
+the name of a file to be written, that is a conflict, also with `--overwrite always`.
 """
 _TOLD = {"": "not sent", "failed": "fails", "unreadable": "fails", "unrepresentable": "fails"}
 

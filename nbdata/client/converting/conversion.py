@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from nbdata.disk import disk_error, make_folders
 from nbdata.errors import NbdataError, error_from_dict
 from nbdata.operation import slots
 from nbdata.protocols import Display
+from nbdata.ready import is_ready
 from nbdata.report import Plan, Report, Row, Rows
 from nbdata.sizes import counted, format_size
 from nbdata.space.ledger import Ledger, Reservation
@@ -370,7 +370,7 @@ class _Process:
         """Read one line of events; None if the process has ended."""
         while b"\n" not in self._buffer:
             # Workers hold the other end too: one that hangs must not hide the death of their parent.
-            if not select.select([self._said], [], [], _GRACE)[0]:
+            if not is_ready(self._said, _GRACE):
                 if _has_ended(self._process.pid):
                     return None
                 continue

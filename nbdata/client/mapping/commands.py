@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import stat
 import subprocess
@@ -14,6 +13,7 @@ from types import TracebackType
 from nbdata.client.mapping.folders import Folders
 from nbdata.client.mapping.ordered import Sample
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.ready import is_ready
 
 __all__ = ["CommandChanger"]
 
@@ -132,7 +132,7 @@ def _errors_of(process: subprocess.Popen[bytes]) -> str:
     assert process.stderr is not None
     fd, end = process.stderr.fileno(), b""
     while True:
-        if select.select([fd], [], [], _LOOK_EVERY)[0]:
+        if is_ready(fd, _LOOK_EVERY):
             data = os.read(fd, 65536)
             if not data:
                 break
