@@ -48,13 +48,13 @@ def others_are_there(op: Pack, names: str) -> BadOption:
 class OwnFiles:
     """Tells the files of this command from those of others, and refuses to replace the others.
 
-    After a kill it is not known which files had a name but no record yet: those count as the line's own.
+    After a kill it is not known which files had a name but no record yet: those count as the command's own.
 
     Parameters
     ----------
     op : Pack
     index : Index
-        The records of the line.
+        The records of the command.
     listed : callable
         Given a name and the existing file, whether an index beside it says that a pack has made it.
     """
@@ -71,7 +71,7 @@ class OwnFiles:
         self._first, self._last = self._first or name, name
 
     def refuse_others(self) -> None:
-        """Raise BadOption if one of the files is not the line's own."""
+        """Raise BadOption if one of the files is not the command's own."""
         if self._first:
             names = [self._first, self._last] if self._first != self._last else [self._first]
             raise others_are_there(self._op, shown(names))
