@@ -24,7 +24,7 @@ PLACES = {
     "untar_volumes": ("/w/v", "/w/d"),
     "cache_stream": ("s3://bucket/d/",),
     "quota": ("/w",),
-    "transfers": ("3f2a",),
+    "transfers": ("3f2a91",),
     "samples": ("s3://bucket/d/",),
     "shards": ("ls", "s3://bucket/x-*.tar"),
     "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),

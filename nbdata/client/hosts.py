@@ -8,12 +8,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from nbdata.errors import AgentUnavailable, BadOption, NotFound
+from nbdata.client.naming import named
+from nbdata.errors import AgentUnavailable, BadOption
 from nbdata.operation import Host, Operation
 from nbdata.protocols import Job
 from nbdata.report import Plan, Snapshot
 
 if TYPE_CHECKING:
+    from nbdata.client.inline import InlineHost
     from nbdata.client.remote import AgentHost
 
 __all__ = ["ChoosingHost", "default_host"]
@@ -49,13 +51,12 @@ class ChoosingHost:
         return sorted(found, key=lambda s: s.created), silent
 
     def job(self, job_id: str) -> Job:
-        """Return the job from whichever host has it."""
-        try:
-            return _inline().job(job_id)
-        except NotFound:
-            if _only_inline():
-                raise
-        return _agent().job(job_id)
+        """Return the job with an id, or with the start of one, of this process and all agents; see `named`."""
+        alive, over = _inline().known()
+        if not _only_inline():
+            more, over = _agent().known()
+            alive = [*alive, *more]
+        return named(job_id, alive, over)
 
     def _try(self, operation: Operation, ask: Callable[[Host], _T]) -> _T:
         """Ask the right host; if no agent can do it, ask this process and say so once."""
@@ -79,7 +80,7 @@ def _only_inline() -> bool:
     return chosen == "inline"
 
 
-def _inline() -> Host:
+def _inline() -> InlineHost:
     from nbdata.client.inline import inline_host
 
     return inline_host()

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 
 from nbdata.client.context import bindings_of, capture
 from nbdata.client.ending import FutureMethods, conclude
+from nbdata.client.naming import named
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Staging, Waiting
+from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
@@ -135,8 +136,12 @@ class InlineHost:
     def jobs(self) -> list[Snapshot]:
         return self._jobs.snapshots()
 
-    def job(self, job_id: str) -> InlineJob:
-        return InlineJob(self._jobs.find(job_id))
+    def job(self, job_id: str) -> Job:
+        return named(job_id, *self.known())
+
+    def known(self) -> tuple[list[Job], list[Job]]:
+        """Return the jobs of this process, and none of past processes; see `named`."""
+        return [InlineJob(job) for job in self._jobs.all()], []
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from nbdata.client.connection import Connection
 from nbdata.client.context import capture, writable_state_folder
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.launch import connect
+from nbdata.client.naming import named
 from nbdata.client.past import PastJob
 from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
@@ -300,18 +301,14 @@ class AgentHost:
         return sorted([*over, *found], key=lambda s: s.created), any(held(w.alive) for w in silent)
 
     def job(self, job_id: str) -> Job:
-        """Return the job with an id, or with a start of one; among past jobs the newest of that id."""
-        living = {s.id: AgentJob(where, s.id) for where, s in self._everywhere()}
-        over = {past.snapshot.id: PastJob(past) for past in _past()}
-        jobs: dict[str, Job] = {**over, **living}
-        named = [job_id] if job_id in jobs else [name for name in living if name.startswith(job_id)]
-        named = named or [name for name in over if name.startswith(job_id)]
-        if len(named) != 1:
-            raise NotFound(
-                f"there is no job {job_id!r}" if not named else f"several jobs begin with {job_id!r}",
-                remedy="transfers lists the jobs and their ids",
-            )
-        return jobs[named[0]]
+        return named(job_id, *self.known())
+
+    def known(self) -> tuple[list[Job], list[Job]]:
+        """Return the jobs that agents have, and those whose agents are gone; see `named`."""
+        have = [(where, snapshot) for where, snapshot in self._everywhere()]
+        keys = {(snapshot.id, snapshot.created) for _, snapshot in have}
+        over = [PastJob(past) for past in _past() if past.key not in keys]
+        return [AgentJob(where, snapshot.id) for where, snapshot in have], list(over)
 
     def _everywhere(self, silent: list[Endpoint] | None = None) -> Iterator[tuple[Endpoint, Snapshot]]:
         """Yield all jobs with their endpoints; agents that do not answer are added to `silent`."""

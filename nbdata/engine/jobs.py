@@ -227,23 +227,18 @@ class Jobs:
                 runner.forget(folder)
 
     def find(self, job_id: str) -> EngineJob:
-        """The job with an id, or with a unique prefix of it.
+        """The job with an id.
 
         Raises
         ------
         NotFound
-            If there is none, or several ids have this prefix.
+            If there is none.
         """
         with self._lock:
-            found = [job for name, job in self._jobs.items() if name == job_id] or [
-                job for name, job in self._jobs.items() if job_id and name.startswith(job_id)
-            ]
-        if len(found) != 1:
-            raise NotFound(
-                f"there is no job {job_id!r}" if not found else f"several jobs begin with {job_id!r}",
-                remedy="transfers lists the jobs and their ids",
-            )
-        return found[0]
+            found = self._jobs.get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id!r}", remedy="transfers lists the jobs and their ids")
+        return found
 
     def all(self) -> list[EngineJob]:
         """All jobs except queries, oldest first."""

@@ -155,7 +155,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
     source, target = (redacted(place) for place in operation.places())
     task = Task(
         Snapshot(
-            id=secrets.token_hex(2),
+            id=secrets.token_hex(3),
             verb=operation.verb,
             source=scrub(source),
             target=scrub(target),

@@ -150,8 +150,8 @@ class Transfers(Operation):
     examples: ClassVar[tuple[str, ...]] = (
         "transfers",
         "transfers --all",
-        "transfers 3f2a --cancel",
-        "transfers 3f2a --wait",
+        "transfers 3f2a91 --cancel",
+        "transfers 3f2a91 --wait",
     )
     query: ClassVar[bool] = True
 

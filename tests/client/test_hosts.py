@@ -14,7 +14,8 @@ from nbdata.client import launch
 from nbdata.client.agents import stop_all
 from nbdata.client.remote import AgentHost
 from nbdata.runtime import build_id
-from tests.waiting import PATIENCE
+from nbdata.verbs.probe import Probe
+from tests.waiting import PATIENCE, wait_until
 
 PULL = "import sys, nbdata; print(nbdata.pull(sys.argv[1], sys.argv[2], quiet=True).counts)"
 
@@ -64,3 +65,22 @@ def test_a_target_that_the_agent_sees_elsewhere_is_served_here(
     assert len(AgentHost().jobs()) == before
     assert "another disk" in capsys.readouterr().err
     assert os.path.exists(tmp_path / "out" / "a.txt")
+
+
+def test_an_id_that_two_processes_drew_means_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess could cancel the wrong one."""
+    theirs = Probe(items=1000, delay=50, tag="agent").start()
+    with monkeypatch.context() as patch:
+        patch.setenv("NBDATA_HOST", "inline")
+        patch.setattr("nbdata.engine.runner.secrets.token_hex", lambda _: theirs.id)
+        own = Probe(items=1000, delay=50, tag="here").start()
+    assert own.id == theirs.id
+    wait_until(lambda: own.snapshot().state == theirs.snapshot().state == "RUNNING")
+    for asked in (own.id, own.id[:3]):
+        with pytest.raises(nbdata.NotFound, match=f"several jobs begin with '{asked}'"):
+            nbdata.transfers(asked, cancel=True)
+    assert own.snapshot().state == theirs.snapshot().state == "RUNNING"
+    for job in (own, theirs):
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait()

@@ -71,7 +71,7 @@ def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:
     failed.whole = True
     assert max(map(len, repr(failed).splitlines())) < 150
     assert "…" in repr(failed)
-    assert "queued: waits for 3f2a" in repr(JobList([snapshot(1, "QUEUED", reason="waits for 3f2a")]))
+    assert "queued: waits for 3f2a91" in repr(JobList([snapshot(1, "QUEUED", reason="waits for 3f2a91")]))
 
 
 def test_no_transfers_are_said_to_be_none() -> None:
@@ -111,7 +111,7 @@ def test_a_job_is_paused_resumed_and_cancelled_by_its_id() -> None:
 
 def test_all_and_one_job_exclude_each_other() -> None:
     with pytest.raises(nbdata.BadOption, match="--all"):
-        nbdata.transfers("3f2a", all=True)
+        nbdata.transfers("3f2a91", all=True)
 
 
 def test_one_job_says_its_whole_error_and_what_to_do() -> None:
