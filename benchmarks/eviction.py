@@ -69,7 +69,7 @@ class Simulation:
             cache.announce(step.loop, [WANTED[number] for number in step.batch + step.ahead])
             cache.acquire(lease, step.loop, [WANTED[number] for number in step.batch])
             while (chosen := cache.next(0)) is not None:
-                cache.landed(chosen.name)
+                cache.committed(chosen.name)
             assert cache.wait(lease, 0) == {}
             cache.release(lease)
             if step.last and self.told:

@@ -19,7 +19,7 @@ function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): 
         <span className="nbd-Path" title={cache.path}>
           <bdi>{folder}</bdi>
         </span>
-        {full !== null && <span className="nbd-Strong">{full} %</span>}
+        {full !== null && <span className="nbd-Strong">{full}%</span>}
       </div>
       <Place name="of" place={cache.source} />
       <div

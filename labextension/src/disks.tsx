@@ -62,7 +62,7 @@ export function Disks({
           Disks cannot be shown: {problem}
         </p>
       )}
-      {!problem && disks === null && <p className="nbd-Empty">Looking…</p>}
+      {!problem && disks === null && <p className="nbd-Empty">Loading…</p>}
       <ul className="nbd-List">
         {here.map(disk => (
           <Gauge key={`${disk.source} ${disk.path}`} disk={disk} />

@@ -95,7 +95,7 @@ export function FinishedJobs(props: {
         <button
           type="button"
           className="nbd-Link nbd-Small"
-          title="Show them no more; %transfers still knows them"
+          title="Hide finished jobs here; %transfers still lists them"
           onClick={() => void attempt('Clear finished', () => commands.clearFinished())}
         >
           Clear finished

@@ -63,7 +63,7 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
         )}
         {job.command && (
           <Button
-            label={copied ? 'Copied' : 'Copy line'}
+            label={copied ? 'Copied' : 'Copy command'}
             of={name}
             icon={copied ? checkIcon : copyIcon}
             onClick={() => {

@@ -40,7 +40,7 @@ export function Transfers(props: {
       {model.link === 'lost' && (
         <p className="nbd-Notice" role="status">
           The Jupyter server cannot be reached
-          {model.jobs.size ? '; this is what was known last' : ''}. It is tried again.{' '}
+          {model.jobs.size ? '; this list is from before' : ''}. nbdata tries again.{' '}
           <button type="button" className="nbd-Link" onClick={props.retry}>
             Try now
           </button>
@@ -51,7 +51,7 @@ export function Transfers(props: {
           {model.problem}
         </p>
       )}
-      {model.link === 'connecting' && <p className="nbd-Empty">Looking…</p>}
+      {model.link === 'connecting' && <p className="nbd-Empty">Loading…</p>}
       {model.link === 'live' && !model.jobs.size && (
         <p className="nbd-Empty">
           No transfers yet. Start one in a notebook, for example{' '}

@@ -101,11 +101,11 @@ export function cacheShare(cache: Cache): number | null {
   return percent(cache.used, cache.limit > 0 ? cache.limit : null);
 }
 
-/** Facts about a cache: `1.2 GB of 10.0 GB`, `92 % hits`, `used by 3`. */
+/** Facts about a cache: `1.2 GB of 10.0 GB`, `92% hits`, `used by 3`. */
 export function cacheFacts(cache: Cache): string[] {
   const parts = [
     share(cache.used, cache.limit > 0 ? cache.limit : null),
-    cache.hitRate === null ? '' : `${Math.floor(100 * cache.hitRate)} % hits`,
+    cache.hitRate === null ? '' : `${Math.floor(100 * cache.hitRate)}% hits`,
     cache.inUse ? `used by ${cache.consumers}` : 'not in use'
   ];
   return parts.filter(Boolean);

@@ -60,7 +60,7 @@ class PathGuard:
         self._folders: set[str] = set()  # case-folded, like the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
         self._filed: set[str] = set()  # folders of files
-        self._judged: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
+        self._resolved: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
         """Record (path, kind, linkname) of earlier members, which were checked when they were read."""
@@ -84,9 +84,9 @@ class PathGuard:
         folder, slash, base = name.rpartition("/")
         folder += slash  # "" and "/" differ
         if not self._links and base.isascii() and 0 < len(base) <= _NAME_MAX and base[0] != ".":
-            judged = self._judged.get(folder)
-            if judged is not None and "\0" not in base:
-                return judged + base
+            resolved = self._resolved.get(folder)
+            if resolved is not None and "\0" not in base:
+                return resolved + base
         if len(name) > _PATH_MAX:
             raise _unsafe(name, f"has a name of more than {_PATH_MAX:,} bytes")
         parts = components(name)
@@ -105,7 +105,7 @@ class PathGuard:
             if _fold(folder) in self._links:
                 raise _unsafe(name, f"would be written through the symbolic link {folder}")
         if kept and len(parts) > self._strip and parts[-1] == base:
-            self._judged[folder] = "".join(f"{part}/" for part in kept[:-1])
+            self._resolved[folder] = "".join(f"{part}/" for part in kept[:-1])
         return "/".join(kept) or None
 
     def add_file(self, path: str) -> None:

@@ -378,7 +378,7 @@ class _Fields:
 
 
 def is_header(block: bytes) -> bool:
-    """True if a block is a header, judged by its checksum."""
+    """True if a block is a header, which its checksum shows."""
     try:
         _Fields(block)
     except ValueError:

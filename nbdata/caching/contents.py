@@ -310,7 +310,7 @@ class CacheContents:
             if victim is not None:
                 self._delete(victim)
 
-    def landed(self, name: str) -> None:
+    def committed(self, name: str) -> None:
         """Mark an object as complete on disk."""
         with self._changed:
             found = self._objects[name]

@@ -244,11 +244,11 @@ class KeptFolder:
     def sync(self) -> None:
         """Sync all committed objects to disk, and record them. Call it from one thread."""
         with self._counting:
-            landed, self._unsynced = self._unsynced, []
-        if not landed or syncfs is None:
+            committed, self._unsynced = self._unsynced, []
+        if not committed or syncfs is None:
             return
         try:
-            lines = self._lines(landed)
+            lines = self._lines(committed)
             sync_disks([self.path + "/"])
             if not self._whole or self._too_long(self._noted + len(lines)):
                 self._write_anew(lines)

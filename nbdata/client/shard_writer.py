@@ -64,10 +64,10 @@ class ShardWriter:
         )
         self._manifest = Manifest(control, folder.store, folder.key + self._names.manifest)
         self._manifest.refuse_others(self._names.is_one)
-        self._before = self._standing()
+        self._before = self._existing()
         self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-shards")
 
-    def _standing(self) -> list[str]:
+    def _existing(self) -> list[str]:
         """Return the names of existing shards."""
         folder = self._target.folder
         found = [

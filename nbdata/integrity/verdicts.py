@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nbdata.integrity.expectations import Expected
 
-__all__ = ["Verdict", "judge", "worst_first"]
+__all__ = ["Verdict", "verdict_of", "worst_first"]
 
 _Row = TypeVar("_Row")
 
@@ -45,7 +45,7 @@ class Verdict(str, Enum):
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
-def judge(expected: Expected | None, got: str | None) -> Verdict:
+def verdict_of(expected: Expected | None, got: str | None) -> Verdict:
     """Return the verdict on a file from its expected digest and its actual digest.
 
     Never returns ``extra``, which depends on the files around it (`Expectations.extra`).

@@ -379,11 +379,11 @@ class Fetcher:
         if item.left:
             return
         if item.data is not None:
-            self._judge(item, answer.told or item.piece.info, item.data)
+            self._compare(item, answer.told or item.piece.info, item.data)
         else:
-            self._judge(item, answer.told or item.piece.info, bytes(answer.data))
+            self._compare(item, answer.told or item.piece.info, bytes(answer.data))
 
-    def _judge(self, item: _Object, told: ObjectInfo, data: Content) -> None:
+    def _compare(self, item: _Object, told: ObjectInfo, data: Content) -> None:
         """Hand over the bytes of a piece; those of a whole object only if they pass the check."""
         if item.piece.end is not None:
             self._done(item, data, proven=True)

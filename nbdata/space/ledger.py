@@ -60,6 +60,7 @@ class Ledger:
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder or runtime_folder()
+        # Its entries name the bytes written "landed"; agents of other versions read and write the same file.
         self._file = os.path.join(self._folder, "ledger.json")
         self._lock = os.path.join(self._folder, "ledger.lock")
 
@@ -144,13 +145,13 @@ class Ledger:
             self._save(data)
         return Reservation(self, name, path, dict(limited), needed, inodes, less, at_least=at_least)
 
-    def _change(self, name: str, landed: int, made: int) -> None:
+    def _change(self, name: str, written: int, made: int) -> None:
         with file_lock(self._lock):
             data = self._load()
             entry = data["entries"].get(name)
             if entry is not None:
-                added = landed - entry["landed"]
-                entry["landed"], entry["made"] = landed, made
+                added = written - entry["landed"]
+                entry["landed"], entry["made"] = written, made
                 for folder, scan in data["scans"].items():
                     if is_inside(entry["target"], folder):
                         scan["landed"] += added
@@ -278,18 +279,18 @@ class Reservation:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
         self._less = less
         self._planned, self._inodes = planned, inodes
-        self._landed = self._made = self._files = 0
+        self._written = self._made = self._files = 0
         self.grown, self.at_least = False, at_least
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
-    def landed(self, size: int, files: int = 0, *, made: int | None = None) -> None:
+    def note_written(self, size: int, files: int = 0, *, made: int | None = None) -> None:
         """Note written bytes and files. Saved to the ledger at most twice a second.
 
         `made` is the number of planned inodes now in use; None: one per file.
         """
         with self._lock:
-            self._landed += size
+            self._written += size
             self._files += files
             self._made += files if made is None else made
             now = time.monotonic()
@@ -300,8 +301,8 @@ class Reservation:
     def _note(self) -> None:
         with self._lock:
             self._noted = time.monotonic()
-            landed, made = self._landed, self._made
-        self._ledger._change(self._name, landed, made)
+            written, made = self._written, self._made
+        self._ledger._change(self._name, written, made)
 
     def grow(self, more: int, *, fresh: bool = False, at_least: bool = False) -> None:
         """Reserve more, for work of unknown size. Raises NotEnoughSpace if there is no room.
@@ -322,19 +323,19 @@ class Reservation:
     def outstanding(self) -> tuple[int, int]:
         """Bytes, and files and folders, that are planned but not yet on disk."""
         with self._lock:
-            return max(0, self._planned - self._landed), max(0, self._inodes - self._made)
+            return max(0, self._planned - self._written), max(0, self._inodes - self._made)
 
     @property
-    def has_landed(self) -> bool:
+    def has_written(self) -> bool:
         """Whether any file, or part of one, has been written."""
         with self._lock:
-            return self._files > 0 or self._landed > 0
+            return self._files > 0 or self._written > 0
 
     def __enter__(self) -> Reservation:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._ledger._change(self._name, self._landed, self._made)
+        self._ledger._change(self._name, self._written, self._made)
         self._ledger._drop(self._name)
 
 

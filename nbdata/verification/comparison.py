@@ -76,7 +76,7 @@ def compare(
     while True:
         if promise is None:
             return Answer(Verdict.UNVERIFIABLE, reason=_why_not(promised, algorithm))
-        answer = _judged(control, store, info, promise)
+        answer = _compared(control, store, info, promise)
         if answer.verdict is not Verdict.MISMATCH or promise.algorithm != "md5":
             return answer
         promised = _asked_again(control, other, promised)
@@ -101,7 +101,7 @@ def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -
     return _Promise(promise.name, promise.expected, makers, conclusive) if makers else None
 
 
-def _judged(control: Control, store: Store, info: ObjectInfo, promise: _Promise) -> Answer:
+def _compared(control: Control, store: Store, info: ObjectInfo, promise: _Promise) -> Answer:
     hashed = hash_object(control, store, info, lambda: [make() for make in promise.makers])
     right = promise.expected in hashed.digests
     got = promise.expected if right else hashed.digests[0]

@@ -235,7 +235,7 @@ class GrowingShard:
             folder = "/" + self._target.folder.key
             with Ledger().reserve(folder, self.size, 1, limited, less="shard_size=") as reserved:
                 info = send()
-                reserved.landed(self.size, 1)
+                reserved.note_written(self.size, 1)
         else:
             info = send()
         return digests(info.etag, hashers[-1].hexdigest())

@@ -89,10 +89,10 @@ class Manifest:
                 remedy="Move it away, or give the shards another name",
             )
 
-    def lists(self, name: str, standing: ObjectInfo) -> bool:
+    def lists(self, name: str, existing: ObjectInfo) -> bool:
         """Whether the manifest describes this existing shard: its size, and its digest if the store has one."""
         entry = self._entries.get(name, {})
-        told = {"filesize": standing.size, **digests(standing.etag)}
+        told = {"filesize": existing.size, **digests(existing.etag)}
         return all(entry.get(word) == value for word, value in told.items())
 
     def write(self, name: str, rows: Iterable[ShardRow], verify: str) -> None:

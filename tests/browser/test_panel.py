@@ -157,7 +157,7 @@ def test_the_line_can_be_copied(panel: Panel, tmp_path: Path, tree: Path) -> Non
     job = operation.start()
     expect(panel.job(job.id)).to_contain_text("Done")
     panel.job(job.id).locator("summary").click()
-    panel.button(job.id, "Copy line").click()
+    panel.button(job.id, "Copy command").click()
     expect(panel.button(job.id, "Copied")).to_be_visible()
     line = panel.page.evaluate("() => navigator.clipboard.readText()")
     assert line.startswith("%pull ")
@@ -177,7 +177,7 @@ def test_a_folder_outside_of_labs_root_cannot_be_opened(panel: Panel, tree: Path
     job = nbdata.Pull(str(tree), str(tmp_path / "data")).start()
     expect(panel.job(job.id)).to_contain_text("Done")
     panel.job(job.id).locator("summary").click()
-    expect(panel.button(job.id, "Copy line")).to_be_visible()
+    expect(panel.button(job.id, "Copy command")).to_be_visible()
     expect(panel.button(job.id, "Open folder")).to_have_count(0)
 
 
@@ -191,7 +191,7 @@ def test_a_cache_is_shown_and_cleared_after_a_question(
     card = panel.root.get_by_role("region", name="Caches").get_by_role("listitem").filter(has_text=str(disk))
     expect(card).to_contain_text(f"of{url}")
     expect(card).to_contain_text("MB of 2.0 MB")
-    expect(card).to_contain_text("50 % hits")
+    expect(card).to_contain_text("50% hits")
     expect(card).to_contain_text("used by 1")
     expect(card.get_by_role("meter")).to_have_attribute("aria-valuenow", re.compile("^[5-9][0-9]$"))
     shoot(panel.page, "cache")

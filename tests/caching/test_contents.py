@@ -133,7 +133,7 @@ class Caches(RuleBasedStateMachine):
     def end_fetch(self, name, *, well):
         if well:
             self.disk[name] = True
-            self.cache.landed(name)
+            self.cache.committed(name)
         else:
             del self.disk[name]
             self.cache.failed(name, NotFound("it is gone", path=name))
@@ -214,7 +214,7 @@ def test_what_a_loop_still_needs_in_its_epoch_stays_and_the_most_recent_goes():
         cache.acquire(number, "A", one(name))
         chosen = cache.next(0)
         if chosen is not None:
-            cache.landed(chosen.name)
+            cache.committed(chosen.name)
         assert cache.wait(number, 0) == {}
         cache.release(number)
     assert removed == ["c", "d"]
@@ -226,7 +226,7 @@ def test_what_was_announced_goes_last_and_of_it_what_comes_last():
     for number, name in enumerate("def"):
         cache.acquire(number, "B", one(name))
         assert cache.next(0).name == name
-        cache.landed(name)
+        cache.committed(name)
     assert removed == ["c", "b", "a"]
 
 
@@ -292,11 +292,11 @@ def test_a_later_lease_holds_no_room_that_an_earlier_one_needs():
     cache.acquire(2, "B", one("c") + one("d"))
     for name in "ab":
         assert cache.next(0).name == name
-        cache.landed(name)
+        cache.committed(name)
     assert removed == ["c"]
     assert cache.wait(1, 0) == {}
     cache.release(1)
     for name in "cd":
         assert cache.next(0).name == name
-        cache.landed(name)
+        cache.committed(name)
     assert cache.wait(2, 0) == {}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nbdata.integrity.expectations import Expected
-from nbdata.integrity.verdicts import Verdict, judge, worst_first
+from nbdata.integrity.verdicts import Verdict, verdict_of, worst_first
 
 EXPECTED = Expected("md5", "0" * 31 + "a", "MD5SUMS")
 GUESS = Expected("md5", "0" * 31 + "a", "ETag", conclusive=False)
@@ -27,12 +27,12 @@ GUESS = Expected("md5", "0" * 31 + "a", "ETag", conclusive=False)
     ],
 )
 def test_each_case_has_one_verdict(expected, got, verdict):
-    assert judge(expected, got) is verdict
+    assert verdict_of(expected, got) is verdict
 
 
 def test_a_file_that_nothing_names_and_that_is_not_there_has_no_verdict():
     with pytest.raises(ValueError, match="no verdict"):
-        judge(None, None)
+        verdict_of(None, None)
 
 
 def test_a_verdict_is_json_and_text_as_it_is():

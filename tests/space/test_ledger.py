@@ -220,7 +220,7 @@ def test_written_bytes_are_not_counted_twice_when_more_is_claimed(books: Books) 
     with books.reserve(4 * MB) as held:
         with open(f"{books.root}/x", "wb") as file:
             file.write(os.urandom(4 * MB))
-        held.landed(4 * MB)  # too soon after the last update to be written down
+        held.note_written(4 * MB)  # too soon after the last update to be written down
         assert books.free(fresh=True) < 3 * MB, "it counts on the disk, and as reserved"
         held.grow(5 * MB, fresh=True)
         assert books.free() < 1 * MB
@@ -259,21 +259,23 @@ def test_what_lands_is_used_and_no_more_reserved(books: Books, monkeypatch: pyte
     monkeypatch.setattr(module, "_NOTE_EVERY", 0.0)
     with books.reserve(6 * MB, inodes=2) as held:
         before = books.ledger.room(books.root, books.limited)[0]
-        held.landed(2 * MB, 1)
+        held.note_written(2 * MB, 1)
         room = books.ledger.room(books.root, books.limited)[0]
         assert (room.reserved, room.used) == (before.reserved - 2 * MB, before.used + 2 * MB)
         assert room.free == before.free
-        held.landed(4 * MB, 1)
+        held.note_written(4 * MB, 1)
     after = books.ledger.room(books.root, books.limited)[0]
     assert (after.reserved, after.used) == (0, before.used + 6 * MB)
 
 
-def test_landed_bytes_are_noted_at_most_twice_a_second(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_bytes_are_noted_at_most_twice_a_second(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes: list[int] = []
-    monkeypatch.setattr(Ledger, "_change", lambda self, name, landed, made: notes.append(landed))
+    monkeypatch.setattr(Ledger, "_change", lambda self, name, written, made: notes.append(written))
     with books.reserve(6 * MB) as held:
         for _ in range(1000):
-            held.landed(1000)
+            held.note_written(1000)
         assert len(notes) <= 1
     assert notes[-1] == 1_000_000  # the last note contains everything
 
@@ -381,7 +383,7 @@ def test_the_ledger_always_adds_up(
             elif known:
                 one = known[numbers[0] % len(known)]
                 if what == "land":
-                    one.landed(numbers[1])
+                    one.note_written(numbers[1])
                     landed[one] += numbers[1]
                     used += numbers[1]
                 elif what == "grow" and numbers[1] <= free:

@@ -73,7 +73,7 @@ def _obey(folder: str, limited: dict[str, tuple[int, str]], orders: int, answers
                 elif what == "grow":
                     held[name].grow(size)
                 elif what == "land":
-                    held[name].landed(size)
+                    held[name].note_written(size)
                 else:
                     held.pop(name).__exit__()
             except NotEnoughSpace:
@@ -317,5 +317,5 @@ def test_an_invalid_ledger_is_started_anew(tmp_path: Path, text: str) -> None:
     with ledger.reserve(str(tmp_path), MB, 1, limited) as held:
         (tmp_path / "ledger.json").write_text(text)
         held.grow(MB)
-        held.landed(MB)
+        held.note_written(MB)
     assert ledger.room(str(tmp_path), limited)[0].reserved == 0

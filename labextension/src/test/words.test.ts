@@ -68,7 +68,7 @@ test('a cache says how full it is, how often it was of use, and whether it is in
   });
   assert.equal(cacheFolder(known), '/scratch');
   assert.equal(cacheShare(known), 50);
-  assert.deepEqual(cacheFacts(known), ['5.0 GB of 10.0 GB', '99 % hits', 'used by 2']);
+  assert.deepEqual(cacheFacts(known), ['5.0 GB of 10.0 GB', '99% hits', 'used by 2']);
   const lost = cache({ path: '/x/.nbdata/kept-01', used: 5000 });
   assert.equal(cacheShare(lost), null);
   assert.deepEqual(cacheFacts(lost), ['5.0 kB', 'not in use']);

@@ -166,7 +166,7 @@ class Conversion:
             kind = event.pop("event")
             if kind in ("written", "copied"):
                 done += event["bytes"]
-                room.landed(event["bytes"], 1 if kind == "copied" or event["size"] is not None else 0)
+                room.note_written(event["bytes"], 1 if kind == "copied" or event["size"] is not None else 0)
             if kind == "room":
                 if not self._operation.ignore_space:
                     room.grow(event["bytes"], at_least=True)

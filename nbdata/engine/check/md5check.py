@@ -25,7 +25,7 @@ from nbdata.errors import BadOption, ChecksumMismatch, NotFound
 from nbdata.history import past_jobs
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.digests import new_digest
-from nbdata.integrity.verdicts import Verdict, judge
+from nbdata.integrity.verdicts import Verdict, verdict_of
 from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
@@ -164,7 +164,7 @@ class _Checking:
         self.store = run.open(glob_base(op.source)).store
         self._against = op.repair if planned.details["by_repair"] else op.against
         self.other = self.store if self._against is None else run.open(glob_base(self._against)).store
-        # With --repair, wrong files are collected first, and judged after the repair.
+        # With --repair, wrong files are collected first, and compared after the repair.
         self.wrong = run.row_file("wrong") if op.repair is not None else None
         self._reason = ""
 
@@ -250,7 +250,7 @@ class _Checking:
         if expected is None:
             return compare(control, self.store, info, self.other, row.promised or info, self.op.algorithm)
         hashed = hash_object(control, self.store, info, lambda: [new_digest(expected.algorithm)])
-        verdict = judge(expected, hashed.digests[0])
+        verdict = verdict_of(expected, hashed.digests[0])
         reason = "" if verdict is Verdict.OK else f"the {expected.algorithm} differs"
         return Answer(verdict, expected.digest, hashed.digests[0], expected.algorithm, reason, hashed.size)
 

@@ -58,7 +58,7 @@ class Shortage:
         trusted = needed > 0 and not (isinstance(run.operation, Storing) and run.operation.ignore_space)
         least = needed if trusted else room.free + 1
         self._fruitless = (
-            0 if run.reservation is not None and run.reservation.has_landed else self._fruitless + 1
+            0 if run.reservation is not None and run.reservation.has_written else self._fruitless + 1
         )
         self.times += 1
         more = f"needs {_words(run, needed)}, and " if needed else ""

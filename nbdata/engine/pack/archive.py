@@ -19,7 +19,7 @@ from nbdata.engine.pack.members import Members, find_members
 from nbdata.engine.pack.own_files import others_are_there, shown
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.engine.pack.tar_stream import TarStream
-from nbdata.engine.pack.volumes import refuse_target, standing
+from nbdata.engine.pack.volumes import existing, refuse_target
 from nbdata.engine.pack.windows import TWICE
 from nbdata.engine.pack.zip_archiving import ZipArchiving
 from nbdata.engine.pack.zip_frames import ZipStream
@@ -48,7 +48,7 @@ def plan(run: Run) -> Plan:
     at_source, at_target = both_ends(run)
     folder = at_target.open(op.archive_names.folder)
     members = find_members(at_source, op, folder, os.path.join(run.folder, "members.jsonl"))
-    found, index = standing(at_target, op, folder), run.index(*op.places(), NOWHERE)
+    found, index = existing(at_target, op, folder), run.index(*op.places(), NOWHERE)
     there = found.there
     stream: TarStream | ZipStream
     volumes: TarVolumes | ZipVolumes

@@ -98,10 +98,10 @@ def plan(run: Run) -> Plan:
         count += 1
         unguarded += not one.field.is_told_apart
         size = one.field.piece.size
-        standing = there.get(folder.key + one.path)
-        own.look(one.path, standing)
+        existing = there.get(folder.key + one.path)
+        own.look(one.path, existing)
         action, reason = decide_copy(
-            _said(one), standing, index.get(one.path), overwrite=op.overwrite, size_only=False
+            _said(one), existing, index.get(one.path), overwrite=op.overwrite, size_only=False
         )
         action = "pack" if action == "copy" else action
         if action in _MOVES:
@@ -367,7 +367,7 @@ class _Writing:
         self._index.put({one.path: copied(_said(one), info)})
         size = one.field.piece.size
         if self._run.reservation is not None:
-            self._run.reservation.landed(size, 1)
+            self._run.reservation.note_written(size, 1)
         local = isinstance(self._target.store, LocalStore)
         self._results.add(one.path, Outcome.PACKED, size, moved=True, verified=verified and not local)
         self._control.advance(files=1)

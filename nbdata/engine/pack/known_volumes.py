@@ -6,7 +6,7 @@ import hashlib
 
 from nbdata.engine.pack.own_files import has_begun
 from nbdata.engine.pack.tar_stream import TarStream
-from nbdata.engine.pack.volumes import Kept, Standing, recorded
+from nbdata.engine.pack.volumes import Existing, Kept, recorded
 from nbdata.engine.pack.zip_frames import ZipStream
 from nbdata.formats.frames import LEAST_FRAME
 from nbdata.transfer.index import Index
@@ -27,15 +27,15 @@ class KnownVolumes:
     op : Pack
     most : int
         The largest number of volumes.
-    standing : Standing
+    existing : Existing
         The existing volumes and checksums, by name, and those of the archive in its other form.
     index : Index
         The records of the volumes.
     """
 
-    def __init__(self, op: Pack, most: int, standing: Standing, index: Index) -> None:
+    def __init__(self, op: Pack, most: int, existing: Existing, index: Index) -> None:
         self._op, self.most, self._index = op, most, index
-        self.there, self.otherwise = standing
+        self.there, self.otherwise = existing
         self._names = op.archive_names
         self._how = f"{op.archive} {op.volume_size or 0} {_WAY}"
 
@@ -89,8 +89,8 @@ class KnownVolumes:
 class TarVolumes(KnownVolumes):
     """The volumes of a tar: each is valid by itself."""
 
-    def __init__(self, op: Pack, stream: TarStream, standing: Standing, index: Index) -> None:
-        super().__init__(op, _most_volumes(op, stream.size), standing, index)
+    def __init__(self, op: Pack, stream: TarStream, existing: Existing, index: Index) -> None:
+        super().__init__(op, _most_volumes(op, stream.size), existing, index)
         self._stream = stream
 
     def digest(self, start: int, end: int) -> str:
@@ -110,8 +110,8 @@ class TarVolumes(KnownVolumes):
 class ZipVolumes(KnownVolumes):
     """The volumes of a zip: all are valid, or none."""
 
-    def __init__(self, op: Pack, stream: ZipStream, standing: Standing, index: Index) -> None:
-        super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, standing, index)
+    def __init__(self, op: Pack, stream: ZipStream, existing: Existing, index: Index) -> None:
+        super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, existing, index)
         self._stream = stream
 
     def digest(self, total: int) -> str:

@@ -64,9 +64,9 @@ class OwnFiles:
         self._all = op.overwrite != "changed" or has_begun(index)
         self._first, self._last = "", ""
 
-    def look(self, name: str, standing: ObjectInfo | None) -> None:
+    def look(self, name: str, existing: ObjectInfo | None) -> None:
         """Look at what exists under a name that is to be made."""
-        if standing is None or self._all or self._index.get(name) is not None or self._listed(name, standing):
+        if existing is None or self._all or self._index.get(name) is not None or self._listed(name, existing):
             return
         self._first, self._last = self._first or name, name
 

@@ -84,7 +84,7 @@ def plan(run: Run) -> Plan:
     order = order_of(op, source)
     run.kept = _Kept(source, order)
     names = op.names
-    there = _standing(at_target, op)
+    there = _existing(at_target, op)
     folder = at_target.open(names.folder)
     refuse_own_source(names, [folder], source.shards, op.target)
     index = run.index(*op.places(), _NOWHERE)
@@ -101,11 +101,11 @@ def plan(run: Run) -> Plan:
             )
         name = names.name(number - 1)
         said = _said(name, cut)
-        standing = there.pop(name, None)
-        own.look(name, standing)
-        action, reason = decide_copy(said, standing, index.get(name), overwrite=op.overwrite, size_only=False)
+        existing = there.pop(name, None)
+        own.look(name, existing)
+        action, reason = decide_copy(said, existing, index.get(name), overwrite=op.overwrite, size_only=False)
         action = "pack" if action == "copy" else action
-        detail = {**cut._asdict(), "reason": reason, "etag": standing.etag if standing is not None else ""}
+        detail = {**cut._asdict(), "reason": reason, "etag": existing.etag if existing is not None else ""}
         if action in _MOVES:
             out.files += 1
             out.bytes += cut.size
@@ -149,7 +149,7 @@ def _said(name: str, cut: Cut) -> ObjectInfo:
     return ObjectInfo(name, cut.size, f'"samples {cut.digest}"')
 
 
-def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
+def _existing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
     """The existing shards, by name."""
     folder = run.open(op.names.folder)
     if folder.store.read_only:
@@ -313,7 +313,7 @@ class _Packing:
     ) -> None:  # fmt: skip
         self._index.put({name: copied(_said(name, cut), info)})
         if self._run.reservation is not None:
-            self._run.reservation.landed(cut.size, 1)
+            self._run.reservation.note_written(cut.size, 1)
         self._results.add(name, Outcome.PACKED, cut.size, moved=True, verified=verified, samples=cut.samples)
         self._control.advance(files=1)
         with self._lock:

@@ -23,7 +23,7 @@ from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import SentHasher
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["Kept", "Standing", "VolumeWriter", "record_of", "recorded", "refuse_target", "standing"]
+__all__ = ["Existing", "Kept", "VolumeWriter", "existing", "record_of", "recorded", "refuse_target"]
 
 # Largest volume for a store without multipart uploads: the volume is in memory until it is sent.
 _IN_MEMORY = 64 << 20
@@ -67,7 +67,7 @@ def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
     return Kept(int(words[1]), int(words[2]), words[3].strip("-"), words[4])
 
 
-class Standing(NamedTuple):
+class Existing(NamedTuple):
     """The existing files of an archive, by name.
 
     Attributes
@@ -82,10 +82,10 @@ class Standing(NamedTuple):
     otherwise: dict[str, ObjectInfo]
 
 
-def standing(run: Run, op: Pack, folder: Location) -> Standing:
+def existing(run: Run, op: Pack, folder: Location) -> Existing:
     """The existing files of the archive when a run begins."""
     names, prefix = op.archive_names, folder.key
-    found = Standing({}, {})
+    found = Existing({}, {})
     for info in listing(run.control, folder.store, prefix + names.name):
         name = info.key[len(prefix) :]
         if names.is_one(name):

@@ -120,7 +120,7 @@ class GrowingOutputs:
         with self._lock:
             self._open.discard(output)
         if self._space is not None:
-            self._space.landed([output.size], 1)
+            self._space.note_written([output.size], 1)
         return output.made, said
 
     def drop(self, output: GrowingOutput) -> None:

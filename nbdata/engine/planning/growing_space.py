@@ -90,9 +90,9 @@ class GrowingSpace:
     def note(self, size: int, files: int = 0) -> None:
         """Note bytes and files that are on the disk now."""
         if self._reservation is not None:
-            self._reservation.landed(size, files)
+            self._reservation.note_written(size, files)
 
-    def landed(self, sizes: list[int], files: int) -> None:
+    def note_written(self, sizes: list[int], files: int) -> None:
         """Note whole files of these sizes that are on the disk now."""
         block = self._block
         self.note(sum([-(-size // block) for size in sizes]) * block, files)

@@ -116,7 +116,7 @@ class SmallUploads(Generic[T]):
             self._missed(item, answer.error)
             return
         if info.etag:
-            self._judged(item, content, info)
+            self._compared(item, content, info)
         else:
             self._batcher.submit(partial(self._asked_after, item, content))
         self._control.checkpoint()
@@ -129,12 +129,12 @@ class SmallUploads(Generic[T]):
             self._failed(item, error)
             return
         if info.size in (item.size, -1):
-            self._judged(item, content, info)
+            self._compared(item, content, info)
         else:
             item.wrong = info
             self._batcher.failed(item, None)
 
-    def _judged(self, item: T, content: Content, info: ObjectInfo) -> None:
+    def _compared(self, item: T, content: Content, info: ObjectInfo) -> None:
         try:
             verified = content.hasher.verify("" if info.encrypted else answer_of(info))
         except ChecksumMismatch as error:

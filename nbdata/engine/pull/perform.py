@@ -301,7 +301,7 @@ class _Pulling:
                 self._target.file_mode,
                 layout=checker.layout if checker is not None else None,
                 ours=self._target.check,
-                marked=partial(self._part_landed, item),
+                marked=partial(self._part_written, item),
             )
             self._target.sync_folders()
         except NbdataError as error:
@@ -349,7 +349,7 @@ class _Pulling:
             parts.discard()
             self._control.advance(present=-fetch.present)
             item.present = 0
-            self._part_landed(item, item.claimed - item.needed)
+            self._part_written(item, item.claimed - item.needed)
             self._whole(item)
             return
         parts.close()
@@ -357,20 +357,20 @@ class _Pulling:
             parts.discard()
         self._results.fail(item.path, error)
 
-    def _part_landed(self, item: PullRow, size: int) -> None:
+    def _part_written(self, item: PullRow, size: int) -> None:
         """Release the room of that many bytes of a big object, which the disk now counts as used."""
         with self._lock:
             size = min(size, item.claimed)
             item.claimed -= size
         if self._run.reservation is not None:
-            self._run.reservation.landed(size)
+            self._run.reservation.note_written(size)
 
     # -- committed files ----------------------------------------------------------------------
 
     def _folder_made(self, _: str) -> None:
         """Release one reserved inode, which the disk now counts as used."""
         if self._run.reservation is not None:
-            self._run.reservation.landed(0, made=1)
+            self._run.reservation.note_written(0, made=1)
 
     def _committed(self, batch: list[PendingFile]) -> None:
         """Record files that are durable under their final names; called by the committing thread."""
@@ -393,7 +393,7 @@ class _Pulling:
             self._results.add(file.path, FETCHED[item.edited], file.size, moved=True, verified=item.verified)
             self._control.advance(files=1)
             if self._run.reservation is not None:
-                self._run.reservation.landed(item.claimed, 1, made=int(not item.differs))
+                self._run.reservation.note_written(item.claimed, 1, made=int(not item.differs))
 
     def _forget_stale(self) -> None:
         """Remove what earlier runs began of objects that the source no longer has.

@@ -267,7 +267,7 @@ class _Pushing:
         self._control.advance(files=1)
         self._unverified += not verified
         if self._run.reservation is not None:
-            self._run.reservation.landed(item.size, 1)
+            self._run.reservation.note_written(item.size, 1)
         if self._may_go(item, before, verified, moved=True):
             self._results.add(item.path, Outcome.SENT, item.size, moved=True, verified=verified)
 

@@ -210,13 +210,13 @@ class _Staging:
         with self.lock:
             self.bytes += wanted.of.size
         if self.run.reservation is not None:
-            self.run.reservation.landed(wanted.room, 1)
-        self.contents.landed(wanted.name)
+            self.run.reservation.note_written(wanted.room, 1)
+        self.contents.committed(wanted.name)
 
     def _remove(self, name: str) -> None:
         size = self.folder.remove(name)
         if self.run.reservation is not None:
-            self.run.reservation.landed(-room_of_object(size, self.block), -1)
+            self.run.reservation.note_written(-room_of_object(size, self.block), -1)
 
     def _show(self) -> None:
         now = time.monotonic()

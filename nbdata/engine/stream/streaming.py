@@ -230,7 +230,7 @@ class Streaming:
                 return
             filling.ready = True
         if self.run.reservation is not None:
-            self.run.reservation.landed(filling.slot.room, filling.files)
+            self.run.reservation.note_written(filling.slot.room, filling.files)
         self._hand_out()
 
     def _hand_out(self) -> None:
@@ -270,7 +270,7 @@ class Streaming:
         with self.lock:
             filling = self.slots.pop(slot.number)
         if self.run.reservation is not None and filling.ready:
-            self.run.reservation.landed(-slot.room, -filling.files)
+            self.run.reservation.note_written(-slot.room, -filling.files)
 
     def _show(self) -> None:
         now = time.monotonic()

@@ -163,7 +163,7 @@ class Earlier:
             if replaced:
                 found.members.append((offset_of(record), path, "file", "", -1))
             else:
-                found._judge(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
+                found._check_files(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
         found._settle(written, root, doubtful, thorough=thorough)
         return found._closed(tags, checkpoint)
 
@@ -173,7 +173,7 @@ class Earlier:
         self.members.sort()
         return self
 
-    def _judge(
+    def _check_files(
         self,
         root: str,
         path: str,

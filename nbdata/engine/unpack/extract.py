@@ -446,7 +446,7 @@ class Extraction:
         )
         self._run.control.advance(files=len(good))
         # Bytes of large files were counted while they were written.
-        self._space.landed([f.size for f in good if f.size <= _SMALL], len(good))
+        self._space.note_written([f.size for f in good if f.size <= _SMALL], len(good))
         moved: list[Row] = []
         for file in good:
             outcome = self._pending.pop(file.path, Outcome.EXTRACTED)

@@ -206,7 +206,7 @@ class LocalRecords:
         return [of_number[number] for number in numbers]
 
     def _announce_cold(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Have the system start reading the ranges that are not in memory, judged by the first byte of each."""
+        """Have the system start reading the ranges that are not in memory, found by the first byte of each."""
         if not _NOWAIT or len(ranges) < 2:
             return
         byte, cold = bytearray(1), []

@@ -77,7 +77,7 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     parts.mark(0)
     parts.close()
     reserved, landed = [], []
-    real, real_landed = Ledger.reserve, Reservation.landed
+    real, real_note = Ledger.reserve, Reservation.note_written
 
     def reserve(self, path, needed, *rest, **options):  # type: ignore[no-untyped-def]
         reserved.append(needed)
@@ -85,10 +85,10 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
 
     def note(self, size, files=0, **more):  # type: ignore[no-untyped-def]
         landed.append(size)
-        real_landed(self, size, files, **more)
+        real_note(self, size, files, **more)
 
     monkeypatch.setattr(Ledger, "reserve", reserve)
-    monkeypatch.setattr(Reservation, "landed", note)
+    monkeypatch.setattr(Reservation, "note_written", note)
     nbdata.pull(source, f"{out}/", quiet=True)
     assert (out / "big").read_bytes() == source.read_bytes()
     assert (reserved, landed) == ([2 * PART], [PART, PART, 0])
