@@ -42,7 +42,14 @@ PIPED_LISTS = {".nbdata-stdin": "standard input", ".nbdata-pipe": "the pipe"}
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # The form of str(Path("s3://bucket/x")); a single letter would be a drive.
-_COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
+_COLLAPSED = re.compile(
+    r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL | re.IGNORECASE
+)
+# What is meant as a URL and is none: "s3:bucket/x", "s3//bucket/x", "s3:\\bucket", " s3://bucket/x".
+_MISSPELT = re.compile(
+    r"\s*(s3a?|obs|gs|gcs|az|abfss?|https?|sftp|hf)(?::|[;.]?(?:/{2}|\\{2}))[/\\]*(.*)",
+    re.DOTALL | re.IGNORECASE,
+)
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _GLOB = re.compile(rf"[*?\[]|{_BRACES.pattern}")
 # Origin, path, and the rest; a query is never a glob.
@@ -80,13 +87,14 @@ def path_text(value: object) -> str | None:
 def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: str = "path") -> str:
     """Return the one spelling of a place: an absolute local path, or a URL.
 
-    ``~`` is expanded, ``file://`` becomes a local path, ``s3:/bucket/x`` becomes
+    ``~`` is expanded, ``file:///`` becomes a local path, ``s3:/bucket/x`` becomes
     ``s3://bucket/x``; a trailing slash is kept. Symbolic links are not followed.
 
     Raises
     ------
     BadOption
-        For an empty path, a NUL, ``pipe:``, or a relative path if the working folder was deleted.
+        For an empty path, a NUL, ``pipe:``, ``file://host/``, a misspelt URL such as ``s3//bucket/x``, or a relative
+        path if the working folder was deleted.
     """
     text = os.fspath(place)
     if not text or "\0" in text:
@@ -101,12 +109,19 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     collapsed = _COLLAPSED.fullmatch(text)
     if collapsed:
         scheme, rest = collapsed.groups()
-        text = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+        text = f"{scheme}:///{rest}" if scheme.lower() == "file" else f"{scheme}://{rest}"
     match = _URL.match(text)
     if match:
         if match.group(1).lower() != "file":
             return match.group(1).lower() + text[match.end(1) :]
-        text = unquote(urlsplit(text).path)
+        text = _of_file_url(text, name)
+    elif misspelt := _MISSPELT.fullmatch(text):
+        scheme, rest = misspelt.groups()
+        raise BadOption(
+            f"{name}: {text!r} is no URL of {scheme.lower()}",
+            remedy=f"Did you mean {scheme.lower()}://{rest.replace(chr(92), '/')}? "
+            f"A file or folder of this name is ./{text}",
+        )
     folder = text.endswith(("/", "/.", "/..")) or text in (".", "..")
     path = os.path.expanduser(text)
     if not os.path.isabs(path):
@@ -121,6 +136,17 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     if path.startswith("//"):  # special in POSIX; no user means that here
         path = path[1:]
     return path + "/" if folder and path != "/" else path
+
+
+def _of_file_url(url: str, name: str) -> str:
+    """Return the path of a ``file:///`` URL. A first name after two slashes would be a host, and is refused."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise BadOption(
+            f"{name}: {url!r} names a host, and files are read and written on this machine only",
+            remedy=f"Write the whole path after three slashes, file:///…, or {url[len('file://') :]!r}",
+        )
+    return unquote(parts.path)
 
 
 def is_brace_pattern(text: str) -> bool:

@@ -195,7 +195,7 @@ class Mirroring(Selecting, Storing):
     overwrite: str = option(
         "changed",
         "What to do with existing objects. changed: replace those that differ, but fail for an object that was changed "
-        "on both sides since the last run; always: replace all; never: keep all.",
+        "on both sides since the last run, in either direction; always: replace all; never: keep all.",
         choices=("changed", "always", "never"),
     )
     size_only: bool = option(False, "Treat objects of equal size as unchanged.", kind="flag")

@@ -50,13 +50,15 @@ def decide_pull(
     *,
     overwrite: str,
     size_only: bool,
+    pushed: Record | None = None,
     skip_written: bool = False,
 ) -> Decision:
     """Decide what to do with one object of the source, given the local file (None: there is none).
 
     *Unchanged* needs a record: the listing's validator as recorded **and** the local stat as recorded. Without a
-    record, the bytes are compared if the store has a checksum, and moved if not. With `skip_written`, an object of the
-    same version that was written here before may be gone by now.
+    record, the bytes are compared if the store has a checksum, and moved if not. `pushed` is the record of a push of
+    the same folder to the same place: what was pushed is as well known as what was pulled. With `skip_written`, an
+    object of the same version that was written here before may be gone by now.
     """
     if local is None:
         whole = record is not None and record.ours and record.local_size >= 0  # not only announced
@@ -70,14 +72,29 @@ def decide_pull(
             return Decision("conflict", f"a {kind} with this name exists")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
         return decided
-    if record is None:
+    if pushed is not None and not pushed.tag:  # its push was interrupted, or the store tells no versions
+        pushed = None
+    known = [one for one in (record, pushed) if one is not None]
+    if not known:
         return Decision(_compared(info, local.st_size))
-    same_source = bool(record.tag) and record.tag == validator(info)
-    if record.local_same(local):
-        return Decision("unchanged" if same_source else "overwrite")
-    if same_source:
+    if any(one.local_same(local) and _is_version(one, info) for one in known):
+        return Decision("unchanged")
+    if any(one.local_same(local) for one in known):
+        return Decision("overwrite")
+    if any(_is_version(one, info) for one in known):
         return Decision(_compared(info, local.st_size), "the local file was changed or touched")
-    return Decision("conflict", "changed on both sides since it was pulled; --overwrite always replaces it")
+    since = "pulled" if record is not None else "pushed"
+    return Decision("conflict", f"changed on both sides since it was {since}; --overwrite always replaces it")
+
+
+def _is_version(record: Record, info: ObjectInfo) -> bool:
+    """Whether the object is the version that was recorded."""
+    return bool(record.tag) and record.tag == validator(info)
+
+
+def _is_announced(record: Record) -> bool:
+    """Whether the record only says that the file is being replaced, so that it may be either version."""
+    return record.local_size < 0
 
 
 def decide_push(
@@ -87,29 +104,40 @@ def decide_push(
     *,
     overwrite: str,
     size_only: bool,
+    pulled: Record | None = None,
     prove: bool = False,
 ) -> Decision:
     """Decide what to do with one local file, given the object at its target (None: there is none).
 
-    With `prove`, a file that the record calls unchanged is still compared if the store has a checksum, because the file
-    will be deleted.
+    `pulled` is the record of a pull of the same place into the same folder. A file that was pulled may replace only the
+    version that it was made from: if another version is there now, somebody else's change would be lost. With `prove`,
+    a file that the record calls unchanged is still compared if the store has a checksum, because the file will be
+    deleted.
     """
     if remote is None:
         return Decision("send")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == remote.size):
         return decided
-    if record is None:
+    interrupted = pulled is not None and _is_announced(pulled)
+    if pulled is not None and (interrupted or not pulled.tag):
+        pulled = None
+    known = [one for one in (record, pulled) if one is not None]
+    if not known and not interrupted:
         return Decision(_compared(remote, local.st_size))
-    same_target = bool(record.tag) and record.tag == validator(remote)
-    if record.local_same(local):
-        if not same_target:
-            return Decision(_compared(remote, local.st_size), "the object in the store was changed")
+    if any(one.local_same(local) and _is_version(one, remote) for one in known):
         proven = prove and _compared(remote, local.st_size) == "compare"
         return Decision("compare", "it is to be deleted") if proven else Decision("unchanged")
-    if same_target:
+    if any(_is_version(one, remote) for one in known):
         return Decision("overwrite")
+    # Without a tag, its push was interrupted, or the store tells no versions.
+    if record is not None and record.local_same(local) and (pulled is None or not record.tag):
+        return Decision(_compared(remote, local.st_size), "the object in the store was changed")
+    if interrupted:
+        return Decision("conflict", "a pull of it was interrupted; run that again, or use --overwrite always")
+    where = "in the store" if any(one.local_same(local) for one in known) else "on both sides"
+    since = "pushed" if pulled is None else "pulled"
     return Decision(
-        "conflict", "changed on both sides since it was pushed; --overwrite always replaces the object"
+        "conflict", f"changed {where} since it was {since}; --overwrite always replaces the object"
     )
 
 

@@ -18,7 +18,7 @@ from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.fetch import BIG
-from nbdata.transfer.index import Record
+from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
 from nbdata.transfer.selection import Looked, Selection
@@ -118,6 +118,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
     index = run.index(op.source, root, identity_of(root))
+    pushed = Index(run.context.state_dir, root, op.source, identity_of(root))
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
@@ -136,8 +137,15 @@ def plan_of(run: Run, found: Found) -> Plan:
             local = None if empty else _lstat(base + path)
             gone = local is None and op.skip_written and not os.path.lexists(base + path)
             record = None if local is None and not gone else index.get(path)
+            sent = None if local is None else pushed.get(path)
             item.action, item.reason = decide_pull(
-                info, local, record, overwrite=op.overwrite, size_only=op.size_only, skip_written=gone
+                info,
+                local,
+                record,
+                overwrite=op.overwrite,
+                size_only=op.size_only,
+                pushed=sent,
+                skip_written=gone,
             )
             if item.action in MOVES:
                 if found.location.store.ranges:
@@ -145,7 +153,10 @@ def plan_of(run: Run, found: Found) -> Plan:
                 out.files += 1
                 out.bytes += max(info.size, 0)
                 item.edited = (
-                    local is not None and record is not None and _is_edited(record, local, item.action)
+                    local is not None
+                    and record is not None
+                    and _is_edited(record, local, item.action)
+                    and not (sent is not None and sent.local_same(local))
                 )
                 if item.action != "compare":  # which reserves room once it is found to differ
                     out.present += item.present

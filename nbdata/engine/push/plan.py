@@ -16,6 +16,7 @@ from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.transfer.sources import find
@@ -105,6 +106,7 @@ def plan(run: Run) -> Plan:
     remote = existing_objects(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = run.index(op.source, op.target, identity_of(root))
+    pulled = Index(run.context.state_dir, op.target, root, identity_of(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     looked = Looked()
@@ -135,6 +137,7 @@ def plan(run: Run) -> Plan:
             index.get(entry.path),
             overwrite=op.overwrite,
             size_only=op.size_only,
+            pulled=pulled.get(entry.path),
             prove=op.delete_source,
         )
         if decision.action in MOVES:
