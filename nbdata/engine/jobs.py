@@ -49,7 +49,7 @@ class EngineJob:
 
     def __init__(self, operation: Operation, context: Context, task: Task, folder: str) -> None:
         self.operation, self.context, self.task, self.folder = operation, context, task, folder
-        self.identity = operation.identity()
+        self.identity = runner.identity_of(operation, context)
         self.on_error = _on_error(operation)
         self.leases, self.staged = Leases(task), Staged(task)
         self.foreground = 0  # foreground connections that wait for it; guarded by `joining`
@@ -170,7 +170,7 @@ class Jobs:
     ) -> tuple[EngineJob, str]:
         """Start a job, or join the unfinished one of the same identity; return it, and how it was joined or ''."""
         with self._lock:
-            identity = operation.identity()
+            identity = runner.identity_of(operation, context)
             for job in self._jobs.values():
                 if job.identity != identity or operation.query:
                     continue

@@ -7,8 +7,11 @@ space that the plan needs, and only then starts the transfer. The agent and the 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
+import json
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -35,13 +38,24 @@ from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.options import Storing
 
-__all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
+__all__ = [
+    "Planning",
+    "command_line",
+    "forget_the_dead",
+    "identity_of",
+    "load_all",
+    "make_plan",
+    "new_task",
+    "perform",
+]
 
 # Storage options that describe the place and the access, and are not secret.
 _TOLD = (
     *("endpoint_url", "client_kwargs.endpoint_url", "region", "client_kwargs.region_name", "profile", "anon"),
     *("requester_pays", "addressing_style"),
 )
+# Variables that decide which server and account a place means. Keys and tokens are renewed, so they are not among them.
+_SERVERS = re.compile("ENDPOINT|PROFILE|ACCOUNT|EMULATOR")
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
@@ -167,6 +181,15 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
     )
     task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     return task
+
+
+def identity_of(operation: Operation, context: Context) -> str:
+    """Return a hash that is equal for the same command on the same servers; see `Operation.identity`."""
+    given = (context.storage_options, context.target_options, context.filesystem or {})
+    told = [[str(pair) for pair in _flat(options) if pair[0] in _TOLD] for options in given]
+    env = {name: value for name, value in context.env.items() if _SERVERS.search(name)}
+    servers = json.dumps([operation.identity(), told, env], sort_keys=True)
+    return hashlib.sha256(servers.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def command_line(operation: Operation, context: Context) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import nbdata
 from nbdata.client.context import capture
+from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.verbs.pull import Pull
 from tests.faults.gate import Gate
@@ -77,3 +79,29 @@ def test_an_interrupt_that_has_become_a_cancel_is_not_continued(
     monkeypatch.setattr(job.task, "resume", too_late)
     again, how = said(None)
     assert (again.id != job.id, how, again.task.rate) == (True, "", None)
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_same_command_for_another_server_is_another_job(
+    put: Callable[[dict[str, bytes]], str],
+    gate: Gate,
+    s3: EmbeddedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who corrects a wrong endpoint must not be attached to the job that still tries the old one."""
+    url = put({"d/f": b"content"}) + "d/"
+    gate.close()
+    held = nbdata.Pull(url, tmp_path / "d").start()
+    gate.wait_until_it_holds()
+    again = nbdata.Pull(url, tmp_path / "d").start()
+    assert again.id == held.id
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    other = nbdata.Pull(url, tmp_path / "d").start()
+    assert (other.id != held.id, other.attached) == (True, "")
+    option = nbdata.Pull(url, tmp_path / "d", storage_options={"endpoint_url": s3.url}).start()
+    assert option.id not in (held.id, other.id)
+    held.cancel()
+    assert other.wait(PATIENCE).counts == {"fetched": 1}
+    assert option.wait(PATIENCE).counts == {"unchanged": 1}
+    gate.open()
