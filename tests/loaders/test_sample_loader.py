@@ -161,6 +161,10 @@ def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers
         report = loader.report
         assert (report.samples, report.bytes) == (40 * passed, size * passed)
         assert 0 < report.waited <= report.seconds
+        assert "left out" not in str(report)
+    assert "4 samples of each epoch, which fill no step, are left out" in str(
+        SampleLoader(samples, 4, rank=0, world_size=3).report
+    )
     samples.close()
     assert sum(len(batch) for batch in loader) == 40
     assert loader.report.samples == 120

@@ -45,6 +45,8 @@ class ReadReport:
     hits, fetched : int
         With ``cache=``: bytes that were in the cache when needed, and bytes of the objects that had to be fetched
         to it.
+    dropped : int
+        Of a loader: samples of each whole epoch that no rank gets, because they do not fill a step.
     """
 
     samples: int = 0
@@ -57,6 +59,7 @@ class ReadReport:
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     hits: int = 0
     fetched: int = 0
+    dropped: int = 0
 
     def __str__(self) -> str:
         text = f"{counted(self.samples, 'samples')}, {format_size(self.bytes)}"
@@ -73,6 +76,8 @@ class ReadReport:
             )
         if self.unverified:
             text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"
+        if self.dropped:
+            text += f"; {counted(self.dropped, 'samples')} of each epoch, which fill no step, are left out"
         if self.left_out:
             text += f"; {left_out_line(self.left_out, self.left_out_names[:3])}"
         return text

@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -205,7 +206,7 @@ class SampleLoader(DataLoader[Any]):
         """The report of what all workers have read, and how long the training waited for batches."""
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
-        return self.samples.report_of(read, self._timeline)
+        return replace(self.samples.report_of(read, self._timeline), dropped=self._order.dropped)
 
     @property
     def sources(self) -> list[Source]:
