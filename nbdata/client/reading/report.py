@@ -47,6 +47,8 @@ class ReadReport:
         to it.
     dropped : int
         Of a loader: samples of each whole epoch that no rank gets, because they do not fill a step.
+    crowding : int
+        Of a loader with ``cache=``: bytes of the batches ahead, if they take most of the cache and leave few hits.
     """
 
     samples: int = 0
@@ -60,6 +62,7 @@ class ReadReport:
     hits: int = 0
     fetched: int = 0
     dropped: int = 0
+    crowding: int = 0
 
     def __str__(self) -> str:
         text = f"{counted(self.samples, 'samples')}, {format_size(self.bytes)}"
@@ -73,6 +76,11 @@ class ReadReport:
             text += (
                 f"; {format_size(self.hits)} were in the cache ({self.hits / (self.hits + self.fetched):.0%}), "
                 f"{format_size(self.fetched)} were fetched to it"
+            )
+        if self.crowding:
+            text += (
+                f" (the batches ahead take about {format_size(self.crowding)} of the cache; "
+                "a larger cache= or a smaller ahead= leaves more for the next epoch)"
             )
         if self.unverified:
             text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"

@@ -206,7 +206,16 @@ class SampleLoader(DataLoader[Any]):
         """The report of what all workers have read, and how long the training waited for batches."""
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
-        return replace(self.samples.report_of(read, self._timeline), dropped=self._order.dropped)
+        report = self.samples.report_of(read, self._timeline)
+        return replace(report, dropped=self._order.dropped, crowding=self._crowding(report))
+
+    def _crowding(self, report: ReadReport) -> int:
+        limits = [
+            getattr(getattr(source, "operation", None), "cache", None) for source in self.samples.sources
+        ]
+        limit = min((limit for limit in limits if limit), default=0)
+        ahead = self._order.ahead * self._order.batch_size * report.bytes // max(1, report.samples)
+        return ahead if limit and 2 * ahead > limit and report.hits < report.fetched else 0
 
     @property
     def sources(self) -> list[Source]:

@@ -552,6 +552,19 @@ def test_quota_shows_a_cache_during_and_after_its_use(
     assert _caches(cache) == []
 
 
+def test_a_report_says_that_the_batches_ahead_fill_the_cache(
+    s3: EmbeddedServer, inline: None, images: str, cache: Path
+) -> None:
+    ahead = 50_000_000 * 60 // _BYTES // 8
+    with nbdata.samples(images, cache="50MB", cache_dir=str(cache)) as samples:
+        loader = SampleLoader(samples, 8, ahead=ahead)
+        list(loader)
+        assert "(the batches ahead take about 50.0 MB of the cache; a larger cache=" in str(loader.report)
+        assert "batches ahead" not in str(SampleLoader(samples, 8, ahead=4).report)
+        list(loader)
+        assert not loader.report.crowding, "half of the reads were hits"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_report_says_what_was_there_and_what_was_fetched(
     s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int
