@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import re
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -55,6 +56,8 @@ __all__ = [
 
 #: What to do about a full disk; an operation may know more (`Operation.with_room`).
 ROOM_THEN_AGAIN = "Make room and run the command again to resume"
+# How PyTorch raises the error of a DataLoader's worker again: with this text as its only argument.
+_OF_A_WORKER = re.compile(r"Caught \w+ in [^\n]+\.\nOriginal Traceback \(most recent call last\):\n")
 
 
 class NbdataError(Exception):
@@ -118,8 +121,11 @@ class NbdataError(Exception):
             text += f" (expected {self.expected})"
         elif self.got is not None:
             text += f" (got {self.got})"
-        # The text contains keys, which may come from anyone.
-        return printable(f"{text}. {self.remedy}" if self.remedy else text)
+        if self.remedy:
+            text = f"{text}. {self.remedy}"
+        # The text contains keys, which may come from anyone. Only the lines of a worker's traceback stay lines.
+        lines = text.split("\n") if text is self.message and _OF_A_WORKER.match(text) else [text]
+        return "\n".join(map(printable, lines))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as JSON-able data; `error_from_dict` rebuilds it."""

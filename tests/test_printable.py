@@ -59,6 +59,19 @@ def test_the_text_of_an_error_and_the_line_of_a_report_have_nothing_that_a_termi
     assert Snapshot("1", "pull", odd).line.isprintable()
 
 
+def test_the_traceback_of_a_loaders_worker_keeps_its_lines_and_nothing_else() -> None:
+    told = "Caught NotFound in DataLoader worker 0.\nOriginal Traceback (most recent call last):\n  F\x1b[31m\r\n"
+    assert str(nbdata.NotFound(told)).splitlines()[1:] == [
+        "Original Traceback (most recent call last):",
+        "  F\\x1b[31m\\r",
+    ]
+    for other in (f"no such object: {told}", told.replace("Original", "original")):
+        assert "\n" not in str(nbdata.NotFound(other))
+    assert "\n" not in str(nbdata.NotFound(told, path="s3://b/key")), (
+        "nbdata's own errors say more than a message"
+    )
+
+
 @pytest.mark.parametrize("key", [".", "..", ".nbdata"])
 def test_a_key_that_cannot_be_a_name_is_named(key: str) -> None:
     why = unrepresentable(key)

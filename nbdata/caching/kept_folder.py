@@ -151,7 +151,7 @@ class KeptFolder:
                 raise BadOption(
                     "another process fills this cache",
                     path=os.path.dirname(self._own),
-                    remedy="Give both the same cache= and verify=, and they share it; or another cache_dir=",
+                    remedy="Give both the same cache= and concurrency=, and they share it; or another cache_dir=",
                 )
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)

@@ -19,7 +19,7 @@ from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_obj
 from nbdata.disk import make_folders
 from nbdata.space.limits import disk_of
 
-__all__ = ["KnownCache", "known_caches", "note_cache", "note_in"]
+__all__ = ["KnownCache", "known_cache", "known_caches", "note_cache", "note_in"]
 
 _FOLDER = "caches"
 # Noted characters of a source, so that `about` stays within its room in `KeptFolder`.
@@ -104,7 +104,7 @@ def known_caches(state_dir: str) -> list[KnownCache]:
             with open(noted, "rb") as file:
                 path = os.fsdecode(file.read(_READ))
             if _is_cache(path):
-                found.append(_known(path))
+                found.append(known_cache(path))
             else:
                 os.unlink(noted)
     return sorted(found, key=lambda cache: cache.path)
@@ -116,7 +116,8 @@ def _is_cache(path: str) -> bool:
     return kept_in(path) == path and kept_in(real) == real and os.path.isdir(real)
 
 
-def _known(path: str) -> KnownCache:
+def known_cache(path: str) -> KnownCache:
+    """The cache in a folder; OSError if the folder is gone."""
     told = _about(path)
     if KeptFolder.is_in_use(path):
         return KnownCache(**{**told, "path": path, "in_use": True})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ class Stream:
     report : Report or None
         The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
         loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).
+    unnamed : bool
+        Whether a line magic made it without ``-o``. If it then is the value of a cell, IPython keeps it, but no
+        variable has it: it ends its fetching and says what to do.
 
     Examples
     --------
@@ -52,6 +56,19 @@ class Stream:
         self._current: weakref.ref[_Pass] | None = None
         self._planned_items = self._next.planned_items
         self.report: Report | None = None
+        self.unnamed = False
+
+    def _ipython_display_(self) -> None:
+        text = repr(self)
+        if self.unnamed:
+            begun, self._next = self._next, None
+            if begun is not None:
+                begun.close(quiet=True)
+            text += (
+                " is fetched once a loop asks for it. Add -o items to the line, and write: for item in items: …\n"
+                "Or make the loop's body a cell, with %%cache_stream in its first line."
+            )
+        sys.stdout.write(text + "\n")
 
     def __repr__(self) -> str:
         return f"<{self._operation.verb} {redacted(self._operation.places()[0])}>"
@@ -167,8 +184,8 @@ class _Pass:
             phase=f"waited {format_duration(self._waits.seconds)}",
         )
 
-    def close(self) -> Report | None:
-        """Release everything; return the Report the first time."""
+    def close(self, *, quiet: bool = False) -> Report | None:
+        """Release everything; return the Report the first time, and show it unless `quiet`."""
         job, self._job = self._job, None
         if job is None or os.getpid() != self._process:
             return None
@@ -193,7 +210,7 @@ class _Pass:
         if report.state == "CANCELLED" and not self._complete:
             report.headline += "; the loop was left before its end"
             report.state = "DONE"  # the loop itself ended it
-        if self._display is not None:
+        if self._display is not None and not quiet:
             self._display.end(report.line, report)
         return report
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.samples import split_name
 
 __all__ = ["IMAGES", "PACKAGES", "decode", "is_image", "kind_of"]
 
@@ -90,7 +91,7 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     NbdataError
         If a field cannot be decoded, with the key of the sample and the field; or if a package for it is missing.
     BadOption
-        If `images` is not one of these.
+        If `images` is not one of these, or `sample` is no dict.
 
     Examples
     --------
@@ -99,6 +100,11 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     """
     if images not in IMAGES:
         raise BadOption(f"decode: images={images!r} is not known", expected=", ".join(IMAGES))
+    if not isinstance(sample, dict):
+        raise BadOption(
+            f"decode: {type(sample).__name__} is no sample",
+            expected='a dict of fields, as nbdata.samples gives it, such as {"jpg": b"…"}',
+        )
     out: dict[str, Any] = {}
     for field, data in sample.items():
         kind = None if field.startswith("__") or not isinstance(data, bytes) else kind_of(field, data)
@@ -120,7 +126,7 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
                 why = f"{len(data):,} bytes in no format that is known, the first are {data[:8].hex(' ')}"
             raise NbdataError(
                 f"{_where(sample, field)} cannot be read as {kind} ({why})",
-                path=sample.get("__url__"),
+                path=_url(sample, field),
             ) from error
     return out
 
@@ -132,6 +138,15 @@ PACKAGES = {"PIL": "pillow"}
 def _where(sample: dict[str, Any], field: str) -> str:
     key = sample.get("__key__")
     return f"the field {field!r}" + (f" of the sample {key!r}" if key is not None else "")
+
+
+def _url(sample: dict[str, Any], field: str) -> str | None:
+    """Return the URL of a field's object. ``__url__`` is that of the sample's first object, or of its shard."""
+    url = sample.get("__url__")
+    if not isinstance(url, str):
+        return None
+    stem, extension = split_name(url)
+    return f"{stem}.{field}" if extension in sample else url
 
 
 def _image(data: bytes, images: str) -> Any:

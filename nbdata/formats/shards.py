@@ -22,6 +22,8 @@ __all__ = ["LeftOut", "Sample", "is_meta", "samples_in", "split_member"]
 _NAME = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
+#: The reason for a member whose sample ended before it.
+APART = "its sample came before, and others since: this is one more"
 # Most names of left-out members that are kept.
 _NAMED = 10
 # Most bytes of a sparse file that is expanded in memory: its holes cost nothing in the shard.
@@ -121,7 +123,7 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
                 before = len(seen)
                 seen.add(hash(key))
                 if len(seen) == before:
-                    left_out(name, "its sample came before, and others since: this is one more")
+                    left_out(name, APART)
             extension = lower(extension)
             if extension in fields or extension in _RESERVED:
                 left_out(name, "the sample has this field already")

@@ -123,6 +123,8 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         result = operation.run(quiet=quiet)
         if isinstance(result, Report):
             shown(result)  # its display has just shown it; as the cell's value it would appear twice
+        elif cls is CacheStream and not name:
+            result.unnamed = True
     if name:
         shell.user_ns[name] = result
     return result

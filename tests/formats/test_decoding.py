@@ -104,6 +104,25 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 image_bytes = image("PNG")
 
 
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("s3://b/a.d/44.cls", "s3://b/a.d/44.jpg"),
+        ("s3://b/44.jpg", "s3://b/44.jpg"),
+        ("s3://b/x.tar", "s3://b/x.tar"),
+    ],
+)
+def test_the_object_of_the_broken_field_is_named(url: str, named: str) -> None:
+    with pytest.raises(NbdataError) as caught:
+        nbdata.decode({"__key__": "44", "__url__": url, "cls": b"1", "jpg": b"broken"})
+    assert caught.value.path == named
+
+
+def test_what_is_no_sample_is_not_decoded() -> None:
+    with pytest.raises(BadOption, match=r"bytes is no sample \(expected a dict of fields"):
+        nbdata.decode(b"x")  # type: ignore[arg-type]
+
+
 def test_a_sample_without_a_key_is_not_called_none() -> None:
     with pytest.raises(NbdataError, match=r"^the field 'json' cannot be read as json"):
         nbdata.decode({"json": b"{"})

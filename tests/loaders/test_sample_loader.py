@@ -132,6 +132,20 @@ def test_a_state_of_something_else_is_refused(samples: Samples) -> None:
     for wrong in ({}, {**state, "taken": -1}, {**state, "epoch": "1"}, {**state, "version": 2}):
         with pytest.raises(BadOption, match=r"this (state is|is no state)"):
             loader.load_state_dict(wrong)
+    with pytest.raises(
+        BadOption, match=r"no state of a loader .*got a dict of model, data\)\. Give it the entry 'data'"
+    ):
+        loader.load_state_dict({"model": {}, "data": state})
+    for wrong in ({}, [state], None):
+        with pytest.raises(BadOption, match="this is no state of a loader"):
+            loader.load_state_dict(wrong)  # type: ignore[arg-type]
+    changed = {**state, "samples": "0" * 32, "epoch": 3}
+    with pytest.raises(
+        BadOption, match=r"objects of these were changed or replaced .*restore them; .*set_epoch\(3\)"
+    ):
+        loader.load_state_dict(changed)
+    with pytest.raises(BadOption, match=r"no samples: 's3://b/' \(expected nbdata\.samples\('s3://b/'\)"):
+        SampleLoader("s3://b/", 64)  # type: ignore[arg-type]
     loader.load_state_dict({**state, "of a later version": 1})
     with pytest.raises(BadOption, match="in_order"):
         SampleLoader(samples, 4, num_workers=2, in_order=False)
@@ -147,6 +161,10 @@ def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers
         report = loader.report
         assert (report.samples, report.bytes) == (40 * passed, size * passed)
         assert 0 < report.waited <= report.seconds
+        assert "left out" not in str(report)
+    assert "4 samples of each epoch, which fill no step, are left out" in str(
+        SampleLoader(samples, 4, rank=0, world_size=3).report
+    )
     samples.close()
     assert sum(len(batch) for batch in loader) == 40
     assert loader.report.samples == 120

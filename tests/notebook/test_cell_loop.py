@@ -40,6 +40,20 @@ def test_the_magic_gives_an_iterable_and_one_plain_sentence_at_its_end(kernel: K
     assert "; your code " in out.displays[-1]
 
 
+def test_a_stream_that_no_variable_has_fetches_nothing_and_says_what_to_do(
+    kernel: Kernel, put: Put, tmp_path: Path
+) -> None:
+    url = put(FOLDERS)
+    out = kernel.run(f"%cache_stream {url} --max-size 2MB")
+    assert out.error is None
+    assert f"<cache_stream {url}> is fetched once a loop asks for it. Add -o items" in out.text
+    assert not leftovers(tmp_path)
+    assert kernel.run("print(len(list(_)))").text.strip().startswith("12")
+    kernel.run(f"%cache_stream {url} --max-size 2MB -o items")
+    assert list(tmp_path.glob(".nbdata/cache-*")), "a variable has it: it fetches ahead"
+    kernel.run("items.close()")
+
+
 def test_the_cell_is_the_body_of_a_loop(kernel: Kernel, put: Put, tmp_path: Path) -> None:
     url = put(FOLDERS)
     out = kernel.run(

@@ -10,6 +10,7 @@ from typing import Any
 
 from nbdata.client.mapping.ordered import Sample
 from nbdata.client.opened import Opened
+from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.making import make_samples
 from nbdata.client.reading.records.packed import PackedSamples
 from nbdata.client.reading.records.samples import RecordSamples
@@ -28,6 +29,9 @@ from nbdata.verbs.ends import End
 from nbdata.verbs.pack import Pack
 
 __all__ = ["MappedSource"]
+
+# What to do if an object of the source changes.
+_AGAIN = "Run the command again: it takes the new version"
 
 
 class MappedSource:
@@ -130,7 +134,7 @@ class MappedSource:
 
     def __iter__(self) -> Generator[Sample, None, None]:
         runs, names = Runs(), self._operation.names_of_fields
-        with contextlib.closing(self._selected()) as selected:
+        with advising_on_changes(_AGAIN), contextlib.closing(self._selected()) as selected:
             for sample in selected:
                 own, fields = sample["__key__"], list(sample)[2:]
                 key = key_of(own, runs.number(own))

@@ -220,6 +220,14 @@ class AheadBatches:
         """Samples of the order that one step of all ranks takes."""
         return self.batch_size * self.world_size
 
+    @property
+    def dropped(self) -> int:
+        """Samples of a whole epoch that no rank gets, because they do not fill a step or a batch."""
+        rest = self.count % self.of_step
+        if self.world_size > 1 and self.uneven != "keep":
+            return rest if self.uneven == "drop" else 0
+        return rest % self.batch_size if self.drop_last else 0
+
     def steps(self, start: int = 0) -> int:
         """Return the steps of an epoch after its first `start` samples."""
         whole, rest = divmod(max(0, self.count - start), self.of_step)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from nbdata.errors import BadOption
 
-__all__ = ["Pass", "refuse_other"]
+__all__ = ["Pass", "given_of", "refuse_other", "states_of"]
+
+# The most characters of a wrong value, and the most entries, that an error shows.
+_SHOWN, _FEW = 60, 8
 
 
 class Pass(Iterator[Any]):
@@ -43,8 +47,54 @@ _MEANT = {
 }
 
 
+def states_of(resume: Any) -> list[dict[str, Any]]:
+    """Return the states in ``resume=``, which is one or several; BadOption if it is anything else."""
+    states = [resume] if isinstance(resume, dict) else resume
+    if (
+        not isinstance(states, (list, tuple))
+        or not all(isinstance(one, dict) for one in states)
+        or not states
+    ):
+        raise BadOption(
+            "resume: this is no state of a stream",
+            expected="what state_dict() of a stream returned, or a list of those",
+            got=repr(resume)[:_SHOWN],
+        )
+    return list(states)
+
+
+def given_of(resume: Any, about: dict[str, Any]) -> int:
+    """Return the samples that a part has given out, by its state in ``resume=``, which may have those of other parts.
+
+    Raises
+    ------
+    BadOption
+        If there is no state of this part, or it belongs to other samples or another order.
+    """
+    states = states_of(resume)
+    own = [state for state in states if state.get("part") == about["part"]]
+    for state in states if len(states) > 1 else ():
+        refuse_other(state, {**about, "part": state.get("part")})
+    if len(states) > 1 and len(own) != 1:
+        raise BadOption(
+            f"resume: of these states, {len(own) or 'none'} {'are' if own else 'is'} of the part {about['part']}",
+            got=", ".join(str(state.get("part")) for state in states[:_FEW]),
+            remedy="Only tar shards go on with another number of parts: here, go on with as many as before",
+        )
+    (state,) = own if len(states) > 1 else states
+    refuse_other(state, about)
+    return int(state["given"])
+
+
 def refuse_other(state: dict[str, Any], expected: dict[str, Any]) -> None:
     """BadOption if a state belongs to other samples or another order than the pass that resumes from it."""
+    if "version" not in state or "part" not in state:
+        entries = ", ".join(map(str, itertools.islice(state, _FEW)))
+        raise BadOption(
+            "resume: this is no state of a stream",
+            expected="what state_dict() of a stream returned",
+            got=f"a dict of {entries}" if entries else "an empty dict",
+        )
     for name, value in expected.items():
         if state.get(name) != value:
             raise BadOption(

@@ -45,6 +45,10 @@ class ReadReport:
     hits, fetched : int
         With ``cache=``: bytes that were in the cache when needed, and bytes of the objects that had to be fetched
         to it.
+    dropped : int
+        Of a loader: samples of each whole epoch that no rank gets, because they do not fill a step.
+    crowding : int
+        Of a loader with ``cache=``: bytes of the batches ahead, if they take most of the cache and leave few hits.
     """
 
     samples: int = 0
@@ -57,6 +61,8 @@ class ReadReport:
     timeline: Timeline = field(default_factory=Timeline, compare=False)
     hits: int = 0
     fetched: int = 0
+    dropped: int = 0
+    crowding: int = 0
 
     def __str__(self) -> str:
         text = f"{counted(self.samples, 'samples')}, {format_size(self.bytes)}"
@@ -71,8 +77,15 @@ class ReadReport:
                 f"; {format_size(self.hits)} were in the cache ({self.hits / (self.hits + self.fetched):.0%}), "
                 f"{format_size(self.fetched)} were fetched to it"
             )
+        if self.crowding:
+            text += (
+                f" (the batches ahead take about {format_size(self.crowding)} of the cache; "
+                "a larger cache= or a smaller ahead= leaves more for the next epoch)"
+            )
         if self.unverified:
             text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"
+        if self.dropped:
+            text += f"; {counted(self.dropped, 'samples')} of each epoch, which fill no step, are left out"
         if self.left_out:
             text += f"; {left_out_line(self.left_out, self.left_out_names[:3])}"
         return text

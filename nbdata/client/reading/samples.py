@@ -13,8 +13,9 @@ from typing import Any, overload
 
 from nbdata.client.reading import overview
 from nbdata.client.reading.epochs import epoch_of_stream, telling
+from nbdata.client.reading.keys import Keys, number_of
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
-from nbdata.client.reading.passing import Pass, refuse_other
+from nbdata.client.reading.passing import Pass, given_of
 from nbdata.client.reading.report import ReadReport
 from nbdata.client.reading.source import Source
 from nbdata.errors import BadOption
@@ -131,6 +132,8 @@ class Samples(abc.ABC):
     _overlap = 0
 
     def _checked(self, index: int) -> int:
+        if index.__class__ is not int:
+            index = number_of(index)
         count = len(self)
         number = index + count if index < 0 else index
         if not 0 <= number < count:
@@ -139,8 +142,11 @@ class Samples(abc.ABC):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys of all samples in their order; each is read from the index when it is used."""
-        return _Keys(self)
+        """The keys of all samples in their order; each is read from the index when it is used.
+
+        ``samples[samples.keys.index(KEY)]`` is the sample with a key.
+        """
+        return Keys(self)
 
     def stream(
         self,
@@ -160,8 +166,9 @@ class Samples(abc.ABC):
         seed, epoch : int
         part : str, optional
             ``"I/N"``: only every N-th sample of that order, starting with the I-th (from 0).
-        resume : dict, optional
-            The result of `Pass.state_dict` for the same part: the pass resumes there.
+        resume : dict or sequence of dict, optional
+            The result of `Pass.state_dict` for the same part: the pass resumes there. A list may also have the states
+            of the other parts.
 
         Returns
         -------
@@ -180,8 +187,7 @@ class Samples(abc.ABC):
         }  # fmt: skip
         given = 0
         if resume is not None:
-            refuse_other(resume, about)
-            given = int(resume["given"])
+            given = given_of(resume, about)
         some = range(0, len(self), max(1, len(self) // _CHUNK))
         at_once = max(1, min(_CHUNK, _CHUNK_BYTES // max([1, *map(self.size, some)])))
         rest = itertools.islice(order, given, None)
@@ -232,6 +238,11 @@ class Samples(abc.ABC):
 
     def select(self, predicate: Callable[[str], object]) -> Samples:
         """Return the samples whose key satisfies `predicate`, in the same order."""
+        if not callable(predicate):
+            raise BadOption(
+                f"select: {predicate!r} is no function",
+                expected='one of the key: lambda key: key.startswith("a/")',
+            )
         return Selected(self, array("q", (n for n in range(len(self)) if predicate(self.key(n)))))
 
     def __add__(self, other: Samples) -> Samples:
@@ -440,27 +451,6 @@ class Windows(Samples):
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'windows')} of {self._size} of {self._of!r}>"
-
-
-class _Keys(Sequence[str]):
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self._samples.key(number) for number in range(len(self))[index]]
-        return self._samples.key(self._samples._checked(index))
-
-    def __repr__(self) -> str:
-        shown = ", ".join(repr(key) for key in self[:3])
-        return f"<{len(self):,} keys: {shown}{', …' if len(self) > 3 else ''}>"
 
 
 def _window_starts(samples: Samples, size: int, stride: int, within: str | None) -> array[int]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
@@ -140,7 +141,8 @@ class StoredSamples(Samples):
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Return samples by their numbers, each as a new dict."""
-        contents = self._reader().fetch(numbers, coming, keep=keep)
+        with advising_on_changes():
+            contents = self._reader().fetch(numbers, coming, keep=keep)
         return [self._sample(number, fields) for number, fields in zip(numbers, contents, strict=True)]
 
     def _sample(self, number: int, contents: list[Content]) -> dict[str, Any]:

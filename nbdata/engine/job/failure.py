@@ -11,6 +11,9 @@ from nbdata.report import Report
 
 __all__ = ["failure_of"]
 
+# What to do after verbs that only look: running them again does not mend what they found.
+_NOT_REPEATED = {"shards": "Replace a damaged shard, or pack it anew; the report names all of them"}
+
 
 def _names(reason: str, path: str) -> bool:
     """True if a reason names the file, and does not only contain its letters within a word."""
@@ -33,6 +36,8 @@ def failure_of(report: Report) -> TransferFailed:
         details={"what": f"{report.verb}: {what}"},
         remedy="md5check --repair SOURCE pulls these again from their source"
         if content
+        else _NOT_REPEATED[report.verb]
+        if report.verb in _NOT_REPEATED
         else "Run it again to retry"
         if sum(bad.values()) == sum(report.counts.values())
         else "The rest was done; run it again to retry only these",

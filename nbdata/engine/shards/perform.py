@@ -14,7 +14,7 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.shards.promised import PromisedBody
 from nbdata.errors import BadOption
-from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.formats.shards import APART, LeftOut, samples_in
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path
@@ -78,6 +78,7 @@ class _Looking:
         self._samples = self._unproven = 0
         self._counts, self._sizes = Counter[str](), Counter[str]()
         self._left_out = LeftOut()
+        self._apart = 0  # members whose sample ended before them
         self._doubtful: list[str] = []  # shards whose JSON index holds no comparable checksum
 
     def run_all(self) -> Report:
@@ -101,6 +102,11 @@ class _Looking:
     def _look(self, number: int, shard: Shard) -> None:
         self._bodies.coming = lambda: range(number + 1, len(self._shards))
         left_out, samples = LeftOut(), 0
+
+        def note(name: str, why: str) -> None:
+            left_out.add(name, why)
+            self._apart += why == APART
+
         try:
             body = self._bodies.open(number)
             promised = shard if self._source.verify != "none" else shard._replace(promised=None)
@@ -108,7 +114,7 @@ class _Looking:
                 stream, _ = open_decompressed(read, name=shard.url)
                 reader = ForwardReader(stream, shard.url, 0)
                 with contextlib.closing(reader), contextlib.closing(stream):
-                    for _, fields, _ in samples_in(reader, left_out.add):
+                    for _, fields, _ in samples_in(reader, note):
                         samples += 1
                         for name, data in fields.items():
                             self._counts[name] += 1
@@ -159,6 +165,11 @@ class _Looking:
             names = ", ".join(self._left_out.names[:3])
             notes.append(
                 f"{counted(self._left_out.count, 'members', 'are')} in no sample, or only in part: {names}"
+            )
+        if self._apart:
+            notes.append(
+                f"{counted(self._apart, 'members', 'are')} not beside the others of their sample: "
+                "sort the tar by name (tar --sort=name), or pack the samples anew"
             )
         if self._doubtful:
             names = ", ".join(self._doubtful[:3]) + (", …" if len(self._doubtful) > 3 else "")

@@ -16,7 +16,7 @@ from functools import partial
 
 from nbdata.caching.contents import CacheContents, Wanted
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
-from nbdata.caching.known import KnownCache, note_cache, note_in
+from nbdata.caching.known import KnownCache, known_cache, note_cache, note_in
 from nbdata.disk import full_disk_told
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.staged import OpenCache
@@ -25,7 +25,7 @@ from nbdata.engine.stream.small_files import WantedFile
 from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of
 from nbdata.transfer.part_records import boot
 from nbdata.transfer.sources import folder_part
@@ -141,11 +141,35 @@ class _Staging:
             over.set()
 
     def _wait_for_who_leaves(self) -> None:
-        """Wait for a job that was just cancelled, or a cleanup, to release the folder."""
-        end = time.monotonic() + _LEAVING
-        while self.folder.in_use and time.monotonic() < end:
+        """Wait until the folder is released: by a cleanup, or by the job of another limit that no process uses now.
+
+        Raises
+        ------
+        BadOption
+            If processes still use the cache of the other job.
+        """
+        began = unused = time.monotonic()
+        while self.folder.in_use:
+            now, cache = time.monotonic(), self._of_another_job()
+            if not cache.consumers:
+                unused = now
+            if now - unused > _LEAVING:
+                raise BadOption(
+                    "this cache is in use with other options",
+                    path=self.op.cache_dir,
+                    got=f"{counted(cache.consumers, 'processes')} with cache={format_size(cache.limit)}",
+                    remedy="Give all the same cache= and concurrency=, and they share it; or another cache_dir=",
+                )
+            if now - began > IDLE + _LEAVING:
+                return
             self.run.control.phase("waits for processes that leave the cache")
             self.run.control.sleep(_WAIT)
+
+    def _of_another_job(self) -> KnownCache:
+        try:
+            return known_cache(self.folder.path)
+        except OSError:  # it is being removed, or belongs to another user
+            return KnownCache(self.folder.path)
 
     def _find(self) -> None:
         """Take over existing files; delete those that no longer fit."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch.samples import SampleDataset, place_of
+from nbdata.loaders.pytorch.samples import SampleDataset, place_of, refuse_no_samples
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
@@ -24,6 +26,8 @@ __all__ = ["SampleLoader"]
 # Default batches ahead, per worker, and for a loader without workers.
 _AHEAD_OF_WORKER, _AHEAD = 4, 8
 _STATE = 1
+# The most characters of a wrong value, and the most entries, that an error shows.
+_SHOWN, _FEW = 60, 8
 _END = object()
 
 
@@ -84,6 +88,7 @@ class SampleLoader(DataLoader[Any]):
         num_workers: int = 0,
         **options: Any,
     ) -> None:
+        refuse_no_samples(samples)
         if not options.get("in_order", True):
             raise BadOption(
                 "SampleLoader: in_order=False gives batches that no state can tell", expected="in_order=True"
@@ -171,16 +176,24 @@ class SampleLoader(DataLoader[Any]):
             If the state belongs to other samples, or to another order.
         """
         expected = {**self.state_dict(), "epoch": None, "taken": None}
+        if not isinstance(state, dict) or "version" not in state:
+            raise _no_state(state)
         got = {name: state.get(name) for name in expected}
+        epoch, taken = got["epoch"], got["taken"]
         for name, what in _MEANT.items():
             if got[name] != expected[name]:
+                remedy = "Make the loader with the samples, the seed and the shuffle of the saved state"
+                if name in ("count", "samples"):
+                    remedy += (
+                        ". If objects of the source have changed, restore them; or begin the epoch anew: "
+                        f"loader.set_epoch({epoch})"
+                    )
                 raise BadOption(
                     f"this state is of {what}",
                     expected=f"{name}={expected[name]!r}",
                     got=f"{name}={got[name]!r}",
-                    remedy="Make the loader with the samples, the seed and the shuffle that the state was saved with",
+                    remedy=remedy,
                 )
-        epoch, taken = got["epoch"], got["taken"]
         if not (isinstance(epoch, int) and isinstance(taken, int) and epoch >= 0 and taken >= 0):
             raise BadOption(f"this is no state of a loader: epoch={epoch!r}, taken={taken!r}")
         self._order.set_epoch(epoch, taken)
@@ -193,7 +206,16 @@ class SampleLoader(DataLoader[Any]):
         """The report of what all workers have read, and how long the training waited for batches."""
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
-        return self.samples.report_of(read, self._timeline)
+        report = self.samples.report_of(read, self._timeline)
+        return replace(report, dropped=self._order.dropped, crowding=self._crowding(report))
+
+    def _crowding(self, report: ReadReport) -> int:
+        limits = [
+            getattr(getattr(source, "operation", None), "cache", None) for source in self.samples.sources
+        ]
+        limit = min((limit for limit in limits if limit), default=0)
+        ahead = self._order.ahead * self._order.batch_size * report.bytes // max(1, report.samples)
+        return ahead if limit and 2 * ahead > limit and report.hits < report.fetched else 0
 
     @property
     def sources(self) -> list[Source]:
@@ -204,11 +226,23 @@ class SampleLoader(DataLoader[Any]):
 # The cause, by the entry in which a state differs.
 _MEANT = {
     "version": "another version of nbdata",
-    "count": "other samples",
-    "samples": "other samples, or of some that have changed since",
+    "count": "other samples, or samples were added or deleted since",
+    "samples": "other samples, or objects of these were changed or replaced since",
     "shuffle": "another order",
     "seed": "another order",
 }
+
+
+def _no_state(state: object) -> BadOption:
+    """Return the error for what is no state, such as the whole checkpoint that contains one."""
+    got, remedy = f"{state!r}"[:_SHOWN], None
+    if isinstance(state, dict):
+        got = "a dict of " + ", ".join(map(str, itertools.islice(state, _FEW))) if state else "an empty dict"
+        inner = [name for name, value in state.items() if isinstance(value, dict) and "taken" in value]
+        remedy = f"Give it the entry {inner[0]!r} of this dict" if inner else None
+    return BadOption(
+        "this is no state of a loader", expected="what its state_dict() returned", got=got, remedy=remedy
+    )
 
 
 class _Counting:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
     from nbdata.protocols import Epoch
 
-__all__ = ["SampleDataset", "SampleStream", "place_of"]
+__all__ = ["SampleDataset", "SampleStream", "place_of", "refuse_no_samples"]
+
+# The most characters of a wrong value that an error shows.
+_SHOWN = 200
 
 
 class SampleDataset(Dataset[Any]):
@@ -39,6 +42,7 @@ class SampleDataset(Dataset[Any]):
     """
 
     def __init__(self, samples: Samples, transform: Callable[[Any], Any] | None = None) -> None:
+        refuse_no_samples(samples)
         self.samples, self.transform = samples, transform
         self._epoch: Epoch | None = None  # the last one that was told
 
@@ -89,8 +93,10 @@ class SampleDataset(Dataset[Any]):
 class SampleStream(IterableDataset[Any]):
     """An iterable data set: every worker of every rank streams its own part of each epoch, fetched ahead.
 
-    The parts are disjoint and together the whole epoch, in an order that depends only on the seed and the epoch. Parts
-    may differ by one sample: a distributed training that needs equal numbers drops the last, or uses `SampleDataset`.
+    The parts are disjoint and together the whole epoch, in an order that depends only on the seed and the epoch. They
+    may have different lengths: parts of loose objects and FFRecord files differ by at most one sample, but a part of
+    tar shards is whole shards, so its ranks differ by the samples of one or more shards. A distributed training needs
+    equally many steps of all ranks: use `SampleLoader`, which deals them evenly.
 
     Parameters
     ----------
@@ -116,6 +122,7 @@ class SampleStream(IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        refuse_no_samples(samples)
         self.samples, self.transform = samples, transform
         self.shuffle, self.seed, self.epoch = shuffle, seed, epoch
         self._rank, self._world_size = place_of(rank, world_size)
@@ -171,6 +178,18 @@ def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
         raise KeyError(
             f"{error.args[0]!r} in the transform of the sample {sample.get('__key__')!r}, which has the fields {fields}"
         ) from error
+
+
+def refuse_no_samples(samples: object) -> None:
+    """BadOption if these are no samples, but their URL, for example."""
+    if not callable(getattr(samples, "fetch", None)):
+        shown = repr(samples)[:_SHOWN]
+        raise BadOption(
+            f"these are no samples: {shown}",
+            expected=f"nbdata.samples({shown})"
+            if isinstance(samples, str)
+            else "the result of nbdata.samples(…)",
+        )
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

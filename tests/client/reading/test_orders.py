@@ -100,3 +100,18 @@ def test_a_part_that_makes_no_sense_is_told(part: str) -> None:
 def test_options_that_make_no_sense_are_told(options: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         AheadBatches(5, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("uneven", ["drop", "repeat", "keep"])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("count", [0, 5, 12, 20, 23])
+def test_the_samples_that_no_rank_gets_are_counted(
+    uneven: str, drop_last: bool, ranks: int, count: int
+) -> None:
+    of = [
+        AheadBatches(count, 4, rank=n, world_size=ranks, uneven=uneven, drop_last=drop_last)
+        for n in range(ranks)
+    ]
+    given = {index for rank in of for batch in rank for index in batch}
+    assert {rank.dropped for rank in of} == {count - len(given)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nbdata
@@ -180,6 +182,42 @@ def test_samples_are_selected_sliced_and_added(s3: EmbeddedServer, images: str, 
     assert (chosen.windows(5) + samples.windows(2))[16] == [wanted[0], wanted[1]]
 
 
+def test_what_is_no_number_no_function_or_no_state_is_refused_with_what_would_do(
+    s3: EmbeddedServer, images: str, opened: Open
+) -> None:
+    samples = opened(images)
+    for wrong in (lambda: samples["n0/003"], lambda: samples.fetch("abc"), lambda: samples.fetch([1.5])):
+        with pytest.raises(BadOption, match=r"read by number, .*samples\.keys\.index\(KEY\)"):
+            wrong()
+    assert samples[samples.keys.index("n0/003")]["__key__"] == "n0/003"
+    assert samples.fetch(np.array([1]))[0] == samples[np.int64(1)] == samples[1]
+    with pytest.raises(BadOption, match="'a/\\*' is no function"):
+        samples.select("a/*")  # type: ignore[arg-type]
+    for state in ("x", 3, [], ["x"], {}, {"model": 1}):
+        with pytest.raises(BadOption, match="no state of a stream"):
+            samples.stream(resume=state)
+
+
+def test_a_stream_takes_its_state_from_those_of_all_parts(
+    s3: EmbeddedServer, images: str, opened: Open
+) -> None:
+    samples = opened(images)
+    begun = [samples.stream(part=f"{n}/2") for n in range(2)]
+    for at, part in enumerate(begun):
+        list(itertools.islice(part, 3 + at))
+    states = [part.state_dict() for part in begun]
+    for part, state in zip(begun, states, strict=True):
+        expected = list(part)
+        assert list(samples.stream(part=state["part"], resume=[state])) == expected
+        assert list(samples.stream(part=state["part"], resume=states)) == expected
+    with pytest.raises(BadOption, match="another number of workers"):
+        samples.stream(part="0/3", resume=[states[0]])
+    with pytest.raises(BadOption, match=r"none is of the part 0/3.*as many as before"):
+        samples.stream(part="0/3", resume=states)
+    with pytest.raises(BadOption, match="another epoch"):
+        samples.stream(part="0/2", resume=[states[0], {**states[1], "epoch": 1}])
+
+
 def test_a_sample_that_fails_reaches_its_own_batch_and_nothing_else(
     s3: EmbeddedServer, bucket: str, put: Put, opened: Open
 ) -> None:
@@ -190,7 +228,7 @@ def test_a_sample_that_fails_reaches_its_own_batch_and_nothing_else(
     client.delete_object(Bucket=bucket, Key="n0/006.cls")
     client.close()
     assert samples.fetch([0], ahead=[[1, 4], [2], [3]]) == wanted[:1]
-    with pytest.raises(SourceChanged, match=r"n0/003\.jpg"):
+    with pytest.raises(SourceChanged, match=r"n0/003\.jpg.*begin the epoch again"):
         samples.fetch([1, 4], ahead=[[2], [3]])
     with pytest.raises(SourceChanged, match=r"n0/006\.cls"):
         samples.fetch([2], ahead=[[3]])

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 import nbdata
 from nbdata.caching.contents import CacheContents
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.caching.known import known_cache
 from nbdata.client.agents import stop_all
 from nbdata.client.connection import Connection
 from nbdata.client.reading import staged
@@ -381,6 +382,41 @@ def test_a_cancelled_job_that_still_has_the_folder_is_waited_for(
         assert waiting.result(PATIENCE) == in_order(images)[:2]
 
 
+def test_another_limit_takes_over_a_cache_that_no_process_uses_and_is_refused_while_one_does(
+    proxy: FaultProxy,
+    inline: None,
+    images: str,
+    opened: Open,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(staging, "_LEAVING", 0.1)
+    monkeypatch.setattr(staging, "_NOTE_EVERY", 0.0)
+    over, seen, end_if_idle = threading.Event(), list[Staged](), Staged.end_if_idle
+
+    def ends(of: Staged, seconds: float) -> bool:
+        if of._cache is not None and of._cache.folder.startswith(str(cache)):  # jobs of other tests still run
+            seen[1:] = [of]
+        return over.is_set() and of is seen[0] and end_if_idle(of, 0)
+
+    monkeypatch.setattr(Staged, "end_if_idle", ends)
+    first = opened(images, cache="20MB", cache_dir=str(cache))
+    first.fetch([0])
+    (folder,) = (path for path in (cache / ".nbdata").glob("kept-*") if path.is_dir())
+    wait_until(lambda: known_cache(str(folder)).consumers == 1)
+    with pytest.raises(BadOption, match=r"in use with other options: .*got 1 process with cache=20\.0 MB"):
+        opened(images, cache="50MB", cache_dir=str(cache)).fetch([0])
+    first.close()
+    wait_until(lambda: known_cache(str(folder)).consumers == 0)
+    tally = proxy.begin()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: opened(images, cache="50MB", cache_dir=str(cache)).fetch([0]))
+        wait_until(lambda: any("leave the cache" in job.phase for job in _jobs(cache)))
+        over.set()
+        assert waiting.result(PATIENCE) == in_order(images)[:1]
+    assert not tally.down, "its objects are found"
+
+
 def test_an_error_of_the_job_reaches_who_waits(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,6 +550,19 @@ def test_quota_shows_a_cache_during_and_after_its_use(
     assert (left["source"], left["hit_rate"], left["consumers"]) == (images, None, 0)
     nbdata.cleanup(left["path"], all=True, quiet=True)
     assert _caches(cache) == []
+
+
+def test_a_report_says_that_the_batches_ahead_fill_the_cache(
+    s3: EmbeddedServer, inline: None, images: str, cache: Path
+) -> None:
+    ahead = 50_000_000 * 60 // _BYTES // 8
+    with nbdata.samples(images, cache="50MB", cache_dir=str(cache)) as samples:
+        loader = SampleLoader(samples, 8, ahead=ahead)
+        list(loader)
+        assert "(the batches ahead take about 50.0 MB of the cache; a larger cache=" in str(loader.report)
+        assert "batches ahead" not in str(SampleLoader(samples, 8, ahead=4).report)
+        list(loader)
+        assert not loader.report.crowding, "half of the reads were hits"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -44,6 +44,16 @@ def test_counts_fields_and_what_is_in_no_sample(put: Put, inline: None) -> None:
     assert len(rows["x-2.tar"]["left out"]) == 3
 
 
+def test_an_unsorted_tar_is_told_to_be_sorted(put: Put, inline: None) -> None:
+    unsorted = shard([(f"{at}.{name}", FILE, b"x") for name in ("jpg", "cls") for at in range(5)])
+    report = nbdata.shards("ls", f"{put({'x-0.tar': unsorted})}x-0.tar", quiet=True)
+    assert report.details["samples"] == 10
+    assert any(
+        "5 members are not beside the others of their sample: sort the tar by name" in note
+        for note in report.notes
+    )
+
+
 def test_each_damaged_shard_is_named_and_the_others_are_looked_at(proxy: FaultProxy, put: Put) -> None:
     url = put(
         {"x-0.tar": one(0)[:5000], "x-1.tar": one(1), "x-2.tar": one(2), "x-3.tar": b"no tar at all" * 99}
@@ -55,6 +65,8 @@ def test_each_damaged_shard_is_named_and_the_others_are_looked_at(proxy: FaultPr
     )
     with pytest.raises(TransferFailed) as raised:
         nbdata.shards("verify", f"{url}x-*.tar", quiet=True)
+    assert "Replace a damaged shard" in str(raised.value)
+    assert "run it again" not in str(raised.value)
     report = raised.value.report
     assert report.counts == {"ok": 1, "failed": 3}
     assert {path.rpartition("/")[2] for path, _ in report.failures} == {"x-0.tar", "x-1.tar", "x-3.tar"}

@@ -11,10 +11,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.epochs import epoch_of_stream, telling
 from nbdata.client.reading.orders import AheadBatches, part_of
 from nbdata.client.reading.overview import READERS
-from nbdata.client.reading.passing import Pass, refuse_other
+from nbdata.client.reading.passing import Pass, given_of
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.records.opened import Headers, StoredPlan, StoredRecords, headers_of
 from nbdata.client.reading.samples import Samples
@@ -184,7 +185,8 @@ class OfRecords(Samples):
                 contents = self._local.read(chunk.records)
             else:
                 ahead = [one.plan for one in coming if one.plan is not None]
-                contents = self._reading().read(chunk.plan, ahead, keep=keep)
+                with advising_on_changes():
+                    contents = self._reading().read(chunk.plan, ahead, keep=keep)
         except ChecksumMismatch as error:
             raise self._told(error, chunk) from None
         self._count(len(chunk.numbers), sum(map(len, contents)), began)
@@ -241,8 +243,9 @@ class OfRecords(Samples):
         seed, epoch : int
         part : str, optional
             ``"I/N"``: the I-th of N runs of that order, from 0; their lengths differ by at most one.
-        resume : dict, optional
-            The result of `Pass.state_dict` for the same part: the pass resumes there.
+        resume : dict or sequence of dict, optional
+            The result of `Pass.state_dict` for the same part: the pass resumes there. A list may also have the states
+            of the other parts.
 
         Returns
         -------
@@ -261,8 +264,7 @@ class OfRecords(Samples):
         }  # fmt: skip
         given = 0
         if resume is not None:
-            refuse_other(resume, about)
-            given = int(resume["given"])
+            given = given_of(resume, about)
         mean = max(1, self._bytes(0, len(self)) // max(1, len(self)))
         if not shuffle:
             begin, end = len(self) * number // parts, len(self) * (number + 1) // parts

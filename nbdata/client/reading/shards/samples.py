@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
 from nbdata.client.reading.recipe import refuse_secrets
@@ -273,8 +274,9 @@ class ShardSamples(Samples):
         """Return samples by their numbers, each as a new dict."""
         wanted, ahead = self._by_store(numbers), self._by_store(coming)
         got: dict[int, dict[str, Any]] = {}
-        for source, own in wanted.items():
-            got.update(zip(own, source.read(own, ahead.get(source, []), keep), strict=True))
+        with advising_on_changes():
+            for source, own in wanted.items():
+                got.update(zip(own, source.read(own, ahead.get(source, []), keep), strict=True))
         return [dict(got[number]) for number in numbers]
 
     def _by_store(self, numbers: list[int]) -> dict[IndexedShards, list[int]]:

@@ -18,9 +18,10 @@ from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
+from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.epochs import epoch_of_stream
 from nbdata.client.reading.orders import part_of
-from nbdata.client.reading.passing import Pass, refuse_other
+from nbdata.client.reading.passing import Pass, refuse_other, states_of
 from nbdata.client.reading.shards.deal import Left, Work, merged, work_of
 from nbdata.errors import SourceChanged
 from nbdata.formats.permutation import Permutation
@@ -143,15 +144,14 @@ def pass_of(
         "epoch": order.epoch,
     }  # fmt: skip
     mine, left, state = part_of(part), Left(), dict[str, Any]()
-    if isinstance(resume, dict):
-        resume = [resume]
-    for one in resume or ():
+    states = [] if resume is None else states_of(resume)
+    for one in states:
         refuse_other(one, expected)
-    if resume and len(resume) == 1 and part_of(resume[0]["part"]) == mine:
-        state = dict(resume[0])
+    if len(states) == 1 and part_of(states[0]["part"]) == mine:
+        state = dict(states[0])
         left = Left.of(state["left"])
-    elif resume is not None:
-        left = merged(resume, len(shards))
+    elif states:
+        left = merged(states, len(shards))
     walk = _Walk(shards, bodies, order, mine, work_of(mine, len(shards), left), left, state)
     walk.counts, walk.left_out, walk.verify, walk.about, walk.ended = (
         counts,
@@ -161,7 +161,12 @@ def pass_of(
         ended,
     )
     walk.epoch = epoch_of_stream(expected, whole=resume is None)
-    return Pass(walk.run(), walk.state)
+    return Pass(_advised(walk.run()), walk.state)
+
+
+def _advised(samples: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    with advising_on_changes():
+        yield from samples
 
 
 class _Walk:

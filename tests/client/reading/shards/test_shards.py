@@ -287,9 +287,9 @@ def test_a_shard_that_changed_is_told(s3: EmbeddedServer, bucket: str, opened: O
     samples = opened(f"s3://{bucket}/a.tar")
     assert len(samples) == 7
     client.put_object(Bucket=bucket, Key="a.tar", Body=packed(2))
-    with pytest.raises(SourceChanged):
+    with pytest.raises(SourceChanged, match="begin the epoch again"):
         samples[0]
-    with pytest.raises(SourceChanged):
+    with pytest.raises(SourceChanged, match="begin the epoch again"):
         list(samples.stream())
     assert len(opened(f"s3://{bucket}/a.tar")) == 12  # its index described another version
 
