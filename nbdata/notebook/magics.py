@@ -31,7 +31,11 @@ __all__ = ["register", "unregister"]
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """Return the option that magics add to a verb."""
     what = "stream" if cls.bound else "Report (with -b the Job)"
-    return {"output": Option(f"Also store the {what} in the variable NAME.", short="o", metavar="NAME")}
+    failing = (
+        "" if cls.bound else " A Report is stored even if it has failures and the cell ends with an error."
+    )
+    text = f"Also store the {what} in the variable NAME.{failing}"
+    return {"output": Option(text, short="o", metavar="NAME")}
 
 
 def register(shell: InteractiveShell) -> None:
@@ -120,7 +124,12 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     elif face.get("background"):
         result = operation.start()
     else:
-        result = operation.run(quiet=quiet)
+        try:
+            result = operation.run(quiet=quiet)
+        except TransferFailed as error:
+            if name and isinstance(error.report, Report):
+                shell.user_ns[name] = error.report
+            raise
         if isinstance(result, Report):
             shown(result)  # its display has just shown it; as the cell's value it would appear twice
     if name:
