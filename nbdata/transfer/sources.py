@@ -109,7 +109,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
     if single is not None:
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
-        require_folder(opener, folder)
+        require_folder(opener, folder, written=location.place)
         return Found(folder, None, iter(()))
     return Found(folder, None, itertools.chain([first], below))
 
@@ -156,19 +156,35 @@ def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
-def require_folder(opener: Opener, folder: Location) -> None:
-    """Raise an error unless an empty folder exists. Only stores with real folders have empty ones."""
+def require_folder(opener: Opener, folder: Location, *, written: str = "") -> None:
+    """Raise an error unless an empty folder exists. Only stores with real folders have empty ones.
+
+    `written` is the place as the user wrote it, if that is without a slash at its end.
+    """
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
             raise BadOption(
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
+        if not written and _is_object(opener, folder):
+            raise NotFound(
+                "this is an object, not a folder", path=folder.place, remedy="Leave out the slash at its end"
+            )
         near = close_name(opener.control, folder)
         remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
             remedy += f"{' Or' if near else ';'} {url}, if a bucket is meant"
-        raise NotFound("no such object or folder", path=folder.place.rstrip("/"), remedy=remedy)
+        raise NotFound("no such object or folder", path=written or folder.place, remedy=remedy)
+
+
+def _is_object(opener: Opener, folder: Location) -> bool:
+    """True if there is an object of this name, written without the slash at the end of the folder's."""
+    bare = Location(folder.store, folder.key.rstrip("/"), folder.place.rstrip("/"))
+    try:
+        return bare.key != "" and head_of(opener, bare) is not None
+    except NbdataError:  # the folder is missing all the same
+        return False
 
 
 def _as_bucket(opener: Opener) -> str:
