@@ -19,10 +19,11 @@ from nbdata.display import TextDisplay
 from nbdata.early import leave_interrupts
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation, slots
-from nbdata.option import Option, suggest
+from nbdata.option import Option
 from nbdata.protocols import Job
 from nbdata.rendering import member_cells, printable
 from nbdata.report import Plan, Report, Row
+from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.listing import Listing
@@ -149,7 +150,7 @@ def _run(words: list[str]) -> int:
         return 0
     cls = VERBS.get(verb.replace("-", "_"))
     if cls is None:
-        raise BadOption(f"there is no verb {verb!r}", remedy=suggest(verb, [*VERBS, *_MORE]))
+        raise BadOption(f"there is no verb {verb!r}", remedy=suggest_verb(verb, [*VERBS, *_MORE]))
     return _verb(cls, rest)
 
 

@@ -6,7 +6,6 @@ function and the panel's form are made from that.
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Set
@@ -17,6 +16,7 @@ from nbdata.errors import BadOption
 from nbdata.paths import canonical, path_text
 from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.sizes import parse_size
+from nbdata.suggestions import suggest
 
 __all__ = [
     "Option",
@@ -93,18 +93,6 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     """Return the declared options of a verb by field name, positional ones first."""
     found = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
     return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
-
-
-# What some verbs call otherwise than the others.
-_ELSEWHERE = {"include": "members"}
-
-
-def suggest(word: str, known: list[str]) -> str:
-    """Suggest a remedy for a misspelt word: the nearest known one, or the list."""
-    elsewhere = _ELSEWHERE.get(word.removeprefix("--"), "")
-    near = [name for name in known if name.removeprefix("--") == elsewhere]
-    near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
 
 
 # Names of storage options in other programs, and their names in nbdata.
