@@ -19,7 +19,8 @@ from nbdata.paths import is_brace_pattern
 
 __all__ = ["words_of"]
 
-_BRACES = re.compile(r"\$?\{([^{}]*)\}")
+# In a glob, [{] is a brace itself.
+_BRACES = re.compile(r"\$?\{(?!\])([^{}]*)\}")
 # Placeholder for braces while the command is split: it must be one word, whatever the braces contain.
 _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
 

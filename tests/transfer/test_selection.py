@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex,
         ("t-{08..11}.tar", "t-9.tar", False),
         ("a.b", "axb", False),
         ("**", "anything/at/all", True),
+        ("a[{]b,c}.txt", "a{b,c}.txt", True),
+        ("a[{]b,c[}].txt", "a{b,c}.txt", True),
+        ("a[{]b[,]c[}].{txt,md}", "a{b,c}.md", True),
+        ("{a[,]b,c}.txt", "a,b.txt", True),
+        ("{a[,]b,c}.txt", "c.txt", True),
+        ("[!{]x", "{x", False),
+        ("[{}]x", "}x", True),
+        ("a}.txt", "a}.txt", True),
+        ("a[[]1].txt", "a[1].txt", True),
     ],
 )
 def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -> None:
@@ -43,6 +53,8 @@ def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
 def test_an_unfinished_bracket_is_a_mistake() -> None:
     with pytest.raises(BadOption, match="unfinished bracket"):
         glob_regex("a[b")
+    with pytest.raises(BadOption, match=re.escape("glob '{x,y}[b' has")):
+        glob_regex("**/{x,y}[b")
 
 
 def entries(count: int) -> list[Entry]:
