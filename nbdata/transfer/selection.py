@@ -195,8 +195,15 @@ class Selection:
         """Explain why nothing was selected; '' if the user gave no selection options."""
         if not (given := self.given):
             return ""
+        if self.max_files == 0:
+            return "nothing was selected: --max-files is 0"
         what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
-        among = f"{looked.count:,} object{'s' * (looked.count != 1)}" + (f": {what}" if what else "")
+        # With a limit, the rest was not even looked at.
+        among = (
+            "the first " * (self.max_bytes is not None)
+            + f"{looked.count:,} object{'s' * (looked.count != 1)}"
+            + (f": {what}" if what else "")
+        )
         text = f"nothing was selected by {', '.join(given)} of {among}"
         if self.max_bytes is not None:
             text += "; --max-bytes ends before the first object that would exceed it, in key order"

@@ -67,8 +67,6 @@ class Samples(abc.ABC):
     def fingerprint(self) -> str:
         """A digest that is equal only for the same samples in the same order with the same ETags."""
 
-    # -- reading ----------------------------------------------------------------------------------
-
     @overload
     def __getitem__(self, index: int) -> Any: ...
     @overload
@@ -131,6 +129,10 @@ class Samples(abc.ABC):
     _overlap = 0
 
     def _checked(self, index: int) -> int:
+        if isinstance(index, str):  # type: ignore[unreachable]  # the key of a sample
+            raise TypeError(
+                f"samples: {index!r} is no number and no slice; samples.keys.index(KEY) finds a number"
+            )
         count = len(self)
         number = index + count if index < 0 else index
         if not 0 <= number < count:
