@@ -173,7 +173,7 @@ class Snapshot(_Record):
 
     @property
     def _starts_over(self) -> bool:
-        return self.verb in ("md5check", "cache_stream", "shards")
+        return self.verb in ("md5check", "cache_stream", "shards", "ls", "du")
 
     @property
     def stopped_means(self) -> str:
@@ -413,12 +413,8 @@ class Report(_Record):
         """The tables as aligned text, line by line."""
         return _table_lines(self.tables)
 
-    @property
-    def body_lines(self) -> list[str]:
-        """The lines below the first: gauges, tables and notes."""
-        return self._body_lines(self.tables)
-
-    def _body_lines(self, tables: list[dict[str, Any]]) -> list[str]:
+    def body_lines(self, tables: list[dict[str, Any]]) -> list[str]:
+        """The lines below the first: gauges, the tables to show, and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
         return [*gauges, *_table_lines(tables), *map(printable, self.notes)]
 
@@ -428,7 +424,7 @@ class Report(_Record):
 
     def text(self, *, raised: bool = False) -> str:
         """The report for people: the line, gauges, tables, notes, and the first failures; `raised` as for `html`."""
-        lines = [self.line, *(f"  {line}" for line in self._body_lines(self._tables(raised)))]
+        lines = [self.line, *(f"  {line}" for line in self.body_lines(self._tables(raised)))]
         failures = [] if raised and len(self.failures) == 1 else self._named()
         named = [f"{path}: {reason}" if path else reason for path, reason in failures]
         lines += [f"  {printable(line)}" for line in named]

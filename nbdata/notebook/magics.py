@@ -129,7 +129,13 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         elif face.get("background"):
             result = operation.start()
         else:
-            result = operation.run(quiet=quiet)
+            try:
+                result = operation.run(quiet=quiet)
+            except KeyboardInterrupt:
+                if quiet:
+                    raise
+                # The display has said what is kept, and what to do.
+                raise Cancelled(f"{cls.verb} was interrupted") from None
             if isinstance(result, Report):
                 shown(result)  # its display has just shown it; as the cell's value it would appear twice
     except NotFound as error:

@@ -10,6 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.client.context import owner_name
+from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.outcomes import BAD
 from nbdata.report import BAD_OUTCOMES, Report
 from tests.kernel import Kernel
@@ -63,6 +64,13 @@ def test_a_failed_check_looks_like_one_in_text_and_html_and_stores_its_report(
         assert "1 mismatch, 1 extra" in shown
         assert ". FAILED" in shown
     assert kernel.run("print(r.counts['mismatch'], r.ok)").text == "1 False\n"
+
+
+@pytest.mark.parametrize("ok", [0, 3])
+def test_the_advice_to_run_it_again_is_given_once(ok: int) -> None:
+    for reason in ("the file changed while it was sent. Run the command again", "it broke"):
+        report = Report("push", state="FAILED", counts={"failed": 1, "sent": ok}, failures=[["a", reason]])
+        assert len(re.findall(r"run (?:it|the command) again", str(failure_of(report)), re.IGNORECASE)) == 1
 
 
 @pytest.mark.parametrize("failures", [1, 2])

@@ -130,9 +130,7 @@ class Samples(abc.ABC):
 
     def _checked(self, index: int) -> int:
         if isinstance(index, str):  # type: ignore[unreachable]  # the key of a sample
-            raise TypeError(
-                f"samples: {index!r} is no number and no slice; samples.keys.index(KEY) finds a number"
-            )
+            raise TypeError(f"{index!r} is no number and no slice; samples.keys.index(KEY) finds a number")
         count = len(self)
         number = index + count if index < 0 else index
         if not 0 <= number < count:

@@ -12,6 +12,10 @@ from nbdata.report import Report
 __all__ = ["failure_of"]
 
 
+# A reason that already says so.
+_AGAIN = re.compile(r"\brun (it|the command) again\b", re.IGNORECASE)
+
+
 def _names(reason: str, path: str) -> bool:
     """True if a reason names the file, and does not only contain its letters within a word."""
     return re.search(rf"(?<![\w.-]){re.escape(printable(path))}(?![\w-]|\.\w)", printable(reason)) is not None
@@ -28,12 +32,14 @@ def failure_of(report: Report) -> TransferFailed:
     # An unrepresentable key's reason quotes a part of it, which may look like the key.
     named = reason if first is not Outcome.UNREPRESENTABLE and _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
+    if content:
+        remedy: str | None = "md5check --repair SOURCE pulls these again from their source"
+    elif sum(bad.values()) == sum(report.counts.values()):
+        remedy = None if _AGAIN.search(named) else "Run it again to retry"
+    elif _AGAIN.search(named):
+        remedy = "The rest was done, and only these are retried"
+    else:
+        remedy = "The rest was done; run it again to retry only these"
     return TransferFailed(
-        f"{report.verb}: {what}; first {named}",
-        details={"what": f"{report.verb}: {what}"},
-        remedy="md5check --repair SOURCE pulls these again from their source"
-        if content
-        else "Run it again to retry"
-        if sum(bad.values()) == sum(report.counts.values())
-        else "The rest was done; run it again to retry only these",
+        f"{report.verb}: {what}; first {named}", details={"what": f"{report.verb}: {what}"}, remedy=remedy
     )
