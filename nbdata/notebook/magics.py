@@ -135,7 +135,9 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
                 if quiet:
                     raise
                 # The display has said what is kept, and what to do.
-                raise Cancelled(f"{cls.verb} was interrupted") from None
+                raise Cancelled(
+                    f"{cls.verb} was interrupted", remedy="See above what is kept and how to go on"
+                ) from None
             if isinstance(result, Report):
                 shown(result)  # its display has just shown it; as the cell's value it would appear twice
     except NotFound as error:

@@ -110,7 +110,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
     if single is not None:
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
-        require_folder(opener, folder, written=location.place)
+        require_folder(opener, folder)
         return Found(folder, None, iter(()))
     return Found(folder, None, itertools.chain([first], below))
 
@@ -157,18 +157,18 @@ def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
-def require_folder(opener: Opener, folder: Location, *, written: str = "") -> None:
-    """Raise an error unless an empty folder exists. Only stores with real folders have empty ones.
-
-    `written` is the place as the user wrote it, if that is without a slash at its end.
-    """
+def require_folder(opener: Opener, folder: Location) -> None:
+    """Raise an error unless an empty folder exists. Only stores with real folders have empty ones."""
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
             raise BadOption(
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
-        if not written and _is_object(opener, folder):
+        written = redacted(opener.operation.places()[0])
+        if written.rstrip("/") != folder.place.rstrip("/"):
+            written = folder.place
+        if written.endswith("/") and _is_object(opener, folder):
             raise NotFound(
                 "this is an object, not a folder", path=folder.place, remedy="Leave out the slash at its end"
             )
@@ -176,7 +176,7 @@ def require_folder(opener: Opener, folder: Location, *, written: str = "") -> No
         remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
             remedy += f"{' Or' if near else ';'} {url}, if a bucket is meant"
-        raise NotFound("no such object or folder", path=written or folder.place, remedy=remedy)
+        raise NotFound("no such object or folder", path=written, remedy=remedy)
 
 
 def _is_object(opener: Opener, folder: Location) -> bool:

@@ -95,14 +95,14 @@ def listed(run: Run, place: str, *, recursive: bool) -> Listed:
     return found
 
 
-def _plain(run: Run, place: str, recursive: bool, *, written: str = "") -> Listed:
+def _plain(run: Run, place: str, recursive: bool) -> Listed:
     location = run.open(place)
     if location.is_folder:
         found = Listed(location.place)
         entries = _below(run, location, "", found, recursive)
         first = next(entries, None)
         if first is None:
-            require_folder(run, location, written=written)
+            require_folder(run, location)
         else:
             found.entries = _chained(first, entries)
         return found
@@ -115,7 +115,7 @@ def _plain(run: Run, place: str, recursive: bool, *, written: str = "") -> Liste
             found.base = location.place.rpartition("/")[0] + "/"
         found.entries = _with_folder(run, location, single, found, recursive)
         return found
-    return _plain(run, f"{place}/", recursive, written=location.place)
+    return _plain(run, f"{place}/", recursive)
 
 
 def _with_folder(

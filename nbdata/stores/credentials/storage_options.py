@@ -44,7 +44,7 @@ def truth(value: Any, name: str) -> bool:
     if not isinstance(value, str):
         return bool(value)
     if value.strip().lower() not in _TRUTH:
-        raise BadOption(f"--option {name}: {value!r} is neither true nor false")
+        raise BadOption(f"--option {name}: {value!r} is not valid", expected="true or false")
     return _TRUTH[value.strip().lower()]
 
 
@@ -59,7 +59,7 @@ def trusted(verify: Any, ca: str) -> tuple[str, bool]:
     if isinstance(verify, str) and verify.strip().lower() not in _TRUTH:
         if not set("./") & set(verify):
             raise BadOption(
-                f"--option verify: {verify!r} is neither true nor false",
+                f"--option verify: {verify!r} is not valid",
                 expected="true, false, or a file or folder of certificates",
             )
         return verify, True
