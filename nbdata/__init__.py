@@ -18,6 +18,7 @@ from nbdata import demo, early
 if early.is_command():
     early.take_interrupts()  # before the imports below, which take a while
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from nbdata.errors import (
@@ -125,7 +126,7 @@ def _host() -> Host:
 def _display() -> Display:
     from nbdata.display import TextDisplay
 
-    return TextDisplay()
+    return TextDisplay(tables=not hasattr(sys, "ps1"))  # at Python's prompt
 
 
 def _stream(operation: Operation, quiet: bool) -> Any:

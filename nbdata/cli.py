@@ -19,13 +19,14 @@ from nbdata.display import TextDisplay
 from nbdata.early import leave_interrupts
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation, slots
-from nbdata.option import Option, suggest
+from nbdata.option import Option
 from nbdata.protocols import Job
 from nbdata.rendering import member_cells, printable
 from nbdata.report import Plan, Report, Row
+from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verbs.listing import Listing
+from nbdata.verbs.listing import Listing, Ls
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
@@ -35,6 +36,11 @@ __all__ = ["main"]
 _MEMBER = "members"
 _EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
 _ROWS = {"json": Option("Print each row as a line of JSON (JSON Lines).", kind="flag")}
+_LONG = {
+    "long": Option(
+        "Print size, time and name also if the output goes to another program.", kind="flag", short="l"
+    )
+}
 _RUN = {
     "run": Option(
         "Run COMMAND once for each item, without a shell; {} stands for the item's path, which else comes last. The "
@@ -149,7 +155,7 @@ def _run(words: list[str]) -> int:
         return 0
     cls = VERBS.get(verb.replace("-", "_"))
     if cls is None:
-        raise BadOption(f"there is no verb {verb!r}", remedy=suggest(verb, [*VERBS, *_MORE]))
+        raise BadOption(f"there is no verb {verb!r}", remedy=suggest_verb(verb, [*VERBS, *_MORE]))
     return _verb(cls, rest)
 
 
@@ -167,7 +173,7 @@ def _overview() -> str:
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """Return the options that the command line adds to a verb."""
     if issubclass(cls, Listing):
-        return _ROWS
+        return {**_ROWS, **_LONG} if cls is Ls else _ROWS
     return {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
 
 
@@ -225,7 +231,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     listed = getattr(operation, "list", False) and isinstance(result, Report)
     if isinstance(operation, Listing) and isinstance(result, Report):
         if as_json or not quiet:
-            _print_listing(operation, result, as_json=as_json)
+            _print_listing(
+                operation, result, as_json=as_json, people=sys.stdout.isatty() or bool(face.get("long"))
+            )
     elif listed and not as_json and not quiet:
         # The names are the result: print all of them, one per line. A terminal shows more columns, a pipe does not.
         for row in result.rows:
@@ -238,9 +246,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     return 1 if isinstance(result, Report) and not result.ok else 0
 
 
-def _print_listing(operation: Listing, report: Report, *, as_json: bool) -> None:
+def _print_listing(operation: Listing, report: Report, *, as_json: bool, people: bool) -> None:
     """Print all rows on stdout without holding any in memory; notes about them go to stderr."""
-    for line in operation.lines(report, as_json=as_json, people=sys.stdout.isatty()):
+    for line in operation.lines(report, as_json=as_json, people=people):
         print(line)
     if not as_json:
         print("\n".join([report.line, *(f"  {printable(note)}" for note in report.notes)]), file=sys.stderr)

@@ -100,11 +100,13 @@ class TextDisplay(Follower):
         Where to write (None: stderr).
     result : bool
         Whether the report is written at the end; a command line prints it itself.
+    tables : bool
+        Whether that includes its tables; a Python prompt prints them with the value of the call.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, result: bool = True) -> None:
+    def __init__(self, stream: TextIO | None = None, *, result: bool = True, tables: bool = True) -> None:
         self._stream = stream or sys.stderr
-        self._result = result
+        self._result, self._tables = result, tables
         self._bar: _Bar | None = None
         self._line = ""
 
@@ -123,7 +125,7 @@ class TextDisplay(Follower):
         if bar is not None:
             bar.close()
         if text and (report is None or self._result):
-            lines = report.body_lines if report else []
+            lines = report.body_lines(report.tables if self._tables else []) if report else []
             self._stream.write("\n".join([text, *(f"  {line}" for line in lines)]) + "\n")
 
     def tell(self, text: str) -> None:

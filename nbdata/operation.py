@@ -288,9 +288,7 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     parameters = list(inspect.signature(cls).parameters.values())
     signature = inspect.Signature(parameters)
     extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False)
-        for name in ("dry_run", "background", "quiet")
-        if not (cls.bound and name == "background")
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in _face_flags(cls)
     ]
     functools.update_wrapper(run_verb, cls, assigned=("__module__",), updated=())
     run_verb.__name__ = run_verb.__qualname__ = cls.verb
@@ -298,6 +296,11 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     run_verb.__signature__ = signature.replace(parameters=[*parameters, *extra])  # type: ignore[attr-defined]
     del run_verb.__wrapped__  # type: ignore[attr-defined]
     return run_verb
+
+
+def _face_flags(cls: type[Operation]) -> list[str]:
+    """Return the flags that a verb's Python function adds to its options."""
+    return [name for name in ("dry_run", "background", "quiet") if not (cls.bound and name == "background")]
 
 
 def _made(
@@ -308,7 +311,11 @@ def _made(
     for name in options:
         if name not in declared:
             key = storage_pair(name, "").partition("=")[0] if "storage_options" in declared else ""
-            remedy = f"Write storage_options={{{key!r}: …}}" if key else suggest(name, list(declared))
+            remedy = (
+                f"Write storage_options={{{key!r}: …}}"
+                if key
+                else suggest(name, [*declared, *_face_flags(cls)])
+            )
             return BadOption(f"{cls.verb}: unknown option {name!r}", remedy=remedy)
     try:
         bound = signature.bind(*args, **options)

@@ -6,7 +6,6 @@ function and the panel's form are made from that.
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Set
@@ -17,6 +16,7 @@ from nbdata.errors import BadOption
 from nbdata.paths import canonical, path_text
 from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.sizes import parse_size
+from nbdata.suggestions import suggest
 
 __all__ = [
     "Option",
@@ -56,6 +56,10 @@ class Option:
     binding : bool
         Whether it is left out of the operation's JSON, repr and identity, because it is secret (storage options) or
         exists only in this process (a file system object).
+    expected : str
+        For a count: its range in words.
+    per_second : bool
+        For a size: whether it is a rate, which may end in ``/s``.
     """
 
     help: str
@@ -66,6 +70,8 @@ class Option:
     metavar: str = ""
     positional: bool = False
     binding: bool = False
+    expected: str = "a whole number, 0 or more"
+    per_second: bool = False
 
     @property
     def is_path(self) -> bool:
@@ -93,18 +99,6 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     """Return the declared options of a verb by field name, positional ones first."""
     found = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
     return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
-
-
-# What some verbs call otherwise than the others.
-_ELSEWHERE = {"include": "members"}
-
-
-def suggest(word: str, known: list[str]) -> str:
-    """Suggest a remedy for a misspelt word: the nearest known one, or the list."""
-    elsewhere = _ELSEWHERE.get(word.removeprefix("--"), "")
-    near = [name for name in known if name.removeprefix("--") == elsewhere]
-    near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
 
 
 # Names of storage options in other programs, and their names in nbdata.
@@ -159,6 +153,8 @@ def checked(name: str, value: Any, declared: Option) -> Any:
     if kind == "size":
         if not isinstance(value, (int, str)):
             raise _wrong(f"--{name}", value, "not a size", "a number of bytes, or a text such as 5GB")
+        if declared.per_second and isinstance(value, str):
+            value = value.strip().removesuffix("/s")
         return parse_size(value, option=f"--{name}")
     if kind == "flag":
         if not isinstance(value, bool):
@@ -169,7 +165,7 @@ def checked(name: str, value: Any, declared: Option) -> Any:
             raise _wrong(f"--{name}", value, "neither True, False nor a text")
         return value
     if kind == "count":
-        return _count(name, value)
+        return _count(name, value, declared.expected)
     if kind == "texts":
         values = (value,) if isinstance(value, str) else _several(value)
         if values is None or not all(isinstance(v, str) and v for v in values):
@@ -178,7 +174,8 @@ def checked(name: str, value: Any, declared: Option) -> Any:
     if kind == "sample":
         return _sample(name, value)
     if not isinstance(value, str):
-        raise _wrong(f"--{name}", value, "not a text")
+        texts = ", ".join(declared.choices) or (declared.metavar and f"the text {declared.metavar}")
+        raise _wrong(f"--{name}", value, "not a text", texts or None)
     if declared.choices and value not in declared.choices:
         raise BadOption(
             f"--{name}: {value!r} is not a choice", remedy=suggest(str(value), list(declared.choices))
@@ -201,7 +198,12 @@ def words_of(flag: str, value: Any, declared: Option, show: Callable[[str], str]
 def _wrong(
     name: str, value: Any, what: str, expected: str | None = None, remedy: str | None = None
 ) -> BadOption:
-    """Make the error for a value of a wrong kind; it shows short values, and of others the type."""
+    """Make the error for a value of a wrong kind; it shows short values, and of others the type.
+
+    The option of a text may come from a command line; anything else comes from Python, and gets its name there.
+    """
+    if not isinstance(value, str) and name.startswith("--"):
+        name = name.removeprefix("--").replace("-", "_")
     if isinstance(value, (str, int, float)):
         return BadOption(f"{name}: {value!r} is {what}", expected=expected, remedy=remedy)
     return BadOption(f"{name}: this is {what}", expected=expected, got=type(value).__name__, remedy=remedy)
@@ -266,13 +268,13 @@ def _file_system(name: str, value: Any) -> Any:
     return value
 
 
-def _count(name: str, value: Any) -> int:
+def _count(name: str, value: Any, expected: str) -> int:
     try:
         number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
     except ValueError:
         number = -1
     if number < 0:
-        raise _wrong(f"--{name}", value, "not a count", "a whole number, 0 or more")
+        raise _wrong(f"--{name}", value, "not a count", expected)
     return number
 
 

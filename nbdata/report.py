@@ -173,7 +173,7 @@ class Snapshot(_Record):
 
     @property
     def _starts_over(self) -> bool:
-        return self.verb in ("md5check", "cache_stream", "shards")
+        return self.verb in ("md5check", "cache_stream", "shards", "ls", "du")
 
     @property
     def stopped_means(self) -> str:
@@ -209,6 +209,10 @@ def _share(done: int, total: int | None) -> str:
 def _words(counts: dict[str, int]) -> str:
     """Format counts, such as *1 folder, 40 extracted*."""
     return ", ".join(counted(count, name) for name, count in counts.items() if count)
+
+
+def _table_lines(tables: list[dict[str, Any]]) -> list[str]:
+    return [line for table in tables for line in text_table(table)[not table["caption"] :]]
 
 
 @dataclass(eq=False)
@@ -386,20 +390,12 @@ class Report(_Record):
     @property
     def line(self) -> str:
         """The report in one true line."""
-        line = self._line(self.counts)
-        return line if self.state == "DONE" else f"{line}. {self.state}"
-
-    @property
-    def line_of_good(self) -> str:
-        """The same without what went wrong, for where an error says that."""
-        return self._line({name: n for name, n in self.counts.items() if name not in BAD_OUTCOMES})
-
-    def _line(self, counts: dict[str, int]) -> str:
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
-        text += f": {self.headline or _words(counts) or nothing}"
+        text += f": {self.headline or _words(self.counts) or nothing}"
         if self.headline:
-            pass
+            bad = _words({name: self.counts.get(name, 0) for name in BAD_OUTCOMES})
+            text += f"; {bad}" if bad and bad not in self.headline else ""
         elif self.bytes:
             text += (
                 f"; {format_size(self.bytes)} in {format_duration(self.seconds)} ({format_size(self.rate)}/s)"
@@ -410,22 +406,25 @@ class Report(_Record):
             text += f", {format_size(self.present)} of them were there already"
         if self.retries:
             text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
-        return printable(text)
+        return printable(text if self.state == "DONE" else f"{text}. {self.state}")
 
     @property
     def table_lines(self) -> list[str]:
         """The tables as aligned text, line by line."""
-        return [line for table in self.tables for line in text_table(table)[not table["caption"] :]]
+        return _table_lines(self.tables)
 
-    @property
-    def body_lines(self) -> list[str]:
-        """The lines below the first: gauges, tables and notes."""
+    def body_lines(self, tables: list[dict[str, Any]]) -> list[str]:
+        """The lines below the first: gauges, the tables to show, and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
-        return [*gauges, *self.table_lines, *map(printable, self.notes)]
+        return [*gauges, *_table_lines(tables), *map(printable, self.notes)]
+
+    def _tables(self, raised: bool) -> list[dict[str, Any]]:
+        """Return the tables to show: without the one failure that an error names."""
+        return [t for t in self.tables if not (raised and t.get("failures") and len(t["rows"]) == 1)]
 
     def text(self, *, raised: bool = False) -> str:
         """The report for people: the line, gauges, tables, notes, and the first failures; `raised` as for `html`."""
-        lines = [self.line_of_good if raised else self.line, *(f"  {line}" for line in self.body_lines)]
+        lines = [self.line, *(f"  {line}" for line in self.body_lines(self._tables(raised)))]
         failures = [] if raised and len(self.failures) == 1 else self._named()
         named = [f"{path}: {reason}" if path else reason for path, reason in failures]
         lines += [f"  {printable(line)}" for line in named]
@@ -455,15 +454,15 @@ class Report(_Record):
         Parameters
         ----------
         raised : bool
-            Whether an error is raised for it, which says what went wrong: then that is left out here, but for the
-            names of several failures.
+            Whether an error is raised for it, which names the only failure: then that is left out here. The line has
+            all counts either way, since a saved notebook must not look like success.
         """
         levels = {gauge["level"] for gauge in self.gauges}
         color = "bad" if self.state == "FAILED" or "full" in levels else "good"
         if color == "good" and (self.state != "DONE" or "high" in levels):
             color = "warning"
         named, one = self._named(), len(self.failures) == 1
-        head = escape(self.line_of_good if raised else self.line)
+        head = escape(self.line)
         if one and named and not raised:
             head += f"<div>{escape(': '.join(filter(None, named[0])))}</div>"
         parts = [edged(head, color), *(html_gauge(gauge) for gauge in self.gauges)]
@@ -471,7 +470,6 @@ class Report(_Record):
             parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
         if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
-        tables = [table for table in self.tables if not (raised and one and table.get("failures"))]
-        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in tables]
+        parts += [html_table(t["caption"], t["head"], t["rows"]) for t in self._tables(raised)]
         parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

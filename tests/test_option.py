@@ -89,8 +89,11 @@ def test_values_that_are_not_bool_are_refused_by_flags(option: str) -> None:
         (lambda: nbdata.pull(b"s3://bucket/d", "x"), "got bytes)"),
         (lambda: nbdata.quota(3), "path: 3 is not a path"),
         (lambda: nbdata.pull("a", "b", files_from=["x"]), "files-from: this is not a path"),
-        (lambda: nbdata.pull("a", "b", overwrite=None), "--overwrite: this is not a text (got NoneType)"),
-        (lambda: nbdata.pull("a", "b", max_bytes=1.5), "--max-bytes: 1.5 is not a size"),
+        (lambda: nbdata.pull("a", "b", overwrite=None), "overwrite: this is not a text (expected changed,"),
+        (lambda: nbdata.pull("a", "b", max_bytes=1.5), "max_bytes: 1.5 is not a size"),
+        (lambda: nbdata.pull("a", "b", verify=False), "verify: False is not a text (expected auto, none, md5"),
+        (lambda: nbdata.quota("a", limit=5), "limit: 5 is not a text (expected the text SIZE|none)"),
+        (lambda: nbdata.pull("a", "b", concurrency="-3"), "--concurrency: '-3' is not a count (expected 1 to 256)"),
         (lambda: nbdata.pull("a", "b", fs="s3"), "fs: 's3' is not a file system (expected an object of fsspec"),
         (
             lambda: nbdata.pull("s3://b/d", "x", storage_options={"session": object()}),
@@ -101,6 +104,19 @@ def test_values_that_are_not_bool_are_refused_by_flags(option: str) -> None:
 def test_invalid_values_in_python_calls_are_refused(call: Any, told: str) -> None:
     with pytest.raises(nbdata.BadOption, match=re.escape(told)):
         call()
+
+
+def test_a_rate_may_be_written_per_second() -> None:
+    assert nbdata.Pull("a", "b", max_rate="10MB/s") == nbdata.Pull("a", "b", max_rate=10_000_000)
+    with pytest.raises(nbdata.BadOption, match="is not a size"):
+        nbdata.Pull("a", "b", max_bytes="10MB/s")
+
+
+def test_a_size_in_the_place_of_a_folder_is_suggested_as_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(nbdata.BadOption, match=r"no folder 5GB. Did you mean --limit 5GB\?"):
+        nbdata.quota(tmp_path / "5GB")
+    (tmp_path / "5GB").mkdir()
+    assert nbdata.Quota(tmp_path / "5GB").limit is None
 
 
 def test_volumes_may_come_from_a_generator_and_be_paths() -> None:

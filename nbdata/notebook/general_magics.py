@@ -15,8 +15,8 @@ from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption
 from nbdata.notebook.variables import words_of
-from nbdata.option import suggest
 from nbdata.paths import canonical, is_url
+from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]
         magic = magics.get(verb.replace("-", "_"))
         if magic is None:
             what = f"there is no verb {verb!r}" if verb else "%nbdata: VERB is missing"
-            raise refused(BadOption(what, remedy=suggest(verb, [*VERBS]))) from None
+            raise refused(BadOption(what, remedy=suggest_verb(verb, [*VERBS]))) from None
         return magic(rest)
 
     nbdata.__doc__ = "Run a verb of nbdata: %nbdata VERB … is %VERB …\n\n" + "\n".join(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from nbdata.errors import BadOption, Cancelled, NbdataError, TransferFailed
+from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound, TransferFailed
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.general_magics import NAME, beside_ipython, by_name, give_back_alias, keep_alias
 from nbdata.notebook.panels import shown
-from nbdata.notebook.variables import words_of
+from nbdata.notebook.variables import meant_variable, words_of
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.report import Report
@@ -31,7 +31,11 @@ __all__ = ["register", "unregister"]
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """Return the option that magics add to a verb."""
     what = "stream" if cls.bound else "Report (with -b the Job)"
-    return {"output": Option(f"Also store the {what} in the variable NAME.", short="o", metavar="NAME")}
+    failing = (
+        "" if cls.bound else " A Report is stored even if it has failures and the cell ends with an error."
+    )
+    text = f"Also store the {what} in the variable NAME.{failing}"
+    return {"output": Option(text, short="o", metavar="NAME")}
 
 
 def register(shell: InteractiveShell) -> None:
@@ -106,7 +110,11 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         sys.stderr.write(
             f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"
         )
-    operation, face = parse(cls, words, prog=prog, extra=_extra(cls))
+    try:
+        operation, face = parse(cls, words, prog=prog, extra=_extra(cls))
+    except BadOption as error:
+        error.remedy = _more_than_a_command(words) or error.remedy
+        raise
     if operation is None:
         print(help_text(cls, prog, _extra(cls)))  # noqa: T201  what was asked for
         return None
@@ -115,19 +123,44 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         raise BadOption(
             f"{prog}: -o {name!r} is not a name", expected="the name of a variable", remedy="Write -o report"
         )
-    if face.get("dry_run"):
-        result: Any = operation.plan()
-    elif face.get("background"):
-        result = operation.start()
-    else:
-        result = operation.run(quiet=quiet)
-        if isinstance(result, Report):
-            shown(result)  # its display has just shown it; as the cell's value it would appear twice
-        elif cls is CacheStream and not name:
-            result.unnamed = True
+    try:
+        if face.get("dry_run"):
+            result: Any = operation.plan()
+        elif face.get("background"):
+            result = operation.start()
+        else:
+            try:
+                result = operation.run(quiet=quiet)
+            except KeyboardInterrupt:
+                if quiet:
+                    raise
+                # The display has said what is kept, and what to do.
+                raise Cancelled(
+                    f"{cls.verb} was interrupted", remedy="See above what is kept and how to go on"
+                ) from None
+            if isinstance(result, Report):
+                shown(result)  # its display has just shown it; as the cell's value it would appear twice
+            elif cls is CacheStream and not name:
+                result.unnamed = True
+    except NotFound as error:
+        error.remedy = meant_variable(words, error.path or "", shell.user_ns) or error.remedy
+        raise
+    except TransferFailed as error:
+        if name and isinstance(error.report, Report):
+            shell.user_ns[name] = error.report
+        raise
     if name:
         shell.user_ns[name] = result
     return result
+
+
+def _more_than_a_command(words: Sequence[str]) -> str:
+    """Return the remedy for a comment or code behind a command; empty if there is none."""
+    if any(word.startswith("#") for word in words):
+        return "A magic takes the whole line: write the comment on a line of its own"
+    if any(word.endswith(";") for word in words):
+        return "A magic takes the whole line: write what follows the ; on a line of its own"
+    return ""
 
 
 def _in_one_line(error: NbdataError) -> NbdataError:

@@ -12,14 +12,15 @@ import numbers
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nbdata.errors import BadOption
 from nbdata.paths import is_brace_pattern
 
-__all__ = ["words_of"]
+__all__ = ["meant_variable", "words_of"]
 
-_BRACES = re.compile(r"\$?\{([^{}]*)\}")
+# In a glob, [{] is a brace itself.
+_BRACES = re.compile(r"\$?\{(?!\])([^{}]*)\}")
 # Placeholder for braces while the command is split: it must be one word, whatever the braces contain.
 _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
 
@@ -58,6 +59,15 @@ def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
     except ValueError as error:
         raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
     return [_HELD.sub(value, word) for word in words]
+
+
+def meant_variable(words: Sequence[str], missing: str, names: Mapping[str, object]) -> str:
+    """Return the remedy if the place that is missing was written as the name of a variable; else empty."""
+    for word in words:
+        name = word.partition("/")[0]
+        if missing.endswith(f"/{word}") and name and isinstance(names.get(name), (str, os.PathLike)):
+            return f"Write {{{name}}} for the variable {name}"
+    return ""
 
 
 def _parsed(inner: str) -> ast.expr | None:

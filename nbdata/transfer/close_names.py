@@ -30,7 +30,7 @@ def close_name(control: Control, missing: Location) -> str:
         names = [info.key[len(prefix) :] for info in beside]
     except NbdataError:  # the source is missing all the same
         return ""
-    bare = {one.rstrip("/").lower(): one for one in reversed(names)}
+    bare = {one.rstrip("/").lower(): one for one in reversed(names) if one.rstrip("/") != name}
     near = difflib.get_close_matches(name.lower(), bare, n=1, cutoff=_ALIKE)
     if not near or not name:
         return ""

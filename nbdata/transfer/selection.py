@@ -20,6 +20,8 @@ __all__ = ["Entry", "Looked", "Selection", "glob_filter", "glob_regex", "may_mat
 
 # How many names of unselected objects an error shows.
 _NAMED = 3
+# Braces and commas in brackets stand for themselves.
+_PLAIN = re.compile(r"\[[!^]?[{},]+\]")
 
 
 class Entry(NamedTuple):
@@ -33,7 +35,8 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     """Convert a glob to a regular expression for the whole relative path.
 
     ``*`` and ``?`` stay within a folder, ``**`` crosses folders. ``[…]``, ``{a,b}`` and ``{00..19}`` work as in a
-    shell. A pattern that matches a folder selects everything below it.
+    shell; ``[{]``, ``[}]``, ``[,]`` and ``[[]`` are those characters themselves. A pattern that matches a folder
+    selects everything below it.
 
     Raises
     ------
@@ -42,17 +45,21 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     """
     import braceexpand
 
+    plain = _PLAIN.sub(lambda match: re.sub("[{},]", r"\\\g<0>", match[0]), pattern)
+    if not re.search(r"(?<!\\)\{", plain):
+        plain = re.sub(r"(?<!\\)\}", r"\}", plain)  # it closes nothing
+    typed = pattern.removeprefix("**/")
     try:
-        alternatives = list(braceexpand.braceexpand(pattern))
+        alternatives = list(braceexpand.braceexpand(plain))
     except ValueError:
         raise BadOption(
-            f"glob {pattern.removeprefix('**/')!r} has an unfinished brace",
-            remedy="Close it, or write [{] for a brace itself",
+            f"glob {typed!r} has an unfinished brace", remedy="Close it, or write [{] for a brace itself"
         ) from None
-    return re.compile("|".join(f"(?:{_translate(a)})" for a in alternatives) + r"", re.DOTALL)
+    return re.compile("|".join(f"(?:{_translate(a, typed)})" for a in alternatives) + r"", re.DOTALL)
 
 
-def _translate(pattern: str) -> str:
+def _translate(pattern: str, typed: str) -> str:
+    """Convert one alternative of the glob that the user typed."""
     out, at = "", 0
     while at < len(pattern):
         char = pattern[at]
@@ -68,8 +75,7 @@ def _translate(pattern: str) -> str:
             end = pattern.find("]", at + 2)
             if end < 0:
                 raise BadOption(
-                    f"glob {pattern.removeprefix('**/')!r} has an unfinished bracket",
-                    remedy="Write [[] for a bracket itself",
+                    f"glob {typed!r} has an unfinished bracket", remedy="Write [[] for a bracket itself"
                 )
             body = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
             body = "^" + body[1:] if body[0] in "!^" else body
@@ -189,8 +195,15 @@ class Selection:
         """Explain why nothing was selected; '' if the user gave no selection options."""
         if not (given := self.given):
             return ""
+        if self.max_files == 0:
+            return "nothing was selected: --max-files is 0"
         what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
-        among = f"{looked.count:,} object{'s' * (looked.count != 1)}" + (f": {what}" if what else "")
+        # With a limit, the rest was not even looked at.
+        among = (
+            "the first " * (self.max_bytes is not None)
+            + f"{looked.count:,} object{'s' * (looked.count != 1)}"
+            + (f": {what}" if what else "")
+        )
         text = f"nothing was selected by {', '.join(given)} of {among}"
         if self.max_bytes is not None:
             text += "; --max-bytes ends before the first object that would exceed it, in key order"

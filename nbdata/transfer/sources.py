@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Context, Operation
-from nbdata.paths import glob_base, glob_pattern, has_glob
+from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
@@ -23,7 +24,7 @@ from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_p
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 
-__all__ = ["Found", "Opener", "find", "folder_part", "head_of", "require_folder"]
+__all__ = ["Found", "Opener", "find", "folder_part", "head_of", "no_match", "require_folder"]
 
 # How many names are requested ahead of the reader.
 _AHEAD = 256
@@ -164,11 +165,27 @@ def require_folder(opener: Opener, folder: Location) -> None:
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
+        written = redacted(opener.operation.places()[0])
+        if written.rstrip("/") != folder.place.rstrip("/"):
+            written = folder.place
+        if written.endswith("/") and _is_object(opener, folder):
+            raise NotFound(
+                "this is an object, not a folder", path=folder.place, remedy="Leave out the slash at its end"
+            )
         near = close_name(opener.control, folder)
         remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
             remedy += f"{' Or' if near else ';'} {url}, if a bucket is meant"
-        raise NotFound("no such object or folder", path=folder.place.rstrip("/"), remedy=remedy)
+        raise NotFound("no such object or folder", path=written, remedy=remedy)
+
+
+def _is_object(opener: Opener, folder: Location) -> bool:
+    """True if there is an object of this name, written without the slash at the end of the folder's."""
+    bare = Location(folder.store, folder.key.rstrip("/"), folder.place.rstrip("/"))
+    try:
+        return bare.key != "" and head_of(opener, bare) is not None
+    except NbdataError:  # the folder is missing all the same
+        return False
 
 
 def _as_bucket(opener: Opener) -> str:
@@ -206,10 +223,20 @@ def _glob(opener: Opener, place: str, noticed: Noticed | None) -> Found:
     matching = (e for e in below if pattern.fullmatch(e.path))
     first = next(matching, None)
     if first is None and not others:
-        raise NotFound(
-            "nothing matches", path=redacted(place), remedy="'*' stays in a folder, '**' crosses folders"
-        )
+        raise no_match(opener, place)
     return Found(location, None, matching if first is None else itertools.chain([first], matching))
+
+
+def no_match(opener: Opener, place: str) -> NotFound:
+    """Return the error for a glob that matches nothing, also if something has the pattern itself as its name."""
+    remedy = "'*' stays in a folder, '**' crosses folders"
+    named = opener.open(place)
+    with contextlib.suppress(NbdataError):  # nothing matches all the same
+        if head_of(opener, named) is not None or named.store.is_folder(as_folder(named.key)):
+            pattern = glob_pattern(place)
+            written = place.replace(pattern, re.sub(r"[*?\[{]", r"[\g<0>]", pattern))
+            remedy = f"It is a pattern; for what has exactly this name, write {redacted(written)}"
+    return NotFound("nothing matches", path=redacted(place), remedy=remedy)
 
 
 def folder_part(source: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation
-from nbdata.option import suggest
+from nbdata.suggestions import suggest_verb
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete
@@ -58,5 +58,5 @@ def operation_from_dict(data: dict[str, Any]) -> Operation:
     verb = options.pop("verb", None)
     cls = VERBS.get(str(verb)) or _OWN.get(str(verb))
     if cls is None:
-        raise BadOption(f"unknown verb {verb!r}", remedy=suggest(str(verb), list(VERBS)))
+        raise BadOption(f"unknown verb {verb!r}", remedy=suggest_verb(str(verb), list(VERBS)))
     return cls(**options)

@@ -82,9 +82,13 @@ class Ls(Listing):
     """The list is in the order of the store. Folders end in a slash and have no size; use
     ``du`` for it. ``s3://`` alone lists the buckets. nbdata's own folder ``.nbdata`` is not listed.
 
-    A terminal shows sizes and times. If the output goes to another program, it is one name per line.
+    A terminal shows sizes and times. If the output goes to another program, it is one name per line;
+    ``--long`` prints sizes and times there, too.
     With ``--json`` it is an object per line, with path, url, kind, size, modified (UTC) and etag. A
     notebook shows the first rows as a table; ``report.rows`` has all of them.
+
+    In a notebook, ``%ls`` without a URL is IPython's own ``ls``; ``%nbdata ls data`` lists a folder of the
+    disk as described here. ``%du`` is always nbdata's.
     """
 
     verb: ClassVar[str] = "ls"

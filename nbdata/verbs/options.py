@@ -64,6 +64,7 @@ class Connecting(Operation):
         kind="count",
         identity=False,
         metavar="N",
+        expected="1 to 256",
     )
 
     def check(self) -> None:
@@ -78,8 +79,9 @@ class Storing(Connecting):
 
     max_rate: int | None = option(
         None,
-        "Limit the bandwidth to SIZE bytes per second (default: no limit).",
+        "Limit the bandwidth to SIZE bytes per second, such as 10MB or 10MB/s (default: no limit).",
         kind="size",
+        per_second=True,
         identity=False,
         metavar="SIZE",
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, function_of
 from nbdata.option import argument, option
-from nbdata.paths import is_url
+from nbdata.paths import is_url, last_component
 from nbdata.sizes import parse_size
 
 __all__ = ["Quota", "quota"]
 
 # A number without a unit below this many bytes is a mistake.
 _LEAST = 1_000_000
+# What is rather a size than the name of a folder.
+_SIZE = re.compile(r"\d+(?:\.\d+)?([kmgtp]?i?b|[kmgtp])|none", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Quota(Operation):
     def check(self) -> None:
         if is_url(self.path):
             raise BadOption(f"quota: {self.path} is a URL", expected="a local folder")
+        name = last_component(self.path)
+        if self.limit is None and _SIZE.fullmatch(name) and not os.path.lexists(self.path):
+            raise BadOption(f"quota: there is no folder {name}", remedy=f"Did you mean --limit {name}?")
         if self.limit is not None and self.limit.lower() != "none":
             size = parse_size(self.limit, option="--limit")
             if self.limit.strip().isdigit() and size < _LEAST:

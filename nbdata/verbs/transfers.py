@@ -23,9 +23,12 @@ __all__ = ["JobList", "Transfers", "transfers"]
 
 # The number of jobs that a list shows, unless all are requested.
 _SHOWN = 20
+_PLACES = 2
 _HEAD = ("id", "verb", "source → target", "state", "done", "rate", "age", "owner")
 # Characters of a state with its reason in a terminal; HTML wraps, and has all of it.
 _STATE_WIDTH = 60
+# Width of the table if it is not for a terminal, and the least width to which source and target are cut.
+_PIPED_WIDTH, _PLACES_WIDTH = 160, 40
 
 
 class JobList(list[Snapshot]):
@@ -67,10 +70,18 @@ class JobList(list[Snapshot]):
         for row in rows:
             if len(row[3]) > _STATE_WIDTH:
                 row[3] = f"{row[3][: _STATE_WIDTH - 1]}…"
+        width = _terminal_width()
+        if len(rows) > 1 or self.whole:
+            others = [*map(len, _HEAD)]
+            for row in rows:
+                others = [max(known, len(cell)) for known, cell in zip(others, row, strict=True)]
+            left = (width or _PIPED_WIDTH) - sum(others) + others[_PLACES] - 2 * (len(_HEAD) - 1)
+            for row in rows:
+                row[_PLACES] = _cut(row[_PLACES], max(left, _PLACES_WIDTH))
         lines = [
             line.removeprefix("  ") for line in text_table({"caption": "", "head": [*_HEAD], "rows": rows})
         ]
-        if 0 < _terminal_width() < max(map(len, lines)):
+        if 0 < width < max(map(len, lines)):
             lines = ["", *(line for row in rows for line in _in_lines(row))]
         return "\n".join([*lines[1:], *whole, *filter(None, [self.more])])
 
@@ -102,6 +113,12 @@ def _reason(snapshot: Snapshot) -> list[str]:
 def _terminal_width() -> int:
     """Return the width of the terminal on stdout; 0 if stdout is not a terminal."""
     return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut a text in its middle, so that both its ends stay."""
+    half = (width - 1) // 2
+    return text if len(text) <= width else f"{text[:half]}…{text[half - width + 1 :]}"
 
 
 def _in_lines(row: Sequence[str]) -> list[str]:
@@ -160,7 +177,9 @@ class Transfers(Operation):
     resume: bool = option(False, "Continue the job after --pause.", kind="flag")
     cancel: bool = option(False, "Stop the job. Run its command again to resume it.", kind="flag")
     wait: bool = option(False, "Show the progress of the job and wait for its end.", kind="flag")
-    all: bool = option(False, "List all remembered jobs, not only 20.", kind="flag")
+    all: bool = option(
+        False, "List all remembered jobs, not only 20; --json has all without it.", kind="flag"
+    )
 
     def check(self) -> None:
         chosen = [name for name in ("pause", "resume", "cancel", "wait") if getattr(self, name)]

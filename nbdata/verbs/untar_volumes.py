@@ -85,7 +85,11 @@ class UntarVolumes(Writing):
         kind="texts", metavar="NAME",
     )  # fmt: skip
     members: tuple[str, ...] = option(
-        (), "Unpack only members whose path matches GLOB. Repeatable.", kind="texts", metavar="GLOB"
+        (),
+        "Unpack only members whose whole path matches GLOB: '*.json' only those outside of folders, '**/*.json' those "
+        "in any folder. Repeatable.",
+        kind="texts",
+        metavar="GLOB",
     )
     exclude: tuple[str, ...] = option(
         (),

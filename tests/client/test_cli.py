@@ -451,7 +451,8 @@ def test_file_lists_are_kept_for_days_for_waiting_jobs_but_not_forever(
 
 def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
     nbdata("pull", tree, tmp_path / "out")
-    job = next(line.split()[0] for line in nbdata("transfers").stdout.splitlines() if str(tmp_path) in line)
+    jobs = json.loads(nbdata("transfers", "--json").stdout)
+    job = next(job["id"] for job in jobs if str(tmp_path) in job["target"])
     told = [line for line in nbdata("agent", "log").stdout.splitlines() if f" job {job}," in line]
     assert len(told) == 2
     assert "begun by" in told[0]
@@ -461,10 +462,9 @@ def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
 def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_path: Path) -> None:
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
-    assert any(
-        f"{tree}" in line and "cancelled: its loop has ended" in line
-        for line in nbdata("transfers").stdout.splitlines()
-    )
+    jobs = json.loads(nbdata("transfers", "--json").stdout)
+    (job,) = [job for job in jobs if job["source"] == str(tree)]
+    assert (job["state"], job["reason"]) == ("CANCELLED", "its loop has ended")
 
 
 def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_a_plan_says_how_many_samples_there_are_if_that_is_known(put: Put, inlin
     [
         ({"map": "a 'b"}, "No closing quotation|no closing quotation"),
         ({"map": " "}, "this command is empty"),
-        ({"map": 3}, "--map: 3 is not a text"),
+        ({"map": 3}, "map: 3 is not a text"),
         ({"map": dict, "shard_count": 2}, "--map and --shard-count exclude each other"),
         ({"map": dict, "max_rate": "5MB"}, "--map and --max-rate exclude each other"),
         ({"map": dict, "on_error": "report"}, "--map and --on-error report exclude each other"),
@@ -436,9 +436,8 @@ def test_the_stop_button_ends_it_and_says_how_to_go_on(
     out = kernel.collect(running)
     assert out.error is not None
     if kind == "command":
-        assert (
-            "Cancelled: pack was interrupted. Run it again with --overwrite always to start over" in out.error
-        )
+        assert "Cancelled: pack was interrupted" in out.error
+        assert "run it again with --overwrite always to start over" in "".join(out.displays)
     for pid in pids.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)

@@ -71,3 +71,11 @@ def test_a_narrow_terminal_keeps_the_share_and_draws_no_second_line(
     _, frames = in_a_terminal("pull", url, tmp_path / "out", "--max-rate", _RATE // 2, columns=32)
     assert all(len(frame.replace("\x1b[A", "")) <= 32 for frame in frames), frames
     assert any("%, " in frame for frame in frames), frames
+
+
+def test_a_python_prompt_shows_a_table_once(tree: Path, tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-i", "-q"], input=f"import nbdata\nnbdata.ls({str(tree)!r})\n", text=True,
+        capture_output=True, timeout=PATIENCE, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert (said.stdout + said.stderr).count("a.txt") == 1, "with the value of the call, not while it runs"

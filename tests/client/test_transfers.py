@@ -40,6 +40,20 @@ def test_twenty_jobs_are_shown_and_all_are_there() -> None:
     assert "more" not in every._repr_html_()
 
 
+def test_one_long_place_is_cut_in_its_middle_and_widens_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = snapshot(1, source=f"s3://bucket/begin-{'x' * 3000}", target="/w/the-end")
+    jobs = JobList([long, snapshot(2, source="s3://bucket/short", target="/w/y")], whole=True)
+    for width in (0, 120):
+        monkeypatch.setattr("nbdata.verbs.transfers._terminal_width", lambda width=width: width)
+        lines = repr(jobs).splitlines()
+        assert len(lines) == 3
+        assert max(map(len, lines)) <= (width or 160)
+        assert "s3://bucket/begin-" in repr(jobs)
+        assert "/w/the-end" in repr(jobs)
+        assert "s3://bucket/short → /w/y" in repr(jobs)
+    assert long.source in repr(JobList([long])), "one job alone is shown whole"
+
+
 def test_a_row_shows_verb_places_progress_and_owner() -> None:
     job = snapshot(
         7, "RUNNING", source="s3://b/d/", target="/x", bytes=5_000_000, bytes_total=20_000_000, files=3,

@@ -42,6 +42,7 @@ PATHS = [
     Mistake("no such bucket", "pull s3://{nobucket}/d/ data", "NotFound"),
     Mistake("a glob that matches nothing", "pull '{b}/d/*.jpg' data", "NotFound"),
     Mistake("a misspelt key", "pull {b}/d/a.tx data", "NotFound"),
+    Mistake("an object written as a folder", "pull {b}/d/a.txt/ data", "NotFound"),
     Mistake("ls of a place that does not exist", "ls {b}/none/", "NotFound"),
     Mistake("ls of a bucket that does not exist", "ls s3://{nobucket}/", "NotFound"),
     Mistake("du of a glob that matches nothing", "du '{b}/d/*.jpg'", "NotFound"),
@@ -78,6 +79,7 @@ PATHS = [
     Mistake("cleanup --all of the home folder", "cleanup ~ --all", "BadOption"),
     Mistake("cleanup --all below a URL", "cleanup {b}/d/ --all", "BadOption"),
     Mistake("quota of a URL", "quota {b}", "BadOption"),
+    Mistake("a limit without --limit", "quota 5GB", "BadOption"),
 ]
 OPTIONS = [
     Mistake("a misspelt option", "pull {b}/d/ data --dry-rum", "BadOption"),
@@ -112,6 +114,9 @@ OPTIONS = [
     Mistake("a listing that deletes", "untar_volumes vols data --list --delete-volumes", "BadOption"),
     Mistake("a storage option without value", "pull {b}/d/ data --option anon", "BadOption"),
     Mistake("a misspelt storage option", "pull {b}/d/ data --option endpoint=x", "BadOption"),
+    Mistake(
+        "a storage option that is neither true nor false", "pull {b}/d/ data --option anon=ja", "BadOption"
+    ),
     Mistake(
         "a variable that is not in the environment", "pull {b}/d/ data --option secret=env:NONE", "BadOption"
     ),

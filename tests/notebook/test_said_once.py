@@ -10,6 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.client.context import owner_name
+from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.outcomes import BAD
 from nbdata.report import BAD_OUTCOMES, Report
 from tests.kernel import Kernel
@@ -26,15 +27,15 @@ def said(kernel: Kernel, line: str) -> tuple[list[str], str]:
     return cell.displays, re.sub(r"\x1b\[[0-9;]*m", "", cell.error or "")
 
 
-def test_one_failure_is_told_by_the_error_and_what_went_well_above_it(
+def test_one_failure_is_named_by_the_error_and_counted_in_the_line_above_it(
     kernel: Kernel, tree: Path, tmp_path: Path
 ) -> None:
     conflicting(tree, tmp_path / "out", "a.txt")
     displays, error = said(kernel, f"%pull {tree} out")
     assert len(displays) == 1
-    assert "4 fetched" in displays[0]
-    for word in ("a.txt", "conflict", "FAILED"):
-        assert word not in displays[0]
+    assert "1 conflict, 4 fetched" in displays[0]
+    assert ". FAILED" in displays[0]
+    assert "a.txt" not in displays[0]
     assert error.count("a folder with this name exists") == 1
 
 
@@ -47,6 +48,44 @@ def test_several_failures_are_a_table_and_the_error_counts_them(
         assert displays[0].count(f"{name}: a folder with this name exists") == 1
         assert name not in error
     assert "2 of 5 are conflicts" in error
+
+
+def test_a_failed_check_looks_like_one_in_text_and_html_and_stores_its_report(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "a").write_text("spoilt")
+    (tmp_path / "m" / "extra").write_text("x")
+    (tmp_path / "m" / "MD5SUMS").write_text(f"{'0' * 32}  a\n")
+    cell = kernel.start("%md5check m -o r")
+    assert kernel.collect(cell).error is not None
+    (bundle,) = kernel.page.of(cell)
+    for shown in (bundle["text/plain"], bundle["text/html"]):
+        assert "1 mismatch, 1 extra" in shown
+        assert ". FAILED" in shown
+    assert kernel.run("print(r.counts['mismatch'], r.ok)").text == "1 False\n"
+
+
+@pytest.mark.parametrize("ok", [0, 3])
+def test_the_advice_to_run_it_again_is_given_once(ok: int) -> None:
+    for reason in ("the file changed while it was sent. Run the command again", "it broke"):
+        report = Report("push", state="FAILED", counts={"failed": 1, "sent": ok}, failures=[["a", reason]])
+        assert len(re.findall(r"run (?:it|the command) again", str(failure_of(report)), re.IGNORECASE)) == 1
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize("headline", ["", "4 files freed"])
+def test_the_report_above_an_error_has_all_counts_and_says_failed(failures: int, headline: str) -> None:
+    rows = [[str(n), "why"] for n in range(failures)]
+    table = {"caption": "not ok", "head": ["file", "why"], "rows": [*rows, ["x", "extra"]], "failures": True}
+    report = Report(
+        "v", state="FAILED", headline=headline, counts={"ok": 4, "failed": failures}, failures=rows,
+        tables=[table],
+    )  # fmt: skip
+    for shown in (report.text(raised=True), report.html(raised=True)):
+        assert f"{failures} failed" in shown
+        assert ". FAILED" in shown
+        assert "extra" in shown
 
 
 def test_a_job_that_could_not_begin_shows_only_its_error(kernel: Kernel) -> None:

@@ -38,6 +38,20 @@ NAMES: dict[str, Any] = {
 }
 
 
+def test_a_missing_place_that_is_named_like_a_variable_is_suggested_as_one(kernel: Kernel) -> None:
+    kernel.run("url = 's3://bucket/d'")
+    for line in ("%pull url d2 -n", "%pull url d2", "%pull url/x d2"):
+        error = kernel.run(line).error or ""
+        assert error.endswith(". Write {url} for the variable url"), error
+    assert "Write {" not in (kernel.run("%pull other d2").error or "")
+
+
+def test_code_and_comments_behind_a_command_are_named(kernel: Kernel) -> None:
+    for line in ("%pull a d2 -n; print(1)", "%pull a d2; print(1)"):
+        assert "what follows the ; on a line of its own" in (kernel.run(line).error or "")
+    assert "the comment on a line of its own" in (kernel.run("%pull a d2 # into d2").error or "")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -54,6 +68,7 @@ NAMES: dict[str, Any] = {
         ("{like} --tag={like}", ["{x} $x 'q", "--tag={x} $x 'q"]),
         ("s3://b/{a,b}/{000..099}.tar {} x{}", ["s3://b/{a,b}/{000..099}.tar", "{}", "x{}"]),
         ("{a,{x}} ${a,b} {a..c}", ["{a,value}", "${a,b}", "{a..c}"]),
+        ("a[{]b}.txt a[{]b[}]{x}", ["a[{]b}.txt", "a[{]b[}]value"]),
         ("'*.jp[eg]' a\\ b '' $", ["*.jp[eg]", "a b", "", "$"]),
     ],
 )

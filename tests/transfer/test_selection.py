@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex, read_paths
+from nbdata.transfer.selection import Entry, Looked, Selection, glob_filter, glob_regex, read_paths
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,15 @@ from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex,
         ("t-{08..11}.tar", "t-9.tar", False),
         ("a.b", "axb", False),
         ("**", "anything/at/all", True),
+        ("a[{]b,c}.txt", "a{b,c}.txt", True),
+        ("a[{]b,c[}].txt", "a{b,c}.txt", True),
+        ("a[{]b[,]c[}].{txt,md}", "a{b,c}.md", True),
+        ("{a[,]b,c}.txt", "a,b.txt", True),
+        ("{a[,]b,c}.txt", "c.txt", True),
+        ("[!{]x", "{x", False),
+        ("[{}]x", "}x", True),
+        ("a}.txt", "a}.txt", True),
+        ("a[[]1].txt", "a[1].txt", True),
     ],
 )
 def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -> None:
@@ -43,6 +53,8 @@ def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
 def test_an_unfinished_bracket_is_a_mistake() -> None:
     with pytest.raises(BadOption, match="unfinished bracket"):
         glob_regex("a[b")
+    with pytest.raises(BadOption, match=re.escape("glob '{x,y}[b' has")):
+        glob_regex("**/{x,y}[b")
 
 
 def entries(count: int) -> list[Entry]:
@@ -61,6 +73,16 @@ def test_a_sample_is_the_same_again_has_its_size_and_keeps_the_order(
 
 def test_a_share_is_about_that_share() -> None:
     assert 150 < len(list(Selection(sample="10%").apply(entries(2000)))) < 250
+
+
+def test_what_selects_nothing_does_not_count_what_it_did_not_look_at() -> None:
+    for selection, told in (
+        (Selection(max_files=0), "nothing was selected: --max-files is 0"),
+        (Selection(max_bytes=5), "nothing was selected by --max-bytes of the first 1 object: 0000;"),
+    ):
+        looked = Looked()
+        assert not [*selection.apply(looked.at(entries(4)))]
+        assert selection.none_left(looked).startswith(told)
 
 
 def test_limits_stop_before_what_would_exceed_them() -> None:

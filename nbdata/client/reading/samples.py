@@ -68,8 +68,6 @@ class Samples(abc.ABC):
     def fingerprint(self) -> str:
         """A digest that is equal only for the same samples in the same order with the same ETags."""
 
-    # -- reading ----------------------------------------------------------------------------------
-
     @overload
     def __getitem__(self, index: int) -> Any: ...
     @overload

@@ -13,6 +13,8 @@ __all__ = ["failure_of"]
 
 # What to do after verbs that only look: running them again does not mend what they found.
 _NOT_REPEATED = {"shards": "Replace a damaged shard, or pack it anew; the report names all of them"}
+# A reason that already says so.
+_AGAIN = re.compile(r"\brun (it|the command) again\b", re.IGNORECASE)
 
 
 def _names(reason: str, path: str) -> bool:
@@ -31,14 +33,16 @@ def failure_of(report: Report) -> TransferFailed:
     # An unrepresentable key's reason quotes a part of it, which may look like the key.
     named = reason if first is not Outcome.UNREPRESENTABLE and _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
+    if content:
+        remedy: str | None = "md5check --repair SOURCE pulls these again from their source"
+    elif report.verb in _NOT_REPEATED:
+        remedy = _NOT_REPEATED[report.verb]
+    elif sum(bad.values()) == sum(report.counts.values()):
+        remedy = None if _AGAIN.search(named) else "Run it again to retry"
+    elif _AGAIN.search(named):
+        remedy = "The rest was done, and only these are retried"
+    else:
+        remedy = "The rest was done; run it again to retry only these"
     return TransferFailed(
-        f"{report.verb}: {what}; first {named}",
-        details={"what": f"{report.verb}: {what}"},
-        remedy="md5check --repair SOURCE pulls these again from their source"
-        if content
-        else _NOT_REPEATED[report.verb]
-        if report.verb in _NOT_REPEATED
-        else "Run it again to retry"
-        if sum(bad.values()) == sum(report.counts.values())
-        else "The rest was done; run it again to retry only these",
+        f"{report.verb}: {what}; first {named}", details={"what": f"{report.verb}: {what}"}, remedy=remedy
     )

@@ -120,7 +120,7 @@ class Task(Progress):
                     files=now.files,
                     bytes=now.bytes,
                     present=now.present,
-                    counts={"done": now.files},
+                    counts={"done": now.files, "failed": now.failures},
                     retries=now.retries,
                     failures=[["", str(error)]] if error and state == "FAILED" else [],
                 )

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from nbdata.engine.job.run import Run
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import NbdataError
 from nbdata.paths import glob_base, glob_pattern, has_glob
-from nbdata.redaction import S3_SCHEMES, redacted
+from nbdata.redaction import S3_SCHEMES
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder
 from nbdata.transfer.selection import Entry, glob_regex
-from nbdata.transfer.sources import head_of, require_folder
+from nbdata.transfer.sources import head_of, no_match, require_folder
 
 __all__ = ["Listed", "listed"]
 
@@ -151,9 +151,7 @@ def _glob(run: Run, place: str, *, recursive: bool) -> Listed:
         entries = (entry for entry in entries if "/" in entry.path)
     first = next(entries, None)
     if first is None:
-        raise NotFound(
-            "nothing matches", path=redacted(place), remedy="'*' stays in a folder, '**' crosses folders"
-        )
+        raise no_match(run, place)
     found.entries = _chained(first, entries)
     return found
 

@@ -73,6 +73,10 @@ def perform(run: Run, planned: Plan) -> Report:
         _within(report.details, {disk.path for disk in disks if disk.device == device}),
         rooms[0].domain.device == device,
     )
+    if not os.path.isdir(op.path):
+        report.notes.append(f"{op.path} does not exist; this is the disk that it would be on")
+    if op.limit is not None and _limit(op.limit) == 0:
+        report.notes.append("with a limit of 0 B, nothing can be written there")
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
     if any(table["caption"] == _CACHES for table in report.tables):

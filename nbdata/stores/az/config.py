@@ -113,7 +113,7 @@ def _credentials(
 ) -> tuple[str, str, TokenSource, str]:
     """Return key, SAS, tokens and their origin, from the first place that has any."""
     nobody = FixedToken("", "anonymous access")
-    if truth(options.get("anon", False)):
+    if truth(options.get("anon", False), "anon"):
         return "", "", nobody, nobody.source
     given = options.get("credential")
     if given is not None and not isinstance(given, str):

@@ -13,6 +13,11 @@ from nbdata.option import suggest
 __all__ = ["configured", "is_address", "layered", "refuse_no_address", "refuse_unknown", "trusted", "truth"]
 
 
+_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+    ("", "0", "false", "no", "off"), False
+)
+
+
 def configured(protocol: str, context: Context) -> dict[str, Any]:
     """The storage options of a protocol in fsspec's configuration."""
     found = context.fsspec_conf.get(protocol)
@@ -34,9 +39,13 @@ def refuse_unknown(options: Mapping[str, Any], known: list[str], ignored: Collec
             raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, known))
 
 
-def truth(value: Any) -> bool:
-    """A flag, which may be text as in ``--option anon=true``."""
-    return value.strip().lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
+def truth(value: Any, name: str) -> bool:
+    """A flag, which may be text as in ``--option anon=true``; BadOption names the option."""
+    if not isinstance(value, str):
+        return bool(value)
+    if value.strip().lower() not in _TRUTH:
+        raise BadOption(f"--option {name}: {value!r} is not valid", expected="true or false")
+    return _TRUTH[value.strip().lower()]
 
 
 def trusted(verify: Any, ca: str) -> tuple[str, bool]:
@@ -47,9 +56,14 @@ def trusted(verify: Any, ca: str) -> tuple[str, bool]:
     verify : bool or str
         A flag, or a file or folder of certificates, which overrides `ca`.
     """
-    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
+    if isinstance(verify, str) and verify.strip().lower() not in _TRUTH:
+        if not set("./") & set(verify):
+            raise BadOption(
+                f"--option verify: {verify!r} is not valid",
+                expected="true, false, or a file or folder of certificates",
+            )
         return verify, True
-    return ca, truth(verify)
+    return ca, truth(verify, "verify")
 
 
 def is_address(url: str) -> bool:

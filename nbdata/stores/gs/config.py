@@ -83,7 +83,7 @@ def gs_config(context: Context) -> GsConfig:
 
 def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> TokenSource:
     token = options.get("token")
-    if token in ("anon",) or truth(options.get("anon", False)):
+    if token in ("anon",) or truth(options.get("anon", False), "anon"):
         return FixedToken("", "anonymous access")
     if token is None and emulated:
         return FixedToken("", "anonymous access (an emulator)")

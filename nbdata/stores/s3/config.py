@@ -180,7 +180,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
         proxy_for(endpoint or f"https://s3.{region or 'us-east-1'}.amazonaws.com", env),
         ca,
         verify,
-        truth(options.get("requester_pays", False)),
+        truth(options.get("requester_pays", False), "requester_pays"),
         stall_limit(env),
     )
 
@@ -192,7 +192,7 @@ def _chosen(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Identity | None, b
         key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
         secret = options.get("secret") or options.get("password") or client.get("aws_secret_access_key")
         token = options.get("token") or client.get("aws_session_token") or ""
-        if truth(options.get("anon", False)):
+        if truth(options.get("anon", False), "anon"):
             return None, True, None
         if bool(key) != bool(secret):
             raise BadOption(
@@ -224,7 +224,7 @@ def _checked_endpoint(endpoint: str, options: Mapping[str, Any]) -> str:
     if not endpoint:
         return ""
     if "://" not in endpoint:
-        endpoint = f"{'https' if truth(options.get('use_ssl', True)) else 'http'}://{endpoint}"
+        endpoint = f"{'https' if truth(options.get('use_ssl', True), 'use_ssl') else 'http'}://{endpoint}"
     refuse_no_address(endpoint)
     return endpoint
 

@@ -176,6 +176,8 @@ def test_samples_are_selected_sliced_and_added(s3: EmbeddedServer, images: str, 
     chosen = samples.select(lambda key: key.startswith("n2/"))
     assert list(chosen) == wanted[40:]
     assert list(samples[10:50:20]) == wanted[10:50:20]
+    with pytest.raises(nbdata.BadOption, match="'a' is none"):
+        samples["a"]
     both = chosen + samples[:2]
     assert (len(both), both[-1], both.keys[20]) == (22, wanted[1], wanted[0]["__key__"])
     assert both.fetch([21, 0]) == [wanted[1], wanted[40]]

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,22 @@ def test_nothing_is_moved_over_itself_and_counted_as_staged(
     # A target beside the source, or a part of it pulled into the whole, is allowed.
     assert verb(f"{tree}/*.txt", f"{tree}/b/texts", quiet=True).ok
     assert verb(str(tree / "b" / "d"), str(tree), quiet=True).ok
+
+
+@pytest.mark.parametrize("name", ["a[1].txt", "b{x,y}.txt", "c[1]/in"])
+@pytest.mark.parametrize("verb", [nbdata.pull, nbdata.ls])
+def test_the_error_for_a_name_that_is_a_pattern_says_how_to_write_it(
+    tmp_path: Path, name: str, verb: Callable[..., Any]
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"x")
+    target = [tmp_path / "out"] * (verb is nbdata.pull)
+    with pytest.raises(NotFound, match="nothing matches") as caught:
+        verb(f"{tmp_path}/{name.removesuffix('/in')}", *target, quiet=True)
+    written = str(caught.value).partition("has exactly this name, write ")[2]
+    assert len(verb(written, *target, quiet=True).rows) == 1
+    with pytest.raises(NotFound, match="stays in a folder"):
+        nbdata.pull(f"{tmp_path}/none[1]", tmp_path / "out", quiet=True)
 
 
 def test_a_source_that_is_not_there_is_told_with_what_is_like_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,28 @@ def test_an_object_and_objects_below_it_need_a_clear_word(put: Put, tmp_path: Pa
     assert (tmp_path / "b").read_bytes() == b"1"
     with pytest.raises(nbdata.NotFound, match=r"Did you mean .*/folder/"):
         nbdata.pull(url + "Folder", tmp_path / "c", quiet=True)
+
+
+@pytest.mark.parametrize("verb", [nbdata.pull, nbdata.ls])
+def test_an_object_written_with_a_slash_is_named_as_written_and_as_an_object(
+    put: Put, tmp_path: Path, verb: Any
+) -> None:
+    url = put({"deep/site-00": b"1"})
+    places = [f"{url}deep/site-00/"] + [tmp_path / "x"] * (verb is nbdata.pull)
+    with pytest.raises(nbdata.NotFound) as caught:
+        verb(*places, quiet=True)
+    assert str(caught.value) == (
+        f"this is an object, not a folder: {url}deep/site-00/. Leave out the slash at its end"
+    )
+
+
+def test_what_was_typed_is_never_suggested(put: Put, tmp_path: Path) -> None:
+    url = put({"ch/x": b"1", "ch/y": b"2"})
+    nbdata.push(tmp_path, f"{url}ch/", delete=True, force=True, quiet=True)
+    for place in (f"{url}ch/", f"{url}none"):
+        with pytest.raises(nbdata.NotFound) as caught:
+            nbdata.ls(place, recursive=True, quiet=True)
+        assert str(caught.value).startswith(f"no such object or folder: {place}. Check")
 
 
 def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,16 @@ ODD = [
     "tab\tx",
 ]
 KEYS = [name for name in ODD if "\n" not in name]
+
+
+def test_long_has_sizes_and_times_in_a_pipe_too(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", f"{tree}/b/"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["c.bin", "d/", "e.txt"]
+    assert main(["ls", "-l", f"{tree}/b/"]) == 0
+    first, folder, _ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r" *100.0 kB  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  c.bin", first)
+    assert folder.split()[0] == "–"
+    assert folder.endswith("Z  d/")
 
 
 def names(place: str, **options: object) -> list[str]:

@@ -52,6 +52,12 @@ def test_what_running_jobs_have_reserved_is_shown(data: Path, state: str) -> Non
     assert report.details["rooms"][0]["reserved"] == 300_000_000
 
 
+def test_a_folder_that_does_not_exist_and_a_limit_of_nothing_are_noted(data: Path, state: str) -> None:
+    assert not any("does not exist" in note for note in nbdata.quota(data, quiet=True).notes)
+    assert f"{data}/new does not exist" in nbdata.quota(data / "new", quiet=True).text()
+    assert "nothing can be written there" in nbdata.quota(data, limit="0GB", quiet=True).text()
+
+
 def test_a_plan_sets_nothing(data: Path, state: str) -> None:
     plan = nbdata.quota(data, limit="5GB", dry_run=True)
     assert plan.actions == {"set limit": [1, 5 * 10**9]}

@@ -10,6 +10,7 @@ import pytest
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.stores.az.config import az_config
+from nbdata.stores.credentials.storage_options import trusted, truth
 from nbdata.stores.gs.config import gs_config
 from nbdata.stores.http.config import http_config
 from nbdata.stores.s3.config import s3_config
@@ -61,3 +62,14 @@ def test_an_option_that_is_misspelt_is_refused_with_the_nearest(store: str) -> N
     with pytest.raises(BadOption, match="verfy") as caught:
         configured(store, verfy=True)
     assert caught.value.remedy == "Did you mean verify?"
+
+
+def test_a_flag_is_true_or_false_and_nothing_else() -> None:
+    assert truth("Yes", "anon")
+    assert not truth("false", "anon")
+    assert trusted("no", "ca") == ("ca", False)
+    assert trusted("./ca", "") == ("./ca", True)
+    with pytest.raises(BadOption, match="anon: 'ja' is not valid"):
+        truth("ja", "anon")
+    with pytest.raises(BadOption, match=r"verify: 'maybe' is not valid .*certificates"):
+        trusted("maybe", "")

@@ -1,0 +1,73 @@
+"""Unknown words get the known one that means the same, also words of other tools."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbdata
+from nbdata.cli import main
+from nbdata.suggestions import suggest_verb
+from nbdata.verbs import VERBS
+from nbdata.verbs.parsing import parse
+
+KNOWN = [*VERBS, "agent", "demo", "completion"]
+
+
+@pytest.mark.parametrize(
+    ("word", "verb"),
+    [
+        ("untar", "untar_volumes"), ("untar_volume", "untar_volumes"), ("PULL", "pull"), ("md5", "md5check"),
+        ("jobs", "transfers"), ("status", "transfers"), ("download", "pull"), ("upload", "push"), ("pul", "pull"),
+        ("list", "ls"), ("Untar-Volumes", "untar_volumes"),
+    ],
+)  # fmt: skip
+def test_a_verb_of_another_tool_gets_the_one_that_does_it(word: str, verb: str) -> None:
+    assert suggest_verb(word, KNOWN) == f"Did you mean {verb}?"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("cp", "copy goes from store to store"),
+        ("sync", "with --delete they mirror"),
+        ("mv", "--delete-source"),
+        ("rm", "No verb deletes"),
+        ("cat", "No verb prints"),
+        ("xyzzy", "Known are pull, push,"),
+    ],
+)
+def test_a_word_without_a_verb_of_its_own_gets_advice(
+    word: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word, "a", "b"]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--jobs 8", "Did you mean --concurrency?"),
+        ("-j 8", "Did you mean --concurrency?"),
+        ("-j8", "Did you mean --concurrency?"),
+        ("--parallel=8", "Did you mean --concurrency?"),
+        ("--threads 8", "Did you mean --concurrency?"),
+        ("--workers 8", "Did you mean --concurrency?"),
+        ("--recursive", "Leave it out: a folder is always taken"),
+        ("-r", "Leave it out: a folder is always taken"),
+        ("--exlude x", "Did you mean --exclude?"),
+        ("--bwlimit 5MB", "Did you mean --max-rate?"),
+    ],
+)
+def test_an_option_of_another_tool_gets_the_one_that_does_it(words: str, told: str) -> None:
+    with pytest.raises(nbdata.BadOption) as caught:
+        parse(VERBS["pull"], ["s3://b/d/", "d", *words.split()], prog="nbdata pull", extra={})
+    assert told in str(caught.value)
+
+
+def test_a_call_is_suggested_the_flags_of_the_function_too() -> None:
+    with pytest.raises(nbdata.BadOption, match=r"Did you mean dry_run\?"):
+        nbdata.pull("s3://b/d/", "d", dryrun=True)
+    with pytest.raises(nbdata.BadOption, match=r"Known are .*, dry_run, background, quiet"):
+        nbdata.pull("s3://b/d/", "d", zzz=True)
+    with pytest.raises(nbdata.BadOption, match=r"Known are .*, dry_run, quiet$"):
+        nbdata.cache_stream("s3://b/d/", zzz=True)
