@@ -160,7 +160,7 @@ class ArchiveStream:
         if members is None:
             members = read_members(
                 top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
-                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place,
+                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
             )  # fmt: skip
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
 
