@@ -36,7 +36,7 @@ _REMEDIES = {
     DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
     WRONG_CHECKSUM: "That checksum covers all bytes before it, so any of them may be wrong, and any file unpacked "
     "so far: get the archive again, and run this again",
-    TRUNCATED: "The last volumes may be missing",
+    TRUNCATED: "It is cut off: fetch it again. If it has more volumes, name all of them, or their folder",
     FOLLOWED: "Check that all volumes belong to it",
 }
 

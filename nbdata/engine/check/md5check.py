@@ -79,7 +79,7 @@ def plan(run: Run) -> Plan:
         rows.add(_missing(name, known).row())
     rows.close()
     out.rows = rows.rows()
-    if not out.actions.keys() & {"check", "mismatch", "missing"}:
+    if not out.actions.keys() & {"check", "mismatch", "missing", "conflict"}:
         raise _nothing_known(run, data, known, sum(count for count, _ in out.actions.values()))
     out.details |= {"root": "/" + data.folder.key, "single": data.single, "by_repair": known.by_repair}
     if repair_plan:
@@ -282,10 +282,7 @@ class _Checking:
                 row.reason, remedy="Remove the wrong line or checksum file, and check again"
             )
         else:
-            error = ChecksumMismatch(
-                f"this checksum file has a line that cannot be used: {row.reason}",
-                remedy="Get a whole one where the files came from, or correct the line",
-            )
+            error = ChecksumMismatch(row.reason, remedy="Get this checksum file anew, or correct it")
         self.results.fail(row.path, error, outcome=Outcome(row.action), size=row.size)
 
     def _missing(self, row: CheckRow) -> None:

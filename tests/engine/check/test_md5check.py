@@ -144,9 +144,7 @@ def test_a_checksum_file_that_contradicts_itself_is_no_success(tree: Path) -> No
 )
 def test_a_line_of_a_checksum_file_that_cannot_be_used_is_no_success(tree: Path, line: str) -> None:
     (tree / "MD5SUMS").write_text(sums(tree, "a.txt") + line + "\n")
-    with pytest.raises(
-        nbdata.TransferFailed, match=r"first MD5SUMS: this checksum file has a line"
-    ) as caught:
+    with pytest.raises(nbdata.TransferFailed, match=r"cannot be read; first MD5SUMS: ") as caught:
         nbdata.md5check(tree, quiet=True)
     assert caught.value.report.counts == {"ok": 1, "unreadable": 1, "unverifiable": 4}
     assert found(check(tree / "a.txt")) == {"a.txt": "ok"}
