@@ -13,7 +13,7 @@ from nbdata.archives.bzip2 import Bzip2Block
 from nbdata.archives.decoders import Codec, Decoder
 from nbdata.archives.decompressed import Decompressed, Headed
 from nbdata.archives.place import Restart, Restarts
-from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, bad_data
+from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, WRONG_CHECKSUM, bad_data
 from nbdata.archives.unit_pool import UnitPool
 from nbdata.errors import BadArchive
 
@@ -147,7 +147,8 @@ class Decoded(Decompressed):
             block = b"" if ended else decoder.decompress(data, _OUTPUT)
         except self._codec.errors as error:
             offset = max(self._input.position - getattr(error, "behind", len(data)), 0)
-            raise self._bad(DAMAGED, f"is damaged ({error})", offset) from error
+            fault = WRONG_CHECKSUM if "checksum" in str(error).lower() else DAMAGED
+            raise self._bad(fault, f"is damaged ({error})", offset) from error
         if ended:
             raise self._bad(TRUNCATED, "ends too early", self._input.position)
         self._expanded += len(block)

@@ -30,6 +30,12 @@ _TAR_BLOCK = 512
 
 _FORMATS = {"tar": "tar", "tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst", "zip": "zip"}
 _FORMATS |= {"tar.lz4": "lz4", **{name: name for name in ("gz", "bz2", "xz", "zst", "lz4")}}
+# Programs that unpack archives which nbdata does not read, by their description in `looks_like`.
+_UNPACKED_BY = {
+    "a RAR archive": "unrar or 7-Zip",
+    "a 7-Zip archive": "7-Zip (`7z x`)",
+    "an archive of ar (.a, .deb)": "`ar x`",
+}
 
 
 def detect(head: bytes, name: str | None = None) -> str:
@@ -56,7 +62,11 @@ def detect(head: bytes, name: str | None = None) -> str:
         return "tar"
     found = looks_like(head)
     remedy = "Check that this is the first volume, and that it was stored whole"
-    if found.startswith("text"):
+    if found in _UNPACKED_BY:
+        remedy = f"nbdata does not read it: unpack it with {_UNPACKED_BY[found]}"
+    elif found.startswith(("a web page", "XML", "JSON")):
+        remedy = "A server's answer was stored in place of the archive: fetch it again"
+    elif found.startswith("text"):
         remedy = "Check that this is the first volume; a list of volumes is called NAME.lst"
     raise BadArchive(
         "not an archive",

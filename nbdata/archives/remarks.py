@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nbdata.archives.safety import components, shortened
+from nbdata.errors import UnsafeMember
 
 __all__ = ["PADDING", "Remarks"]
 
@@ -26,6 +27,10 @@ class Remarks:
         names are empty or mean the target itself, such as ``.``. Holds the first ones, and one more if there are more.
     absolute : int
         Members whose name, or whose hard link's target, began with ``/``; the slash was removed.
+    unsafe : list of str
+        Why members of a listing would be refused when they are unpacked: the first ones.
+    unsafe_count : int
+        The number of such members.
     unknown : set of str
         Member types that the standard does not define; they are treated as files.
     lone_blocks : int
@@ -40,6 +45,8 @@ class Remarks:
 
     left_out: list[str] = field(default_factory=list)
     absolute: int = 0
+    unsafe: list[str] = field(default_factory=list)
+    unsafe_count: int = 0
     unknown: set[str] = field(default_factory=set)
     lone_blocks: int = 0
     trailing: int = 0
@@ -50,6 +57,12 @@ class Remarks:
         """Record a name, if it is one of the first."""
         if len(self.left_out) <= _NAMED:
             self.left_out.append(name)
+
+    def refuse(self, error: UnsafeMember) -> None:
+        """Record why a member that is only listed would be refused, if it is one of the first."""
+        self.unsafe_count += 1
+        if len(self.unsafe) < _NAMED:
+            self.unsafe.append(error.message)
 
     @property
     def complete(self) -> bool:
@@ -69,6 +82,11 @@ class Remarks:
             found.append(
                 f"members with an absolute name: {self.absolute:,}; the leading / was taken off, "
                 "so they lie below the target"
+            )
+        if self.unsafe:
+            found.append(
+                f"members that are refused when they are unpacked: {self.unsafe_count:,}; {'; '.join(self.unsafe)}"
+                + " …" * (self.unsafe_count > len(self.unsafe))
             )
         if self.unknown:
             kinds = ", ".join(repr(kind) for kind in sorted(self.unknown))

@@ -28,7 +28,7 @@ __all__ = ["PathGuard", "components", "shortened"]
 _NAME_MAX = 255  # bytes in one component, on every file system that matters
 _PATH_MAX = 4096  # bytes in a path that a system call takes; also limits the work for each member
 _SHOWN = 200  # characters of a name in a message
-_REMEDY = "Do not trust this archive; or name the members you want with --members"
+_REMEDY = "Do not trust this archive. --list shows its names; --members or --exclude selects members with safe names"
 
 
 def components(name: str) -> list[str]:

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "bad_data", "volume_at"]
 
-#: Key in the details of errors from `bad_data`; its value is one of the three kinds of fault.
+#: Key in the details of errors from `bad_data`; its value is one of the four kinds of fault.
 FAULT = "fault"
-DAMAGED, TRUNCATED, FOLLOWED = "damaged", "truncated", "followed"
+DAMAGED, TRUNCATED, FOLLOWED, WRONG_CHECKSUM = "damaged", "truncated", "followed", "wrong checksum"
 # Wrong bytes are often noticed long after they were read.
 WHAT_THEN = "what was unpacked last may be wrong: run it again"
 _REMEDIES = {
     DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
-    TRUNCATED: "The last volumes may be missing",
+    WRONG_CHECKSUM: "That checksum covers all bytes before it, so any of them may be wrong, and any file unpacked "
+    "so far: get the archive again, and run this again",
+    TRUNCATED: "It is cut off: fetch it again. If it has more volumes, name all of them, or their folder",
     FOLLOWED: "Check that all volumes belong to it",
 }
 
@@ -215,7 +217,7 @@ def bad_data(
     Parameters
     ----------
     fault : str
-        `DAMAGED`, `TRUNCATED`, or `FOLLOWED` by other data.
+        `DAMAGED`, `TRUNCATED`, `FOLLOWED` by other data, or `WRONG_CHECKSUM`.
     what : str
         The start of the message.
     stream : object

@@ -6,10 +6,11 @@ or at the end of the remaining data.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import accumulate
 
-from nbdata.archives.stream import FAULT, FOLLOWED, TRUNCATED, WHAT_THEN, VolumeSource
+from nbdata.archives.stream import FAULT, FOLLOWED, TRUNCATED, WHAT_THEN, WRONG_CHECKSUM, VolumeSource
 from nbdata.errors import BadArchive, MissingVolume
 
 __all__ = ["name_suspects", "odd_sized", "refuse_empty"]
@@ -56,8 +57,17 @@ def odd_sized(volumes: Sequence[VolumeSource], *, before: int | None = None) -> 
     return [volumes[number] for number in odd if before is None or begins[number] < before]
 
 
-def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource]) -> None:
-    """Add to an error of `bad_data` which of several volumes may be to blame, and what to do."""
+def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource], place: str = "") -> None:
+    """Add to an error of `bad_data` which of several volumes may be to blame, and what to do.
+
+    Parameters
+    ----------
+    error : BadArchive
+    volumes : sequence of VolumeSource
+        The whole set, in order.
+    place : str, optional
+        The folder of the volumes, for the command that compares them with their checksums.
+    """
     details, remedy = error.details, error.remedy
     fault = details.get(FAULT)
     if fault is None or len(volumes) < 2:
@@ -71,6 +81,12 @@ def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource]) -> None:
         common = max(volume.size or 0 for volume in volumes)
         blame = (
             f"Most likely {shown} {are} too short: others have {common:,}. Fetch {them} again; {WHAT_THEN}"
+        )
+    elif fault == WRONG_CHECKSUM:
+        command = f"`md5check {shlex.quote(place)}`" if place else "md5check"
+        blame = (
+            "That checksum covers all bytes before it: any volume up to that one may be damaged, and any file unpacked "
+            f"so far. {command} tells which volume, if a checksum file lists them; fetch it again, and run this again"
         )
     else:
         if fault == TRUNCATED:

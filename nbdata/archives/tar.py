@@ -111,6 +111,7 @@ def read_members(
     remarks: Remarks | None = None,
     name: str | None = None,
     place: Place | None = None,
+    listing: bool = False,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a tar stream in order; content that is not read is skipped.
 
@@ -136,6 +137,9 @@ def read_members(
         Records what is left out or corrected.
     name : str, optional
         Name of the archive in messages.
+    listing : bool
+        Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, and noted
+        in `remarks`.
     place : Place, optional
         Position of `stream`. With each member handed over, it is updated to the place after that member.
 
@@ -159,7 +163,7 @@ def read_members(
     if limit is not None:
         limit.spend(place.offset + place.holes)
     reader = ForwardReader(limit or stream, name, place.offset)
-    return _read(reader, selection, guard, limit, target_check, remarks or Remarks(), place)
+    return _read(reader, selection, guard, limit, target_check, remarks or Remarks(), place, listing=listing)
 
 
 def _read(
@@ -170,6 +174,8 @@ def _read(
     target_check: Callable[[str], None] | None,
     remarks: Remarks,
     place: Place,
+    *,
+    listing: bool,
 ) -> Generator[Member, None, None]:
     try:
         headers = Headers(reader, place.pax_headers)
@@ -178,7 +184,16 @@ def _read(
                 continue
             if selection.chooses and not selection.takes("/".join(components(found.name))):
                 continue
-            member = _checked(found, guard, reader, remarks)
+            try:
+                member = _checked(found, guard, reader, remarks)
+            except UnsafeMember as error:
+                if not listing:
+                    raise
+                remarks.refuse(error)
+                content = MemberReader(reader, found.size, found.data)
+                member = Member(
+                    found.name, found.kind, found.size, None, found.mtime_ns, found.linkname, content, found.offset
+                )  # fmt: skip
             if member is None:
                 continue
             if target_check is not None:

@@ -170,7 +170,7 @@ def choose_set(names: Iterable[str], *, first: str | None = None, title: str | N
     groups = _groups(names, claimed=None)
     if not groups:
         raise NotFound(
-            f"no archive among the names there: {len(names):,}",
+            f"no archive among the {counted(len(names), 'files')} there",
             expected="volumes such as a.tar.gz.aa, or one such as a.tar.gz",
             remedy="Name the archive itself; a single compressed file, such as x.csv.gz, is not looked for in folders",
         )

@@ -226,7 +226,7 @@ def read_zip(
     max_expansion: int | None = None,
     remarks: Remarks | None = None,
     name: str = "",
-    links: bool = True,
+    listing: bool = False,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
@@ -235,8 +235,9 @@ def read_zip(
     source : ZipSource
     members, exclude, strip_components, max_expansion, remarks, name
         As in `nbdata.archives.tar.read_members`.
-    links : bool
-        Whether to read the targets of symbolic links, which are stored as their content.
+    listing : bool
+        Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, and noted
+        in `remarks`. The targets of symbolic links, which are stored as their content, are not read.
 
     Raises
     ------
@@ -253,7 +254,7 @@ def read_zip(
     for number in range(len(directory)):
         wanted[number] = selection.takes("/".join(components(directory.name(number))))
     selection.check_all_matched()
-    reading, spent = _Reading(source), [0]
+    reading, spent, remarks = _Reading(source), [0], remarks or Remarks()
 
     def spend(size: int) -> None:
         spent[0] += size
@@ -281,7 +282,15 @@ def read_zip(
             content = _Content(
                 entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend
             )
-            member = _checked(entry, content, guard, remarks or Remarks(), directory, links=links)
+            try:
+                member = _checked(entry, content, guard, remarks, directory, links=not listing)
+            except UnsafeMember as error:
+                if not listing:
+                    raise
+                remarks.refuse(error)
+                member = Member(
+                    entry.name, entry.kind, entry.size, None, entry.mtime_ns, "", content, entry.offset
+                )
             if member is None:
                 continue
             try:

@@ -38,20 +38,19 @@ def main(words: Sequence[str]) -> int:
     if command == "status" and not rest:
         found, silent = _agents()
         for where, hello in found:
-            mine = ", this environment's" if where.name == endpoint().name else f", of {hello['python']}"
             state = "ends after its last job" if hello["draining"] else "serves"
-            _say(
-                f"agent {hello['pid']}  nbdata {hello['version']}{mine}  {state}, "
-                f"unfinished jobs: {hello['unfinished']}"
-            )
+            _say(f"{_named(where, hello)}  {state}, unfinished jobs: {hello['unfinished']}")
         for told in silent:
             _say(str(told))
         if not found and not silent:
             _say("no agent runs; the next operation starts one")
         return 0
     if command == "stop" and set(rest) <= {"--now"}:
+        found, _ = _agents()
         count = stop_all(now=bool(rest))
         _say(f"agents stopped: {count}" if count else "no agent runs")
+        for where, hello in found if count else ():
+            _say(f"{_named(where, hello)}  unfinished jobs: {hello['unfinished']}")
         return 0
     if command == "log" and (not rest or (rest[0] == "-n" and len(rest) == 2 and rest[1].isdigit())):
         _say(log_tail(endpoint(), int(rest[1]) if rest else 40) or "the log is empty")
@@ -59,6 +58,12 @@ def main(words: Sequence[str]) -> int:
     raise BadOption(
         f"nbdata agent: cannot do {' '.join(words)!r}", remedy=suggest(command, ["status", "stop", "log"])
     )
+
+
+def _named(where: Endpoint, hello: dict[str, Any]) -> str:
+    """An agent's process, version and environment."""
+    mine = ", this environment's" if where.name == endpoint().name else f", of {hello['python']}"
+    return f"agent {hello['pid']}  nbdata {hello['version']}{mine}"
 
 
 def _say(text: str) -> None:

@@ -60,6 +60,7 @@ _TAGS = {
     "CRC32C": "crc32c",
     "CRC64NVME": "crc64nvme",
 }
+_UNKNOWN = " is not a known algorithm"
 # "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
 _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
@@ -90,10 +91,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class ChecksumFormat:
-    """A problem in one line. Line 0 means the whole file."""
+    """A problem in one line. Line 0 means the whole file.
+
+    It is `unsupported` if the line is whole, but of an algorithm that nbdata does not know.
+    """
 
     line: int
     message: str
+    unsupported: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFil
         if isinstance(entry, Entry):
             found.entries.append(entry)
         elif len(found.problems) < _MAX_PROBLEMS:
-            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}"))
+            unsupported = entry.endswith(_UNKNOWN)
+            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", unsupported))
         else:
             unlisted += 1
     if unlisted:
@@ -168,7 +174,7 @@ def _parse_line(line: str, algorithm: str | None) -> Entry | str:
     if match := _TAGGED.fullmatch(line):
         algorithm = _TAGS.get(match["tag"].upper())
         if algorithm is None:
-            return f"{match['tag']} is not a known algorithm"
+            return f"{match['tag']}{_UNKNOWN}"
         digest = _hex(match["digest"])
     elif match := _UNTAGGED.fullmatch(line) or _UNTAGGED.fullmatch(line.rstrip()):
         digest = _hex(match["digest"])

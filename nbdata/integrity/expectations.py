@@ -80,11 +80,14 @@ class Problem:
         What is wrong with it.
     name : str or None
         The data file that has no expectation for this reason, if it concerns one.
+    unsupported : bool
+        True if the line is whole, but of an algorithm that nbdata does not know.
     """
 
     source: str
     message: str
     name: str | None = None
+    unsupported: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ class _Collector:
         found = parse_checksums(content, algorithm=algorithm_in(source))
         for problem in found.problems:
             where = f"line {problem.line}: " if problem.line else ""
-            self.problems.append(Problem(source, where + problem.message))
+            self.problems.append(Problem(source, where + problem.message, unsupported=problem.unsupported))
         if not found.entries and not found.problems:
             self.problems.append(Problem(source, "holds no checksum"))
         owner = owner_of(source)
@@ -272,7 +275,9 @@ class _Collector:
             disputed = {each for each, claims in by_algorithm.items() if len({c.digest for c in claims}) > 1}
             for each in sorted(disputed):
                 sources = ", ".join(sorted({claim.source for claim in by_algorithm[each]}))
-                result.problems.append(Problem(sources, f"different {each} digests for {name}", name))
+                digests = " and ".join(sorted({claim.digest for claim in by_algorithm[each]})[:2])
+                message = f"different {each} digests for {name}: {digests}"
+                result.problems.append(Problem(sources, message, name))
             chosen = next((each for each in algorithms if each in by_algorithm), None)
             if name not in self.data:
                 result.missing.append(name)

@@ -25,13 +25,14 @@ class Md5check(Selecting, Storing):
     - ok: the digest is the expected one.
     - mismatch: the digest differs.
     - missing: a digest is known, but the file does not exist.
+    - conflict: checksum files have different digests for the file.
     - extra: a manifest lists other files of the folder, but not this one.
     - unverifiable: no usable digest is known for the file.
 
     The check succeeds if at least one file is verified, and every file with an expected digest is
-    present and right. It fails if a file is a mismatch, is missing or cannot be read, or if no file
-    can be verified. Extra and unverifiable files are counted and named, but are no failure, as with
-    md5sum --check.
+    present and right. It fails if a file is a mismatch, a conflict, is missing or cannot be read, if
+    a line of a checksum file cannot be read or used (unreadable), or if no file can be verified. Extra
+    and unverifiable files are counted and named, but are no failure, as with md5sum --check.
 
     --write makes files that md5sum, sha256sum and so on can check. A manifest works with
     ``md5sum --check MD5SUMS`` in PATH, a sidecar with the same command in its own folder. Existing

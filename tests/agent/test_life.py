@@ -51,6 +51,14 @@ def test_clients_that_come_at_once_start_one_agent() -> None:
     assert len(pids) == 1
 
 
+@pytest.mark.usefixtures("fresh")
+def test_stop_names_the_agents_that_it_ended() -> None:
+    pid = hello()["pid"]
+    said = subprocess.run([NBDATA, "agent", "stop"], capture_output=True, text=True, timeout=PATIENCE).stdout
+    assert said.startswith("agents stopped: 1\n")
+    assert f"agent {pid}  nbdata {nbdata.__version__}, this environment's  unfinished jobs: 0" in said
+
+
 def test_a_stale_socket_is_replaced() -> None:
     pid = int(str(hello()["pid"]))
     os.kill(pid, signal.SIGKILL)

@@ -304,3 +304,17 @@ def test_closing_the_top_of_a_chain_closes_all_of_it_within_a_second(name: str) 
 def test_what_the_lz4_program_writes_is_read(options: list[str]) -> None:
     run = subprocess.run(["lz4", "-c", "-q", *options], input=DATA, capture_output=True, check=True)
     assert decompressed(run.stdout * 2) == DATA * 2
+
+
+@pytest.mark.parametrize(
+    ("head", "remedy"),
+    [
+        (b"Rar!\x1a\x07\x00", "unpack it with unrar"),
+        (b"7z\xbc\xaf\x27\x1c", "unpack it with 7-Zip"),
+        (b"<html><body>Not found</body></html>", "fetch it again"),
+        (b"\x89PNG", "Check that this is the first volume"),
+    ],
+)
+def test_the_advice_fits_what_came_in_place_of_an_archive(head: bytes, remedy: str) -> None:
+    with pytest.raises(BadArchive, match=remedy):
+        detect(head.ljust(512, b" "))

@@ -106,3 +106,6 @@ def test_an_error_in_a_single_volume_mentions_no_others() -> None:
     error = bad_data(DAMAGED, "it is bad", JoinedStream(sized(9)), 5, name="a.tar")
     name_suspects(error, sized(9))
     assert "It is damaged, or not whole" in str(error)
+    error = bad_data(TRUNCATED, "it ends", JoinedStream(sized(9)), 5, name="a.tar")
+    name_suspects(error, sized(9))
+    assert "It is cut off: fetch it again." in str(error)

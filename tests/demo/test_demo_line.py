@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nbdata.demo.run import _notebook_line, _timed
+from nbdata.demo.run import _notebook_line, _timed, main
+from nbdata.errors import NotEnoughSpace
 from nbdata.report import Report
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +35,16 @@ def test_the_table_counts_what_a_cleanup_freed() -> None:
 
     step = _timed("cleanup", freed)
     assert (step.objects, step.bytes) == (3, 187_500_000)
+
+
+@pytest.mark.parametrize(("words", "needed"), [([], "360.0 MB"), (["--small", "--size", "20MB"], "34.0 MB")])
+def test_a_disk_that_is_too_small_is_refused_before_anything_starts(
+    words: list[str], needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=30_000_000))
+    with pytest.raises(NotEnoughSpace, match=rf"needs {needed} .* 30\.0 MB are free.*--folder"):
+        main([*words, "--folder", str(tmp_path / "d")])
+    assert not any((tmp_path / "d").iterdir())
 
 
 def test_the_line_works_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ is *extra*.
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nbdata.engine.check.datasets import ChecksumReader, DataSet, beside, parent
 from nbdata.engine.job.run import Run
@@ -58,7 +59,9 @@ class KnownChecksums:
     extra : set of str
         Files that are not in a complete list.
     reasons : dict of str to str
-        Why a file has no expectation, if there is another reason than that nothing names it.
+        The files whose checksum files contradict each other, or one that contradicts itself, with what they say.
+    unreadable : dict of str to str
+        The checksum files with lines that cannot be read or used, with the first such line.
     notes : list of str
         Problems of checksum files, limited in number.
     looked_for : str
@@ -75,6 +78,7 @@ class KnownChecksums:
     lost: dict[str, Expected] = field(default_factory=dict)
     extra: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def take(self, found: Expectations) -> None:
@@ -84,6 +88,11 @@ class KnownChecksums:
         self.extra = set(found.extra)
         self.reasons = {p.name: f"{p.message} ({p.source})" for p in found.problems if p.name is not None}
         self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems])
+        unreadable = [p for p in found.problems if p.name is None and not p.unsupported]
+        lines = Counter(p.source for p in unreadable)
+        for problem in unreadable:
+            more = f" (and {lines[problem.source] - 1:,} more)" if lines[problem.source] > 1 else ""
+            self.unreadable.setdefault(problem.source, problem.message + more)
 
     def knows(self, data: DataSet) -> bool:
         """True if anything is known about the files of PATH."""
@@ -246,7 +255,7 @@ def _below(above: Expectations, within: str) -> Expectations:
         here(above.missing),
         {name[cut:]: expected for name, expected in above.lost.items() if name.startswith(within)},
         [
-            type(p)(p.source, p.message, p.name[cut:] if p.name and p.name.startswith(within) else None)
+            replace(p, name=p.name[cut:] if p.name.startswith(within) else None) if p.name else p
             for p in above.problems
         ],
     )

@@ -70,12 +70,16 @@ def plan(run: Run) -> Plan:
         rows.add(row.row())
         if row.action == "check":
             note_size(out, row.size)
+    if not data.single:  # a single file is verified or not, whatever the other lines are
+        for name, reason in known.unreadable.items():
+            out.count("unreadable", 0)
+            rows.add(CheckRow(name, "unreadable", None, reason=reason).row())
     for name in missing:
         out.count("missing", 0)
         rows.add(_missing(name, known).row())
     rows.close()
     out.rows = rows.rows()
-    if not out.actions.keys() & {"check", "mismatch", "missing"}:
+    if not out.actions.keys() & {"check", "mismatch", "missing", "conflict"}:
         raise _nothing_known(run, data, known, sum(count for count, _ in out.actions.values()))
     out.details |= {"root": "/" + data.folder.key, "single": data.single, "by_repair": known.by_repair}
     if repair_plan:
@@ -108,8 +112,9 @@ def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
         return item
     if path in known.extra:
         return CheckRow(path, "extra", info, reason=f"is not listed in {known.place}, but other files are")
-    reason = known.reasons.get(path, "no checksum of it was found")
-    return CheckRow(path, "unverifiable", info, reason=reason)
+    if path in known.reasons:
+        return CheckRow(path, "conflict", info, reason=known.reasons[path])
+    return CheckRow(path, "unverifiable", info, reason="no checksum of it was found")
 
 
 def _nothing_known(run: Run, data: DataSet, known: KnownChecksums, selected: int) -> NotFound:
@@ -209,7 +214,7 @@ class _Checking:
             elif row.action == "missing":
                 self._missing(row)
             else:
-                self.results.add(row.path, Outcome(row.action), row.size, **row.told())
+                self._unchecked(row)
 
     def _check_small(self, rows: list[CheckRow]) -> None:
         assert isinstance(self.store, LocalStore)
@@ -266,6 +271,19 @@ class _Checking:
             row.path, error, outcome=Outcome.MISMATCH, size=read if read >= 0 else row.size, moved=read >= 0,
             **row.told(answer) | {"reason": reason},
         )  # fmt: skip
+
+    def _unchecked(self, row: CheckRow) -> None:
+        """Record a file without a usable digest, or a checksum file with a line that cannot be used."""
+        if row.action not in ("conflict", "unreadable"):
+            self.results.add(row.path, Outcome(row.action), row.size, **row.told())
+            return
+        if row.action == "conflict":
+            error = ChecksumMismatch(
+                row.reason, remedy="Remove the wrong line or checksum file, and check again"
+            )
+        else:
+            error = ChecksumMismatch(row.reason, remedy="Get this checksum file anew, or correct it")
+        self.results.fail(row.path, error, outcome=Outcome(row.action), size=row.size)
 
     def _missing(self, row: CheckRow) -> None:
         if self.wrong is not None:

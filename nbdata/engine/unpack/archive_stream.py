@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import posixpath
 import threading
 import time
 from collections.abc import Generator
@@ -23,6 +24,7 @@ from nbdata.archives.tar import read_members
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive
+from nbdata.redaction import redacted
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.verification.hashing import processors
 
@@ -110,7 +112,17 @@ class ArchiveStream:
 
     def _name_suspects(self, error: BaseException | None) -> None:
         if isinstance(error, BadArchive):
-            name_suspects(error, self._volumes.volumes)
+            name_suspects(error, self._volumes.volumes, self._place())
+
+    def _place(self) -> str:
+        """The place of the volumes as md5check takes it: their folder, if the source is one of them."""
+        source = self._op.source
+        if not isinstance(source, str):
+            return ""
+        folder, _, name = source.rpartition("/")
+        if any(posixpath.basename(volume.name) == name for volume in self._volumes.volumes):
+            source = f"{folder}/" if folder else "."
+        return redacted(source)
 
     def _open(self) -> None:
         op, title = self._op, self._volumes.title
@@ -148,7 +160,7 @@ class ArchiveStream:
         if members is None:
             members = read_members(
                 top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
-                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place,
+                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
             )  # fmt: skip
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
 

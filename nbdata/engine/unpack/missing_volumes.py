@@ -55,8 +55,9 @@ def refuse_missing(run: Run, store: Store, entries: Mapping[str, ObjectInfo], ch
     except BadOption:  # one of the names is another spelling of a volume
         return
     if missing := [name for name in both.names if name not in entries]:
+        why = f"{listed[missing[0]]} lists {'them' if len(missing) > 1 else 'it'}"
         raise _missing(
-            missing, chosen.stem, counted(len(chosen.names), "volumes"), f"{listed[missing[0]]} lists it",
+            missing, chosen.stem, counted(len(chosen.names), "volumes"), why,
             "Fetch the missing part again; if there is none, correct that list",
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from nbdata.archives.member import Member
 from nbdata.archives.single_file import single_name
+from nbdata.archives.stream import FAULT, WRONG_CHECKSUM
 from nbdata.archives.suspects import odd_sized
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
@@ -208,7 +209,10 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
             right = max(right, taking.behind)
         elif right < taking.behind:
             written.start_again()
-        written.doubt(right)
+        doubtful = written.doubt(right)
+        if isinstance(error, BadArchive) and error.details.get(FAULT) == WRONG_CHECKSUM:
+            error.remedy = f"{error.remedy}, which writes {counted(doubtful, 'files')} of them anew"
+            error.scrub()
         raise
 
 

@@ -23,7 +23,7 @@ from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.targets import source_run, target_of
 from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
-from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
+from nbdata.errors import BadArchive, BadOption, MissingVolume, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report
@@ -50,7 +50,7 @@ _TITLES = ".nbdata/sets"
 class SeveralSets:
     """The plan: for each archive its title, its folder below the target, its run and its plan.
 
-    Also holds, by title, files that look like an archive by their name but are none.
+    Also holds, by title, files that look like an archive by their name but are none, and sets with missing volumes.
     """
 
     sets: list[tuple[str, str, Run, Plan]]
@@ -85,7 +85,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
                 raise
             out.notes.append(f"{title} no longer exists, and there is no record of its files")
             continue
-        except BadArchive as error:
+        except (BadArchive, MissingVolume) as error:
             refused[title] = error
             out.notes.append(f"{title}: {error}")
             continue

@@ -158,14 +158,18 @@ class Written:
         """True if the recorded content has this CRC."""
         return Tag.of(record).crc == f"{crc:08x}"
 
-    def doubt(self, offset: int) -> None:
-        """Mark members that end behind an offset for rewriting: their content was read, but may be damaged."""
+    def doubt(self, offset: int) -> int:
+        """Mark members that end behind an offset for rewriting: their content was read, but may be damaged.
+
+        Returns their number.
+        """
         doubtful: dict[str, Record | None] = {}
         for path, record in self.records():
             tag = Tag.of(record)
             if tag.crc != _DOUBTFUL and self._end_of(path, record) >= offset and not path.endswith("/"):
                 doubtful[path] = record._replace(tag=str(tag._replace(crc=_DOUBTFUL)))
         self.index.put(doubtful)
+        return len(doubtful)
 
     def _end_of(self, path: str, record: Record) -> int:
         """The offset in the archive at which the content of a record ends."""

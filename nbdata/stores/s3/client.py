@@ -172,6 +172,8 @@ class S3Client:
             path=self.said(key),
             identity=identity.source if identity else "anonymous access",
             copied_along=identity.copied_along if identity else "",
+            has_token=bool(identity and identity.token),
+            bucket_twice=self._config.names_bucket(self.bucket),
         )
 
     def _signed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,6 +100,12 @@ class S3Config:
             else (scheme, host, port, f"{prefix}/{bucket}")
         )
 
+    def names_bucket(self, bucket: str) -> bool:
+        """True if the given endpoint seems to name the bucket: as the end of its path, or the start of its host."""
+        parts = urlsplit(self.endpoint)
+        in_path = parts.path.rstrip("/").rpartition("/")[2] == bucket
+        return bool(bucket) and (in_path or (parts.hostname or "").startswith(f"{bucket}."))
+
     def _aws_endpoint(self) -> str:
         suffix = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         return f"https://s3.{self.region}.{suffix}"
@@ -154,6 +160,8 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
     ca = env.get("AWS_CA_BUNDLE") or authorities_in(env)
     if not given:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        if identity is not None and env.get("AWS_PROFILE"):
+            identity = replace(identity, source="the environment, whose keys go before AWS_PROFILE")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
         # botocore does not read AWS_REGION, unlike other AWS clients.
@@ -237,8 +245,10 @@ def _has_config_file(env: Mapping[str, str]) -> bool:
 def _identity_of(asked: Mapping[str, Any], profile: str | None) -> Identity:
     whose = f"the AWS profile {profile!r}" if profile else "the environment and AWS's configuration files"
     if asked.get("error"):
+        partial = "Partial credentials" in str(asked["error"])
         raise AccessDenied(
-            f"no credentials from {whose}: {asked['error']}", remedy="Log in again, or choose another profile"
+            f"no credentials from {whose}: {asked['error']}",
+            remedy="Set that one too" if partial else "Log in again, or choose another profile",
         )
     if not asked.get("key"):
         raise AccessDenied(

@@ -56,7 +56,14 @@ def new_region(response: Response, data: bytes) -> str:
 
 
 def error_of(
-    response: Response, data: bytes, *, path: str, identity: str, copied_along: str = ""
+    response: Response,
+    data: bytes,
+    *,
+    path: str,
+    identity: str,
+    copied_along: str = "",
+    has_token: bool = False,
+    bucket_twice: bool = False,
 ) -> NbdataError:
     """Return the error that a response stands for.
 
@@ -70,10 +77,21 @@ def error_of(
         The origin of the credentials, shown in messages; never a key.
     copied_along : str
         What is wrong with the form of the keys (`Identity.copied_along`), or ''.
+    has_token : bool
+        Whether a session token was sent along with the keys.
+    bucket_twice : bool
+        Whether the endpoint seems to name the bucket, too.
     """
     status, code = response.status, field(data, "Code")
     details: dict[str, Any] = {"status": status, "code": code}
     if status == 404 or code in ("NoSuchKey", "NoSuchBucket"):
+        again = (
+            "The endpoint has the bucket's name in it, which each request adds: give the endpoint without it"
+        )
+        if bucket_twice and path.count("/") == 2:  # a listing, which no bucket answers like this
+            return NotFound(
+                "there is no such bucket there", path=path, remedy=again, details={**details, "bucket": True}
+            )
         if code == "NoSuchBucket":
             bucket = "/".join(path.split("/")[:3])
             return NotFound(
@@ -94,6 +112,11 @@ def error_of(
         if copied_along and code not in ("ExpiredToken", "RequestTimeTooSkewed", "InvalidObjectState"):
             # A response to HEAD has no code, and most stores then only deny access.
             what, remedy = f"the store denies access, and {copied_along}", "Take it away"
+        elif has_token and code in ("InvalidAccessKeyId", "InvalidToken"):
+            remedy += (
+                ". A session token (AWS_SESSION_TOKEN or token) is sent along: remove it if it does not belong to "
+                "this key"
+            )
         return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
         return SourceChanged(

@@ -22,6 +22,7 @@ UNSIGNED = "UNSIGNED-PAYLOAD"
 EMPTY = hashlib.sha256(b"").hexdigest()
 _BLANK = " \t"
 _BLANKS = re.compile(f"[{_BLANK}]+")
+_QUOTES = "'\""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Identity:
                 return f"the {name} has a {what} at its {at}"
             if any(char.isspace() for char in value):
                 return f"the {name} has a blank or a line break in it"
+            if value and (value[0] in _QUOTES or value[-1] in _QUOTES):  # %env keeps them, unlike a shell
+                return f"the {name} has a quotation mark at its {'start' if value[0] in _QUOTES else 'end'}"
         return ""
 
 

@@ -151,9 +151,9 @@ SOURCE is the first volume, a folder, a glob, or a file that lists the volumes. 
 be a list. Volumes are joined in the order of the list; a checksum file of numbered volumes may have any order, and may
 also list other files.
 
-A volume that is repeated, is empty, or is missing between others is refused before anything is written. The plan names
-a volume that is smaller than the others. A missing last volume is noticed only at the end of the data, or if SOURCE is
-a checksum file that lists it.
+An archive with a volume that is repeated, is empty, or is missing between others is refused before any of it is
+written. The plan names a volume that is smaller than the others. A missing last volume is noticed only at the end of
+the data, or if a checksum file beside the volumes lists it.
 
 If a folder or a glob holds several archives, each is unpacked into its own folder below TARGET: `train.tar.gz.00 …` and
 `val.zip` become `train/` and `val/`. The rows of plan and report name the archive. An error in one archive is reported

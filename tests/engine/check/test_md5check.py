@@ -120,13 +120,43 @@ def test_what_is_only_unverifiable_or_extra_is_no_failure(tree: Path) -> None:
     assert report.counts == {"ok": 2, "unverifiable": 3, "extra": 1}
 
 
-def test_files_with_contradicting_checksums_are_unverifiable(tree: Path) -> None:
+def test_files_with_contradicting_checksums_are_a_conflict(tree: Path) -> None:
     sidecars(tree)
     (tree / "MD5SUMS").write_text(f"{'0' * 32}  a.txt\n")
     report = check(tree)
-    assert report.counts == {"ok": 4, "unverifiable": 1}
-    (row,) = [row for row in report.rows if row.action == "unverifiable"]
-    assert "different md5 digests" in row.detail["reason"]
+    assert (report.state, report.counts) == ("FAILED", {"ok": 4, "conflict": 1})
+    (row,) = [row for row in report.rows if row.action == "conflict"]
+    assert f"different md5 digests for a.txt: {'0' * 32}" in row.detail["reason"]
+
+
+def test_a_checksum_file_that_contradicts_itself_is_no_success(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree) + f"{'0' * 32}  b/c.bin\n")
+    with pytest.raises(
+        nbdata.TransferFailed,
+        match=r"1 of 5 is a conflict; first different md5 digests for b/c\.bin: .*MD5SUMS",
+    ) as caught:
+        nbdata.md5check(tree, quiet=True)
+    assert caught.value.report.counts == {"ok": 4, "conflict": 1}
+
+
+@pytest.mark.parametrize(
+    "line", ["{}  b/c.bin".format("0" * 31), "what is this", "{}  ../c.bin".format("0" * 32)]
+)
+def test_a_line_of_a_checksum_file_that_cannot_be_used_is_no_success(tree: Path, line: str) -> None:
+    (tree / "MD5SUMS").write_text(sums(tree, "a.txt") + line + "\n")
+    with pytest.raises(nbdata.TransferFailed, match=r"cannot be read; first MD5SUMS: ") as caught:
+        nbdata.md5check(tree, quiet=True)
+    assert caught.value.report.counts == {"ok": 1, "unreadable": 1, "unverifiable": 4}
+    assert found(check(tree / "a.txt")) == {"a.txt": "ok"}
+    plan = nbdata.md5check(tree, dry_run=True)
+    assert plan.actions["unreadable"] == [1, 0]
+
+
+def test_a_line_of_an_unknown_algorithm_only_leaves_its_file_unverifiable(tree: Path) -> None:
+    (tree / "checksums.txt").write_text(sums(tree, "a.txt") + f"SHA3-256 (b/c.bin) = {'0' * 64}\n")
+    report = check(tree)
+    assert (report.state, report.counts) == ("DONE", {"ok": 1, "unverifiable": 4})
+    assert "not a known algorithm" in report.notes[0]
 
 
 def test_failures_come_worst_first(tree: Path) -> None:
@@ -178,7 +208,7 @@ def test_problems_of_checksum_files_are_told_but_bounded(tree: Path) -> None:
     sidecars(tree)
     (tree / "MD5SUMS").write_text("what is this\n" * 50)
     report = check(tree)
-    assert report.counts == {"ok": 5}
+    assert report.counts == {"ok": 5, "unreadable": 1}
     assert report.notes[0].startswith("MD5SUMS: line 1: neither a checksum nor a comment")
     assert len(report.notes) == 21
     assert report.notes[-1] == "and 30 more of this kind"

@@ -270,8 +270,8 @@ def test_an_etag_does_not_settle_what_checksum_files_dispute(client: Any, bucket
         client.put_object(Bucket=bucket, Key=f"data/{name}.md5", Body=b"0" * 32)
         client.put_object(Bucket=bucket, Key=f"data/{name}.md5sum", Body=b"1" * 32)
     report = check(tree, against=f"s3://{bucket}/data/")
-    assert report.counts == {"ok": 4, "unverifiable": 2}
-    assert {found(report)[name] for name in ("a.txt", "new")} == {"unverifiable"}
+    assert report.counts == {"ok": 4, "conflict": 2}
+    assert {found(report)[name] for name in ("a.txt", "new")} == {"conflict"}
 
 
 def test_a_store_folder_of_checksum_files_only_is_one_of_checksum_files(

@@ -144,7 +144,7 @@ def test_the_checksum_of_a_volume_that_is_missing_names_it(tmp_path: Path) -> No
     for name in names[-2:]:
         (tmp_path / "v" / f"{name}.md5").write_text(sums(tmp_path / "v", [name]))
         (tmp_path / "v" / name).unlink()
-    with pytest.raises(MissingVolume, match=f"missing volumes {names[-2]}, {names[-1]}: .*md5 lists it"):
+    with pytest.raises(MissingVolume, match=f"missing volumes {names[-2]}, {names[-1]}: .*md5 lists them"):
         nbdata.UntarVolumes(str(tmp_path / "v"), str(tmp_path / "out")).plan()
 
 

@@ -7,6 +7,7 @@ import gzip
 import os
 import stat
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,38 @@ def test_a_member_that_would_leave_the_target_ends_the_run(case: str, tmp_path: 
     assert (tmp_path / "out" / "good").read_bytes() == b"good"
     assert not (tmp_path / "out" / "after").exists()
     assert no_leftovers(tmp_path / "out")
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_a_listing_names_unsafe_members_and_notes_them(case: str, tmp_path: Path) -> None:
+    members = [
+        (name, kind, "/outside" if value == "{outside}" else value) for name, kind, value in UNSAFE[case]
+    ]
+    source = archive(tmp_path / "v", ("good", "file", b"good"), *members, ("after", "file", b"x"))
+    report = untar(source, list=True)
+    assert [row.path for row in report.rows] == ["good", *[name for name, *_ in members], "after"]
+    assert any(note.startswith("members that are refused when they are unpacked: ") for note in report.notes)
+
+
+@pytest.mark.parametrize("name", ["v.tar", "v.zip"])
+def test_safe_members_of_an_unsafe_archive_can_be_selected(name: str, tmp_path: Path) -> None:
+    names = ["../site/a", "site/b", "c"]
+    if name == "v.tar":
+        source = archive(tmp_path / "v", *[(name, "file", b"x") for name in names]) / "."
+    else:
+        with zipfile.ZipFile(source := tmp_path / name, "w") as packed:
+            for member in names:
+                packed.writestr(member, b"x")
+    report = untar(source, list=True)
+    assert sorted(row.path for row in report.rows) == sorted(names)
+    assert "member '../site/a' has a name with '..'" in report.notes[0]
+    with pytest.raises(nbdata.UnsafeMember, match="--members or --exclude selects"):
+        untar(source, tmp_path / "out")
+    assert untar(source, tmp_path / "members", members=["site/", "c"]).counts == {"extracted": 2}
+    assert untar(source, tmp_path / "exclude", exclude=["../**"]).counts == {"extracted": 2}
+    with pytest.raises(nbdata.UnsafeMember):
+        untar(source, tmp_path / "unsafe", members=["../site/*"])
+    assert not (tmp_path / "site").exists()
 
 
 @pytest.mark.parametrize("inside", [False, True])

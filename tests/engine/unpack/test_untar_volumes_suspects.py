@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +96,28 @@ def test_the_error_says_that_the_list_may_be_in_the_wrong_order(name: str, tmp_p
     # The message names the volume where the fault was noticed, unless plain tar cannot know it. It never names a
     # second, good volume.
     assert said.count(f"{name}.a") == ("in volume" in said)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_wrong_checksum_at_the_end_puts_every_volume_and_every_file_in_doubt(
+    first: bool, tmp_path: Path
+) -> None:
+    content = tmp_path / "c"
+    content.mkdir()
+    for number in range(30):
+        (content / f"{number:02}").write_bytes(os.urandom(100_000))
+    folder = pack(content, tmp_path / "v", "a.tar.gz", volume=400_000, letters=True)
+    with open(folder / "a.tar.gz.ac", "r+b") as file:  # random bytes are stored as they are
+        file.seek(200_000)
+        byte = file.read(1)[0]
+        file.seek(200_000)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(nbdata.BadArchive) as caught:
+        untar(folder / "a.tar.gz.aa" if first else folder, tmp_path / "out")
+    said = str(caught.value)
+    assert "any volume up to that one may be damaged, and any file unpacked so far" in said
+    assert f"`md5check {folder}{'/' * first}` tells which volume" in said
+    assert re.search(r"which writes \d+ files of them anew", said)
 
 
 def test_a_volume_of_another_size_is_no_fault_where_the_archive_is_whole(

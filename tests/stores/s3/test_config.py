@@ -130,6 +130,7 @@ def test_keys_in_the_environment_win_over_a_profile_that_it_names_as_they_do_in_
     config = home.s3(**ENV, AWS_PROFILE="other")
     assert config.identity is not None
     assert (config.identity.key, config.region) == ("AKIAENV", "eu-central-1")
+    assert "go before AWS_PROFILE" in config.identity.source
 
 
 def test_a_profile_has_region_endpoint_and_authorities(home: Home) -> None:
@@ -224,6 +225,11 @@ def test_a_program_that_fails_is_an_error_that_names_the_profile(home: Home) -> 
 def test_a_profile_that_is_not_there_is_named(home: Home) -> None:
     with pytest.raises(AccessDenied, match="nowhere"):
         home.s3(options={"profile": "nowhere"}, **ENV)
+
+
+def test_a_key_without_its_secret_in_the_environment_says_which_is_missing(home: Home) -> None:
+    with pytest.raises(AccessDenied, match=r"AWS_SECRET_ACCESS_KEY\. Set that one too"):
+        home.s3(AWS_ACCESS_KEY_ID="AKIAENV")
 
 
 def test_no_credentials_at_all_say_what_would_do(home: Home) -> None:

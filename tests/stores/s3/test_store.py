@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nbdata.errors import SourceChanged, StoreUnavailable
+from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.s3.config import s3_config
@@ -95,3 +95,30 @@ def test_no_key_is_in_the_error_of_a_server_that_repeats_it(tmp_path: Path) -> N
     with serving(answering(answer)) as port, pytest.raises(PermissionError) as caught:
         store_at(port).read("x")
     assert "AKIAKEY" not in f"{caught.value} {caught.value!r}"
+
+
+def denied(code: str, store_of: Callable[[int], S3Store], status: str = "403 Forbidden") -> str:
+    """The error of a listing that a server answers with this code."""
+    body = f"<Error><Code>{code}</Code></Error>".encode()
+    answer = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    with serving(answering(answer)) as port, pytest.raises(NbdataError) as caught:
+        list(store_of(port).list(""))
+    return str(caught.value)
+
+
+def test_a_token_that_is_sent_along_and_quotes_in_a_key_are_named() -> None:
+    assert "AWS_SESSION_TOKEN" not in denied("InvalidAccessKeyId", store_at)
+    said = denied("InvalidAccessKeyId", lambda port: store_at(port, token="abc"))
+    assert "A session token (AWS_SESSION_TOKEN or token) is sent along" in said
+    said = denied("InvalidAccessKeyId", lambda port: store_at(port, key='"AKIAKEY"'))
+    assert "the access key has a quotation mark at its start" in said
+    assert "AKIAKEY" not in said
+
+
+def test_an_endpoint_with_the_bucket_in_it_is_named() -> None:
+    missing = "404 Not Found"
+    assert "endpoint" not in denied("NoSuchKey", store_at, missing)
+    said = denied(
+        "NoSuchKey", lambda port: store_at(port, endpoint_url=f"http://127.0.0.1:{port}/bucket/"), missing
+    )
+    assert "there is no such bucket there: s3://bucket. The endpoint has the bucket's name in it" in said
