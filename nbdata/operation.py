@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
+from nbdata.paths import glob_base, is_url
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Report, Snapshot
@@ -175,6 +176,14 @@ class Operation:
     def locked_target(self) -> str | None:
         """Return the local folder that only this job may work in, or None."""
         return self.local_target()
+
+    def claimed(self) -> list[str]:
+        """Return the local places that cleanup must leave alone until the job ends: what it reads, and its target."""
+        if self.query or self.bound or self.shared:  # caches have locks of their own
+            return []
+        source = self.places()[0]
+        read = glob_base(source) if source and not is_url(source) else None
+        return [place for place in (read, self.locked_target()) if place]
 
     # -- doing it -----------------------------------------------------------------------------
 
