@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,11 @@ def test_a_big_file_goes_in_parts_and_its_etag_is_that_of_the_parts(tmp_path: Pa
 
 
 def test_sources_are_deleted_only_after_their_verified_upload(tree: Path, bucket: str) -> None:
-    nbdata.push(tree, f"s3://{bucket}/", delete_source=True, include="*.txt", quiet=True)
+    told: dict[str, Any] = {"delete_source": True, "include": "*.txt"}
+    plan = nbdata.push(tree, f"s3://{bucket}/", dry_run=True, **told)
+    report = nbdata.push(tree, f"s3://{bucket}/", quiet=True, **told)
+    assert "deletes 3 files (5.0 kB) on the disk, each after TARGET is known to have it" in plan.text()
+    assert report.notes == ["deleted on the disk: 3 files (5.0 kB)"]
     assert sorted(p.name for p in tree.rglob("*") if p.is_file()) == ["c.bin", "empty"]
 
 
@@ -96,7 +101,7 @@ def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
     put({"a.txt": other.ljust(len(kept), b"!")})  # another program's object
     report = nbdata.push(tree, url, delete_source=True, quiet=True, on_error="report")
     assert report.counts == {"unchanged": 4, "sent": 1}
-    assert report.notes == []
+    assert report.notes == ["deleted on the disk: 5 files (105.0 kB)"]
     assert [p for p in tree.rglob("*") if p.is_file()] == []
     assert objects(url) == before
 
