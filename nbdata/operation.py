@@ -90,8 +90,8 @@ class Operation:
     shared: ClassVar[bool] = False
     #: The advice for a job that was stopped.
     stopped: ClassVar[str] = "Run it again to resume"
-    #: The option with which the operation needs less room.
-    less: ClassVar[str] = "--max-bytes"
+    #: The options with which the operation needs less room.
+    less: ClassVar[str] = "--max-bytes or --include"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -168,9 +168,14 @@ class Operation:
         """A note on files that must stay for the job to resume by itself; starts with a comma, or is empty."""
         return ""
 
-    def with_room(self, line: str) -> str:
-        """Return the advice once a full disk has stopped the operation, whose command is `line`."""
-        del line
+    @property
+    def with_less(self) -> str:
+        """The advice for a plan that does not fit: how to run the operation with the existing space."""
+        return f"take less with {self.less}"
+
+    @property
+    def with_room(self) -> str:
+        """The advice once a full disk has stopped the operation."""
         return ROOM_THEN_AGAIN
 
     def locked_target(self) -> str | None:

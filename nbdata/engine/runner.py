@@ -136,7 +136,7 @@ def _planned(run: Run) -> Plan:
                 planned.needed,
                 planned.inodes,
                 room,
-                less=run.operation.less,
+                less=run.operation.with_less,
                 at_least=planned.at_least,
             )
             planned.notes.append(str(_with_ways(error, planned)))
@@ -257,7 +257,7 @@ def _performed(run: Run, task: Task) -> Report:
             try:
                 reserved = Ledger().reserve(
                     where, planned.needed, planned.inodes, limited,
-                    force=force, less=operation.less, at_least=planned.at_least,
+                    force=force, less=operation.with_less, at_least=planned.at_least,
                 )  # fmt: skip
             except NotEnoughSpace as error:
                 raise _with_ways(error, planned) from None
