@@ -28,7 +28,7 @@ BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", 
 # What else a plan of cleanup names, and which of that is not removed.
 _STAYS = ("in use", "keep")
 _OF_CLEANUP = ("remove", "abort", *_STAYS)
-# Most deletions that a plan names in its text, and most failures that a report names.
+# Most files of an action that a plan names in its text, and most failures that a report names.
 _NAMED, _FAILURES = 20, 10
 
 
@@ -295,14 +295,14 @@ class Plan(_Record):
         return "\n".join([*lines, *(f"  {line}" for line in self._named())])
 
     def _named(self) -> list[str]:
-        """Return the files that would be deleted or replaced, or stay behind: the first twenty of each kind."""
+        """Return files that conflict, stay, or would be deleted or replaced: the first twenty of each kind."""
         lines = []
-        for action in ("delete", "overwrite", "repair", *_OF_CLEANUP * (self.verb == "cleanup")):
+        for action in ("conflict", "delete", "overwrite", "repair", *_OF_CLEANUP * (self.verb == "cleanup")):
             count = self.actions.get(action, [0, 0])[0]
             if not count:  # searching for them would read all rows
                 continue
             for row in itertools.islice((row for row in self.rows if row.action == action), _NAMED):
-                why = row.detail.get("reason") if action in _STAYS else ""
+                why = row.detail.get("reason") if action in (*_STAYS, "conflict") else ""
                 lines.append(printable(f"{action} {row.path}" + (f": {why}" if why else "")))
             if count > _NAMED:
                 lines.append(f"… and {count - _NAMED:,} more")

@@ -22,6 +22,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import Shortage
 from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
+from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
@@ -124,6 +125,8 @@ def _planned(run: Run) -> Plan:
     planned = _module(run.operation.verb).plan(run)
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
     where = run.operation.local_target()
+    if where is not None and (planned.needed or planned.inodes):
+        refuse_unwritable(where)
     if where is not None and planned.needed:
         room = Ledger().room(where, limited_folders(run.context.state_dir, run.context.env))[0]
         planned.free, planned.limit_source = room.free, room.domain.source

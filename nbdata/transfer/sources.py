@@ -164,6 +164,11 @@ def require_folder(opener: Opener, folder: Location) -> None:
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
+        if isinstance(folder.store, LocalStore) and os.path.islink(link := "/" + folder.key.rstrip("/")):
+            raise NotFound(
+                "the source is a link whose target does not exist", path=folder.place.rstrip("/"),
+                got=os.readlink(link), remedy="Name what it should lead to",
+            )  # fmt: skip
         near = close_name(opener.control, folder)
         remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
