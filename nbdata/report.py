@@ -273,11 +273,17 @@ class Plan(_Record):
         sums[0] += 1
         sums[1] += max(size, 0)
 
+    def _size_of(self, action: str) -> str:
+        """The bytes of an action; empty if they are unknown, as for the parts of an unfinished upload."""
+        size = self.actions[action][1]
+        return "" if self.verb == "cleanup" and not size else format_size(size)
+
     @property
     def line(self) -> str:
         """The plan in one line."""
         what = ", ".join(
-            f"{action} {count:,} ({format_size(size)})" for action, (count, size) in self.actions.items()
+            f"{action} {count:,}" + (f" ({size})" if (size := self._size_of(action)) else "")
+            for action, (count, _) in self.actions.items()
         )
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         text += f": {what or ('nothing selected' if self.empty else 'nothing to do')}"
@@ -312,7 +318,7 @@ class Plan(_Record):
         return f"<plan {self.text()}>"
 
     def _repr_html_(self) -> str:
-        rows = [(action, f"{count:,}", format_size(size)) for action, (count, size) in self.actions.items()]
+        rows = [(action, f"{count:,}", self._size_of(action)) for action, (count, _) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
             f"<div>{escape(told)}</div>" for told in [*self.notes, *self._named()]
         )

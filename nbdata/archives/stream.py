@@ -32,8 +32,10 @@ FAULT = "fault"
 DAMAGED, TRUNCATED, FOLLOWED = "damaged", "truncated", "followed"
 # Wrong bytes are often noticed long after they were read.
 WHAT_THEN = "what was unpacked last may be wrong: run it again"
+#: What to do about a volume on the disk; one in a store is not repaired in place.
+REPAIR = "md5check --repair finds it and fetches it again"
 _REMEDIES = {
-    DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
+    DAMAGED: f"It is damaged, or not whole: {REPAIR}; {WHAT_THEN}",
     TRUNCATED: "The last volumes may be missing",
     FOLLOWED: "Check that all volumes belong to it",
 }

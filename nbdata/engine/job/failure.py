@@ -6,10 +6,17 @@ import re
 
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.errors import TransferFailed
+from nbdata.paths import is_url
 from nbdata.redaction import printable
 from nbdata.report import Report
 
 __all__ = ["failure_of"]
+
+# What to do about wrong and missing files, on the disk and in a store.
+_REPAIR = (
+    "md5check --repair SOURCE pulls these again from their source",
+    "copy --overwrite always, or push, brings these again from a good copy",
+)
 
 
 def _names(reason: str, path: str) -> bool:
@@ -31,7 +38,7 @@ def failure_of(report: Report) -> TransferFailed:
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
         details={"what": f"{report.verb}: {what}"},
-        remedy="md5check --repair SOURCE pulls these again from their source"
+        remedy=_REPAIR[is_url(report.source)]
         if content
         else "Run it again to retry"
         if sum(bad.values()) == sum(report.counts.values())

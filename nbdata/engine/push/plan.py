@@ -163,6 +163,8 @@ def plan(run: Run) -> Plan:
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
+    elif not out.actions and not told:
+        out.notes.append("SOURCE has no files")
     rows.close()
     out.rows = rows.rows()
     out.details = {"root": root, "single": single, "left_out": told}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata import cli
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
@@ -231,3 +232,21 @@ def test_a_secret_that_was_copied_with_a_blank_is_told_and_not_shown(
     with pytest.raises(nbdata.NbdataError, match=f"the store denies access, and {told}") as refused:
         nbdata.push(tree, f"s3://{bucket}/p/", storage_options=options, quiet=True)
     assert s3.secret_key not in str(refused.value)
+
+
+def test_a_folder_without_files_is_said_to_have_none(tmp_path: Path, bucket: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert nbdata.push(tmp_path / "empty", f"s3://{bucket}/", dry_run=True).notes == ["SOURCE has no files"]
+    assert nbdata.push(tmp_path / "empty", f"s3://{bucket}/", quiet=True).notes == ["SOURCE has no files"]
+
+
+def test_a_failed_push_names_the_long_key_and_what_was_left_out(
+    tree: Path, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "lost").symlink_to("nowhere")
+    place = f"s3://{bucket}/{'k' * 1019}/"
+    assert cli.main(["push", str(tree), place]) == 1
+    told = capsys.readouterr().err
+    assert "the key is too long for the store" in told
+    assert "(expected at most 1,024 bytes, got 1,025 bytes). Shorten the name" in told
+    assert "left out: 1 broken link (its target does not exist): lost" in told

@@ -440,6 +440,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
         uploading.begin(key, remember=key.endswith("beside"))
     plan = nbdata.cleanup(f"{uploading.url}/results/", dry_run=True)
     assert plan.actions == {"abort": [2, 0]}
+    assert plan.line.endswith(": abort 2"), "nobody knows the size of their parts"
     assert uploading.pending() == ["results/a", "results/deep/b", "results/theirs", "results2/beside"]
     report = cleanup(f"{uploading.url}/results")
     assert report.counts == {"aborted": 2}
