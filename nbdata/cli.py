@@ -205,7 +205,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             if as_json:
                 print(json.dumps(begun.snapshot().to_dict()))
             elif not quiet:
-                print(f"{begun!r}")
+                print(f"{begun!r}" + (f": {begun.attached}" if begun.attached else ""))
                 print(
                     f"{_CARRIED} `nbdata transfers {begun.id} --wait` shows its progress, `--cancel` stops it."
                 )

@@ -402,7 +402,9 @@ class Report(_Record):
 
     def _line(self, counts: dict[str, int]) -> str:
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
-        nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
+        nothing = {"DONE": "nothing to do", "FAILED": "nothing was done"}.get(
+            self.state, "no file was finished"
+        )
         text += f": {self.headline or _words(counts) or nothing}"
         if self.headline:
             pass

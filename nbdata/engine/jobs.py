@@ -101,6 +101,11 @@ class EngineJob:
             return f"continued job {self.id}"
         kept = self.task.rate if rate is None else None
         limited = "" if kept is None else f", limited to {format_size(kept)}/s"
+        if before.state == "PAUSED":
+            now = "which waits for space, and looks for it now"
+            if self.task.paused:
+                now = f"which is paused: %transfers {self.id} --resume continues it"
+            return f"attached to job {self.id}, {now}{limited}"
         return f"attached to job {self.id}, which was running already{limited}"
 
     def why_no_more(self) -> NbdataError | None:
