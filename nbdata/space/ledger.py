@@ -376,7 +376,7 @@ def not_enough(
         ways.append("No other disk has that much")
     if not happened:
         limit = f"raise the limit on {room.domain.root}, or "
-        ways.append(_sentence(f"{limit * (room.domain.device is None)}{less}"))
+        ways.append(_sentence(f"{'or ' * bool(fits)}{limit * (room.domain.device is None)}{less}"))
     elif room.domain.device is None:
         ways.insert(1, f"Or raise the limit on {room.domain.root}")
     return NotEnoughSpace(

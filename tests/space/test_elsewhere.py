@@ -111,10 +111,10 @@ def test_the_refusal_by_a_limit_names_no_place_inside_of_it(
 @pytest.mark.parametrize(
     ("operation", "ways"),
     [
-        (nbdata.Pull("s3://b/d/", "out"), "Take less with --max-bytes or --include"),
+        (nbdata.Pull("s3://b/d/", "out"), "Or take less with --max-bytes or --include"),
         (
             nbdata.UntarVolumes("s3://b/d/", "out"),
-            "Take less with --members, or name a URL as TARGET, which needs no disk",
+            "Or take less with --members, or name a URL as TARGET, which needs no disk",
         ),
     ],
 )
