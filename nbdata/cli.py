@@ -211,7 +211,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             if as_json:
                 print(json.dumps(begun.snapshot().to_dict()))
             elif not quiet:
-                print(f"{begun!r}")
+                print(f"{begun!r}" + (f": {begun.attached}" if begun.attached else ""))
                 print(
                     f"{_CARRIED} `nbdata transfers {begun.id} --wait` shows its progress, `--cancel` stops it."
                 )
@@ -227,6 +227,8 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         report = error.report
         if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
             _print(report, as_json=as_json, quiet=False, listed=getattr(operation, "list", False))
+        elif isinstance(report, Report) and not quiet and report.notes:
+            print("\n".join(f"  {printable(note)}" for note in report.notes), file=sys.stderr)
         raise
     listed = getattr(operation, "list", False) and isinstance(result, Report)
     if isinstance(operation, Listing) and isinstance(result, Report):

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
+from nbdata.paths import glob_base, is_url
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Report, Snapshot
@@ -89,8 +90,8 @@ class Operation:
     shared: ClassVar[bool] = False
     #: The advice for a job that was stopped.
     stopped: ClassVar[str] = "Run it again to resume"
-    #: The option with which the operation needs less room.
-    less: ClassVar[str] = "--max-bytes"
+    #: The options with which the operation needs less room.
+    less: ClassVar[str] = "--max-bytes or --include"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -167,14 +168,27 @@ class Operation:
         """A note on files that must stay for the job to resume by itself; starts with a comma, or is empty."""
         return ""
 
-    def with_room(self, line: str) -> str:
-        """Return the advice once a full disk has stopped the operation, whose command is `line`."""
-        del line
+    @property
+    def with_less(self) -> str:
+        """The advice for a plan that does not fit: how to run the operation with the existing space."""
+        return f"take less with {self.less}"
+
+    @property
+    def with_room(self) -> str:
+        """The advice once a full disk has stopped the operation."""
         return ROOM_THEN_AGAIN
 
     def locked_target(self) -> str | None:
         """Return the local folder that only this job may work in, or None."""
         return self.local_target()
+
+    def claimed(self) -> list[str]:
+        """Return the local places that cleanup must leave alone until the job ends: what it reads, and its target."""
+        if self.query or self.bound or self.shared:  # caches have locks of their own
+            return []
+        source = self.places()[0]
+        read = glob_base(source) if source and not is_url(source) else None
+        return [place for place in (read, self.locked_target()) if place]
 
     # -- doing it -----------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", 
 # What else a plan of cleanup names, and which of that is not removed.
 _STAYS = ("in use", "keep")
 _OF_CLEANUP = ("remove", "abort", *_STAYS)
-# Most deletions that a plan names in its text, and most failures that a report names.
+# Most files of an action that a plan names in its text, and most failures that a report names.
 _NAMED, _FAILURES = 20, 10
 
 
@@ -277,11 +277,17 @@ class Plan(_Record):
         sums[0] += 1
         sums[1] += max(size, 0)
 
+    def _size_of(self, action: str) -> str:
+        """The bytes of an action; empty if they are unknown, as for the parts of an unfinished upload."""
+        size = self.actions[action][1]
+        return "" if self.verb == "cleanup" and not size else format_size(size)
+
     @property
     def line(self) -> str:
         """The plan in one line."""
         what = ", ".join(
-            f"{action} {count:,} ({format_size(size)})" for action, (count, size) in self.actions.items()
+            f"{action} {count:,}" + (f" ({size})" if (size := self._size_of(action)) else "")
+            for action, (count, _) in self.actions.items()
         )
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         text += f": {what or ('nothing selected' if self.empty else 'nothing to do')}"
@@ -299,14 +305,14 @@ class Plan(_Record):
         return "\n".join([*lines, *(f"  {line}" for line in self._named())])
 
     def _named(self) -> list[str]:
-        """Return the files that would be deleted or replaced, or stay behind: the first twenty of each kind."""
+        """Return files that conflict, stay, or would be deleted or replaced: the first twenty of each kind."""
         lines = []
-        for action in ("delete", "overwrite", "repair", *_OF_CLEANUP * (self.verb == "cleanup")):
+        for action in ("conflict", "delete", "overwrite", "repair", *_OF_CLEANUP * (self.verb == "cleanup")):
             count = self.actions.get(action, [0, 0])[0]
             if not count:  # searching for them would read all rows
                 continue
             for row in itertools.islice((row for row in self.rows if row.action == action), _NAMED):
-                why = row.detail.get("reason") if action in _STAYS else ""
+                why = row.detail.get("reason") if action in (*_STAYS, "conflict") else ""
                 lines.append(printable(f"{action} {row.path}" + (f": {why}" if why else "")))
             if count > _NAMED:
                 lines.append(f"… and {count - _NAMED:,} more")
@@ -316,7 +322,7 @@ class Plan(_Record):
         return f"<plan {self.text()}>"
 
     def _repr_html_(self) -> str:
-        rows = [(action, f"{count:,}", format_size(size)) for action, (count, size) in self.actions.items()]
+        rows = [(action, f"{count:,}", self._size_of(action)) for action, (count, _) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
             f"<div>{escape(told)}</div>" for told in [*self.notes, *self._named()]
         )
@@ -391,7 +397,9 @@ class Report(_Record):
     def line(self) -> str:
         """The report in one true line."""
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
-        nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
+        nothing = {"DONE": "nothing to do", "FAILED": "nothing was done"}.get(
+            self.state, "no file was finished"
+        )
         text += f": {self.headline or _words(self.counts) or nothing}"
         if self.headline:
             bad = _words({name: self.counts.get(name, 0) for name in BAD_OUTCOMES})

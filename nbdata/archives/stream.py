@@ -32,8 +32,10 @@ FAULT = "fault"
 DAMAGED, TRUNCATED, FOLLOWED, WRONG_CHECKSUM = "damaged", "truncated", "followed", "wrong checksum"
 # Wrong bytes are often noticed long after they were read.
 WHAT_THEN = "what was unpacked last may be wrong: run it again"
+#: What to do about a volume on the disk; one in a store is not repaired in place.
+REPAIR = "md5check --repair finds it and fetches it again"
 _REMEDIES = {
-    DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
+    DAMAGED: f"It is damaged, or not whole: {REPAIR}; {WHAT_THEN}",
     WRONG_CHECKSUM: "That checksum covers all bytes before it, so any of them may be wrong, and any file unpacked "
     "so far: get the archive again, and run this again",
     TRUNCATED: "It is cut off: fetch it again. If it has more volumes, name all of them, or their folder",

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import accumulate
 
-from nbdata.archives.stream import FAULT, FOLLOWED, TRUNCATED, WHAT_THEN, WRONG_CHECKSUM, VolumeSource
+from nbdata.archives.stream import FAULT, FOLLOWED, REPAIR, TRUNCATED, WHAT_THEN, WRONG_CHECKSUM, VolumeSource
 from nbdata.errors import BadArchive, MissingVolume
 
 __all__ = ["name_suspects", "odd_sized", "refuse_empty"]
@@ -95,7 +95,7 @@ def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource], place: str
             which = "That volume, or one before or just behind it, is damaged, too short or out of order"
         else:
             which = "One of the volumes is damaged, too short or out of order"
-        blame = f"{which}: md5check --repair finds it and fetches it again; {WHAT_THEN}"
+        blame = f"{which}: {REPAIR}; {WHAT_THEN}"
     error.remedy = f"{blame}. {remedy}" if fault == FOLLOWED and remedy else blame
     details["odd_sized"] = [volume.name for volume in odd]
     error.scrub()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from nbdata.engine import runner
@@ -17,6 +17,7 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
 from nbdata.sizes import counted, format_size
+from nbdata.transfer.locks import Claim
 from nbdata.verbs.options import Storing
 
 __all__ = ["EngineJob", "Jobs"]
@@ -100,6 +101,11 @@ class EngineJob:
             return f"continued job {self.id}"
         kept = self.task.rate if rate is None else None
         limited = "" if kept is None else f", limited to {format_size(kept)}/s"
+        if before.state == "PAUSED":
+            now = "which waits for space, and looks for it now"
+            if self.task.paused:
+                now = f"which is paused: %transfers {self.id} --resume continues it"
+            return f"attached to job {self.id}, {now}{limited}"
         return f"attached to job {self.id}, which was running already{limited}"
 
     def why_no_more(self) -> NbdataError | None:
@@ -187,13 +193,15 @@ class Jobs:
             task = runner.new_task(operation, context, background=background)
             while task.id in self._jobs:
                 task = runner.new_task(operation, context, background=background)
+            claim = Claim(operation.claimed(), task.id)
             job = EngineJob(operation, context, task, runner.new_folder())
             self._jobs[job.id] = job
             self._forget_old()
+        note = None
         if self._journal is not None and not operation.query:
             note = partial(self._note, self._journal, job, context.state_dir)
             note(begins=True)
-            task.on_end(note)
+        task.on_end(partial(self._ended, claim, note))
         if operation.bound or operation.shared:
             turns = self._streams
         elif operation.query:
@@ -202,6 +210,12 @@ class Jobs:
             turns = self._background if background else self._running
         turns.add(task, partial(self._work, job, context, dict(bindings)))
         return job, ""
+
+    @staticmethod
+    def _ended(claim: Claim, note: Callable[[], None] | None) -> None:
+        claim.release()
+        if note is not None:
+            note()
 
     @staticmethod
     def _note(journal: Journal, job: EngineJob, state_dir: str, *, begins: bool = False) -> None:

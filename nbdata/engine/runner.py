@@ -25,6 +25,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import Shortage
 from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
+from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
@@ -138,6 +139,8 @@ def _planned(run: Run) -> Plan:
     planned = _module(run.operation.verb).plan(run)
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
     where = run.operation.local_target()
+    if where is not None and (planned.needed or planned.inodes):
+        refuse_unwritable(where)
     if where is not None and planned.needed:
         room = Ledger().room(where, limited_folders(run.context.state_dir, run.context.env))[0]
         planned.free, planned.limit_source = room.free, room.domain.source
@@ -150,7 +153,7 @@ def _planned(run: Run) -> Plan:
                 planned.needed,
                 planned.inodes,
                 room,
-                less=run.operation.less,
+                less=run.operation.with_less,
                 at_least=planned.at_least,
             )
             planned.notes.append(str(_with_ways(error, planned)))
@@ -280,7 +283,7 @@ def _performed(run: Run, task: Task) -> Report:
             try:
                 reserved = Ledger().reserve(
                     where, planned.needed, planned.inodes, limited,
-                    force=force, less=operation.less, at_least=planned.at_least,
+                    force=force, less=operation.with_less, at_least=planned.at_least,
                 )  # fmt: skip
             except NotEnoughSpace as error:
                 raise _with_ways(error, planned) from None

@@ -39,6 +39,7 @@ class JobPanel:
 
     def __init__(self, job: Job, *, carried: bool) -> None:
         self._job, self._carried = job, carried
+        self._attached = ""  # how the latest command joined it
         self._name = f"nbdata-{job.id}-{secrets.token_hex(4)}"
         self._changed = threading.Condition()
         self._latest: Snapshot | None = None
@@ -53,14 +54,20 @@ class JobPanel:
         """Start to follow the job."""
         threading.Thread(target=self._follow, name=f"nbdata-panel-{self._job.id}", daemon=True).start()
 
-    def show(self) -> None:
-        """Show the job in this cell's output; a job that ends at once shows only its report."""
+    def show(self, attached: str = "") -> None:
+        """Show the job in this cell's output; a job that ends at once shows only its report.
+
+        `attached` says how this cell's command joined the job.
+        """
         with self._changed:
+            self._attached = attached or self._attached
             self._changed.wait_for(lambda: self._latest is not None or self._over, _FIRST)
             if self._latest is not None and not self._shown:
                 self._changed.wait_for(lambda: self._over, max(0.0, _SHOW_AFTER - self._latest.seconds))
             if self._latest is not None and self._latest.finished:
                 self._changed.wait_for(lambda: self._over, _FIRST)  # its report is about to arrive
+            if attached and self._latest is not None and not self._over:
+                self._update(self._latest)
             display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
             self._shown = True
             if not self._over:
@@ -98,7 +105,8 @@ class JobPanel:
                 self._end(bundle, line)
 
     def _update(self, snapshot: Snapshot) -> None:
-        self._bundle = view(snapshot, background_note(self._job.id, carried=self._carried))
+        note = background_note(self._job.id, carried=self._carried)
+        self._bundle = view(snapshot, f"{self._attached}. {note}" if self._attached else note)
         if self._shown:
             update_display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
             if self._buttons is not None:
@@ -140,7 +148,7 @@ def _show(job: Job, *, carried: bool) -> None:
             panel = _followed[job.id] = JobPanel(job, carried=carried)
             panel.follow()
     if panel is not None:
-        panel.show()
+        panel.show(getattr(job, "attached", ""))
         return
     note = f"{background_note(job.id, carried=carried)}; not shown here, because {_MOST} other jobs are"
     display(view(job.snapshot(), note), raw=True)  # type: ignore[no-untyped-call]

@@ -62,9 +62,9 @@ class NotebookDisplay(Follower):
     def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
         last = self._last
         if report is not None and raised:
-            # The error states the rest. If nothing succeeded and nothing was shown, it states everything.
+            # The error states the rest. If nothing succeeded, was shown or noted, it states everything.
             good = any(n and name not in BAD_OUTCOMES for name, n in report.counts.items())
-            if good or self._handle is not None or len(report.failures) > 1:
+            if good or report.notes or self._handle is not None or len(report.failures) > 1:
                 self._show({"text/plain": report.text(raised=True), "text/html": report.html(raised=True)})
         elif report is not None:
             self._show({"text/plain": report.text(), "text/html": report.html()})

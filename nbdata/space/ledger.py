@@ -35,8 +35,8 @@ _NOTE_EVERY = 0.5
 _SCAN_AGE = 60.0
 # The most age of a scan that may refuse more space to a running job.
 _REFUSED_AGE = 2.0
-# The option that makes most jobs take less space.
-_LESS = "--max-bytes"
+# How most jobs take less space.
+_LESS = "take less with --max-bytes"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Ledger:
     ) -> Reservation:
         """Reserve `needed` bytes and `inodes` files at `path`, in each domain around it at once.
 
-        `less` is the option that makes the job take less. `at_least` means that the job may need more.
+        `less` says how the job takes less. `at_least` means that the job may need more.
 
         Raises
         ------
@@ -352,7 +352,7 @@ def not_enough(
 ) -> NotEnoughSpace:  # fmt: skip
     """Return the error with all numbers, and the disks with enough room.
 
-    `happened` is the cause that ended a running job. `less` is the option that makes it take less. `at_least` means
+    `happened` is the cause that ended a running job. `less` says how it takes less. `at_least` means
     that it may need more.
     """
     limited = room.domain.root if room.domain.device is None else ""
@@ -369,18 +369,20 @@ def not_enough(
     else:
         where = f"{room.domain.source} that holds {room.domain.root}"
     reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
-    fits = ", ".join(named(d, limited=limited) for d in disks)
-    nowhere = f"No other disk has that much: take less with {less}, or make room"
-    only = "only " if disks and disks[0].in_memory else ""
-    remedy = f"It would fit {only}on {fits}" if fits else nowhere
-    if room.domain.device is None:
-        remedy = f"Raise the limit on {room.domain.root}, or take less with {less}. {remedy}"
-    if happened:
-        remedy = f"{ROOM_THEN_AGAIN}. {remedy}"
+    ways = [ROOM_THEN_AGAIN] if happened else []
+    if fits := ", ".join(named(d, limited=limited) for d in disks):
+        ways.append(f"It would fit {'only ' * disks[0].in_memory}on {fits}")
+    elif not happened:
+        ways.append("No other disk has that much")
+    if not happened:
+        limit = f"raise the limit on {room.domain.root}, or "
+        ways.append(_sentence(f"{'or ' * bool(fits)}{limit * (room.domain.device is None)}{less}"))
+    elif room.domain.device is None:
+        ways.insert(1, f"Or raise the limit on {room.domain.root}")
     return NotEnoughSpace(
         f"{happened or 'not enough space'}: {what} ({where}{reserved})",
         path=path,
-        remedy=remedy,
+        remedy=". ".join(ways),
         details={
             "needed": needed,
             "inodes": inodes,
@@ -390,6 +392,10 @@ def not_enough(
             "disks": [d.path for d in disks],
         },
     )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _forget_scans(scans: dict[str, Any], entry: dict[str, Any]) -> None:

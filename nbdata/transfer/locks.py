@@ -2,6 +2,9 @@
 
 A lock is a file in the runtime folder. It names the target folder and is flock'ed by its holder, so it ends with the
 holder's process. Taking a lock checks all others under one table lock.
+
+A job gives its lock back while it waits for its turn or for space. A `Claim` names its folders until it ends, so that
+cleanup leaves them alone meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from nbdata.disk import disk_error
 from nbdata.paths import is_inside
 from nbdata.runtime import LockFile, file_lock, held, runtime_folder
 
-__all__ = ["TargetLock", "dead_locks"]
+__all__ = ["Claim", "TargetLock", "dead_locks"]
+
+_LOCK, _CLAIM = ".lock", ".claim"
 
 
 class TargetLock:
@@ -28,38 +33,33 @@ class TargetLock:
         self._file = LockFile()
         self._path = ""
 
-    def acquire(self) -> str | None:
-        """Take the lock and return None, or return the label of the job with a lock on an overlapping folder."""
+    def acquire(self, *, claims: bool = False) -> str | None:
+        """Take the lock and return None, or return the label of the job with a lock on an overlapping folder.
+
+        With `claims`, a claim on an overlapping folder blocks it too.
+        """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         with file_lock(os.path.join(self._folder, "table")):
-            for name in os.listdir(self._folder):
-                if name.endswith(".lock"):
-                    holder = self._conflict(os.path.join(self._folder, name))
-                    if holder is not None:
-                        return holder
-            self._path = os.path.join(self._folder, f"{secrets.token_hex(8)}.lock")
-            self._file.open(self._path, os.O_CREAT | os.O_EXCL)
-            self._file.lock()
-            try:
-                os.write(
-                    self._file.fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass")
-                )
-            except OSError as error:
-                self.release()
-                raise disk_error(error, self._path) from error
-        return None
+            holder = self._blocking((_LOCK, _CLAIM) if claims else (_LOCK,), remove=True)
+            if holder is None:
+                self._path = _written_down(self._file, _LOCK, [self._target, self._label])
+        return holder
 
     def holder(self) -> str | None:
-        """Return the label of the job that blocks `acquire`, or None. Takes and removes nothing."""
+        """Return the label of the job with a lock or a claim on an overlapping folder, or None. Changes nothing."""
         with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(self._folder, "table")):
-            for name in os.listdir(self._folder):
-                if name.endswith(".lock"):
-                    holder = self._conflict(os.path.join(self._folder, name), remove=False)
-                    if holder is not None:
-                        return holder
+            return self._blocking((_LOCK, _CLAIM), remove=False)
         return None
 
-    def _conflict(self, path: str, *, remove: bool = True) -> str | None:
+    def _blocking(self, kinds: tuple[str, ...], *, remove: bool) -> str | None:
+        for name in os.listdir(self._folder):
+            if name.endswith(kinds):
+                holder = self._conflict(os.path.join(self._folder, name), remove=remove)
+                if holder is not None:
+                    return holder
+        return None
+
+    def _conflict(self, path: str, *, remove: bool) -> str | None:
         file = LockFile()
         try:
             file.open(path)
@@ -79,20 +79,67 @@ class TargetLock:
 
     def release(self) -> None:
         """Release the lock."""
-        if self._file.fd >= 0:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-        self._file.close()
+        _removed(self._file, self._path)
+
+
+class Claim:
+    """Names the folders in which an unfinished job works, to cleanup. It blocks no other job.
+
+    Parameters
+    ----------
+    folders : list of str
+    label : str
+        The id of the job.
+    """
+
+    def __init__(self, folders: list[str], label: str) -> None:
+        folder = os.path.join(runtime_folder(), "locks")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._held = list[tuple[LockFile, str]]()
+        with file_lock(os.path.join(folder, "table")):
+            for target in folders:
+                file = LockFile()
+                try:
+                    path = _written_down(file, _CLAIM, [os.path.realpath(target), label])
+                except BaseException:
+                    self.release()
+                    raise
+                self._held.append((file, path))
+
+    def release(self) -> None:
+        """End the claim, because the job has ended."""
+        for file, path in self._held:
+            _removed(file, path)
+
+
+def _written_down(file: LockFile, kind: str, content: list[str]) -> str:
+    """Make and lock a file of that kind, and return its path. Call it while holding the table's lock."""
+    path = os.path.join(runtime_folder(), "locks", f"{secrets.token_hex(8)}{kind}")
+    file.open(path, os.O_CREAT | os.O_EXCL)
+    file.lock()
+    try:
+        os.write(file.fd, json.dumps(content).encode("utf-8", "surrogatepass"))
+    except OSError as error:
+        _removed(file, path)
+        raise disk_error(error, path) from error
+    return path
+
+
+def _removed(file: LockFile, path: str) -> None:
+    if file.fd >= 0:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    file.close()
 
 
 def dead_locks(*, remove: bool = True) -> int:
-    """Remove locks whose holder is dead, and return their number. With `remove` False, only count them."""
+    """Remove locks and claims whose holder is dead, and return their number. With `remove` False, only count them."""
     folder = os.path.join(runtime_folder(), "locks")
     count = 0
     with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(folder, "table")):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if name.endswith(".lock") and not held(path):
+            if name.endswith((_LOCK, _CLAIM)) and not held(path):
                 count += 1
                 if remove:
                     os.unlink(path)

@@ -165,6 +165,11 @@ def require_folder(opener: Opener, folder: Location) -> None:
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
+        if isinstance(folder.store, LocalStore) and os.path.islink(link := "/" + folder.key.rstrip("/")):
+            raise NotFound(
+                "the source is a link whose target does not exist", path=folder.place.rstrip("/"),
+                got=os.readlink(link), remedy="Name what it should lead to",
+            )  # fmt: skip
         written = redacted(opener.operation.places()[0])
         if written.rstrip("/") != folder.place.rstrip("/"):
             written = folder.place

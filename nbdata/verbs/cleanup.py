@@ -18,7 +18,7 @@ __all__ = ["Cleanup", "cleanup"]
 @dataclass(frozen=True)
 class Cleanup(Storing):
     """Cleanup deletes partial files and locks that no process holds. Below a URL it aborts unfinished
-    uploads that nbdata began.
+    uploads that nbdata began. It leaves the folders of running, queued and paused jobs alone.
 
     With ``--all`` it also deletes the files that nbdata wrote below PATH, each only if it is unchanged
     since, and the caches of ``samples --cache``.
@@ -51,6 +51,9 @@ class Cleanup(Storing):
         for path in (self.source, os.path.realpath(self.source)):
             if is_inside(home, path) or is_inside(os.path.realpath(home), path):
                 raise BadOption(f"--all refuses {path}", remedy="Name a folder of data below it")
+
+    def claimed(self) -> list[str]:
+        return []  # it must not find itself
 
 
 cleanup = function_of(Cleanup)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.errors import BadOption
+from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.operation import Operation
 from nbdata.option import Option, option
 from nbdata.paths import is_url
@@ -127,17 +127,25 @@ class Writing(Storing):
 
     @property
     def room_elsewhere(self) -> str:
-        return "" if self.skip_written else ", but writes files again that you move away from its target"
+        if self.skip_written:
+            return ""
+        return (
+            ", but writes files again that you move away from its target: to do that, cancel it and run it with "
+            "--skip-written"
+        )
 
-    def with_room(self, line: str) -> str:
+    @property
+    def with_less(self) -> str:
+        if self.skip_written and not self.ignore_space:
+            return "add --ignore-space: --skip-written then works in rounds, until there is no space left"
+        return super().with_less
+
+    @property
+    def with_room(self) -> str:
         target = self.places()[1]
         if self.skip_written:
             return f"Make room, also by moving files away from {target}, and run the command again to resume"
-        said = f"`{line} --skip-written`" if line else "the same command with --skip-written"
-        return (
-            "Make room elsewhere and run the command again to resume. If you move files away from "
-            f"{target} to make room, as push --delete-source does, run {said}: else it writes them again"
-        )
+        return f"{ROOM_THEN_AGAIN}, with --skip-written if you move files away from {target}"
 
 
 @dataclass(frozen=True)

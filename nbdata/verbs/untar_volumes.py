@@ -213,6 +213,11 @@ class UntarVolumes(Writing):
         first = self.source if isinstance(self.source, str) else f"{self.source[0]} … {self.source[-1]}"
         return first, self.target or ""
 
+    @property
+    def with_less(self) -> str:
+        more = "" if self.skip_written else ", or name a URL as TARGET, which needs no disk"
+        return super().with_less + more
+
     def local_target(self) -> str | None:
         if self.list or (self.target is not None and is_url(self.target)):
             return None

@@ -233,7 +233,9 @@ class GrowingShard:
         if isinstance(self._target.store, LocalStore):
             limited = limited_folders(self._target.state_dir, self._target.env)
             folder = "/" + self._target.folder.key
-            with Ledger().reserve(folder, self.size, 1, limited, less="shard_size=") as reserved:
+            with Ledger().reserve(
+                folder, self.size, 1, limited, less="take less with shard_size="
+            ) as reserved:
                 info = send()
                 reserved.note_written(self.size, 1)
         else:

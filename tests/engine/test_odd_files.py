@@ -206,9 +206,14 @@ def test_links_stay_where_sources_are_deleted_and_hard_links_go(tmp_path: Path, 
     (root / "one").write_bytes(b"1")
     for n in range(20):
         (root / f"name{n}").hardlink_to(root / "one")
+    plan = nbdata.push(root, f"s3://{bucket}/", delete_source=True, dry_run=True)
+    assert any("deletes 21 files (21 B)" in note for note in plan.notes)
     report = nbdata.push(root, f"s3://{bucket}/", delete_source=True, quiet=True)
     assert report.counts == {"sent": 22}
-    assert report.notes == ["1 kept: links; neither the links nor their targets are deleted"]
+    assert report.notes == [
+        "deleted on the disk: 21 files (21 B)",
+        "1 kept: links; neither the links nor their targets are deleted",
+    ]
     assert [p.name for p in root.iterdir()] == ["link"]
     assert (tmp_path / "aim").read_bytes() == b"aim"
 

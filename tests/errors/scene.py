@@ -127,6 +127,7 @@ class Scene:
         }.items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(text)
+        (work / "lost").symlink_to("gone")
         (work / "open").chmod(0o755)
         self.names["open_folder"] = str(work / "open")
         data = archive({"a/one.bin": os.urandom(3000), "a/two.bin": os.urandom(3000)})

@@ -105,3 +105,23 @@ def test_the_refusal_by_a_limit_names_no_place_inside_of_it(
             nbdata.NotEnoughSpace, match=r"It would fit only on /m \(in memory, 1\.0 GB free\)"
         ):
             Ledger().reserve(f"{disk}/out", 20 << 20, 1, limited)
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize(
+    ("operation", "ways"),
+    [
+        (nbdata.Pull("s3://b/d/", "out"), "Or take less with --max-bytes or --include"),
+        (
+            nbdata.UntarVolumes("s3://b/d/", "out"),
+            "Or take less with --members, or name a URL as TARGET, which needs no disk",
+        ),
+    ],
+)
+def test_the_refusal_names_a_way_on_a_machine_with_one_disk(
+    operation: nbdata.Operation, ways: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "writable_disks", lambda: [_disk("/m", GB, 7)])
+    with tmpfs(tmp_path / "disk", size="10m") as disk, pytest.raises(nbdata.NotEnoughSpace) as caught:
+        Ledger().reserve(f"{disk}/out", 20 << 20, 1, {}, less=operation.with_less)
+    assert str(caught.value).endswith(f"It would fit on /m (1.0 GB free). {ways}")

@@ -145,7 +145,7 @@ class Conversion:
         operation = self._operation
         return Ledger().reserve(
             operation.folder, planned.needed, planned.inodes, self._limited,
-            force=operation.ignore_space, less=operation.less, at_least=planned.at_least,
+            force=operation.ignore_space, less=operation.with_less, at_least=planned.at_least,
         )  # fmt: skip
 
     def _follow(

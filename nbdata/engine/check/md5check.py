@@ -305,12 +305,14 @@ class _Checking:
         for row in self.results.report().rows:
             out.count(row.action, row.size)
             rows.add(row)
+        sizes = {row.path: row.size for row in repair.plan.rows}  # a missing file has none here
         for path, wrong in sorted(repair.rows.items()):
+            size = sizes.get(path, wrong.size)
             reason = repair.reasons.get(path)
             action = "repair" if reason is None else wrong.action
             why = wrong.action if reason is None else f"cannot be repaired: {reason}"
-            out.count(action, wrong.size)
-            rows.add(Row(path, action, wrong.size, wrong.told() | {"reason": why}))
+            out.count(action, size)
+            rows.add(Row(path, action, size, wrong.told() | {"reason": why}))
         rows.close()
         out.rows = rows.rows()
         out.files, out.bytes, out.present = repair.plan.files, repair.plan.bytes, repair.plan.present

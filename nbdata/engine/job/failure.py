@@ -6,6 +6,7 @@ import re
 
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.errors import TransferFailed
+from nbdata.paths import is_url
 from nbdata.redaction import printable
 from nbdata.report import Report
 
@@ -15,6 +16,11 @@ __all__ = ["failure_of"]
 _NOT_REPEATED = {"shards": "Replace a damaged shard, or pack it anew; the report names all of them"}
 # A reason that already says so.
 _AGAIN = re.compile(r"\brun (it|the command) again\b", re.IGNORECASE)
+# What to do about wrong and missing files, on the disk and in a store.
+_REPAIR = (
+    "md5check --repair SOURCE pulls these again from their source",
+    "copy --overwrite always, or push, brings these again from a good copy",
+)
 
 
 def _names(reason: str, path: str) -> bool:
@@ -34,7 +40,7 @@ def failure_of(report: Report) -> TransferFailed:
     named = reason if first is not Outcome.UNREPRESENTABLE and _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
     if content:
-        remedy: str | None = "md5check --repair SOURCE pulls these again from their source"
+        remedy: str | None = _REPAIR[is_url(report.source)]
     elif report.verb in _NOT_REPEATED:
         remedy = _NOT_REPEATED[report.verb]
     elif sum(bad.values()) == sum(report.counts.values()):

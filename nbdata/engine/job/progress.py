@@ -28,6 +28,7 @@ class Progress:
         self._changed = threading.Condition(threading.RLock())
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
+        self._anew = False  # the next plan's work is counted anew, as if the command had been run again
         self._units = self._moved = self._pushed_back = 0
         self._again_for = ""
         self._rate: int | None = None
@@ -48,6 +49,10 @@ class Progress:
     def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
         """Set the totals; None where they are unknown."""
         with self._changed:
+            if self._anew:
+                self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
+                self._samples.clear()
+                self._anew = False
             self._now.files_total, self._now.bytes_total = files, bytes
             self._touch()
 

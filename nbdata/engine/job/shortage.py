@@ -51,8 +51,7 @@ class Shortage:
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
             told = self._told(error, run, where, room)
-            how = run.operation.with_room(self._task.snapshot().command)
-            told.remedy = (told.remedy or "").replace(ROOM_THEN_AGAIN, how)
+            told.remedy = (told.remedy or "").replace(ROOM_THEN_AGAIN, run.operation.with_room)
             raise told from error
         needed, inodes = self._left(error, run)
         trusted = needed > 0 and not (isinstance(run.operation, Storing) and run.operation.ignore_space)
@@ -92,7 +91,7 @@ class Shortage:
             error.message += f": it still needs {_words(run, needed)}"
         elif needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
             return not_enough(
-                where, needed, inodes, room, happened=error.message, less=run.operation.less,
+                where, needed, inodes, room, happened=error.message, less=run.operation.with_less,
                 at_least=_may_need_more(run),
             )  # fmt: skip
         numbered(error, run, where, needed)

@@ -257,10 +257,7 @@ class Task(Progress):
             pause = max(every, 10 * (time.monotonic() - began))
         self._stands_by = False
         self.checkpoint()
-        with self._changed:  # later work is counted anew, as if the command had been run again
-            self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
-            self._samples.clear()
-            self._touch()
+        self._anew = True
 
     def look_again(self) -> None:
         """Start again at once if it paused by itself with `stand_by`; a pause by a user stays."""

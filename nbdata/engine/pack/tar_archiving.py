@@ -73,6 +73,7 @@ class TarArchiving(Archiving):
                     growing = growing or self._begin(number, frame.start)
                     growing.write(frame.data)
                     self._control.advance(bytes=frame.end - frame.start)
+                    self._control.checkpoint()  # the rate limit also counts the last frame, often the only one
                     if frame.end == self._stream.size:
                         self._end(growing, frame.end)
                         growing, at, number, over = None, frame.end, number + 1, True

@@ -45,6 +45,7 @@ class ZipArchiving(Archiving):
                 self._proof.take(frame.large)
                 self._write(writer.added(frame))
                 self._control.advance(bytes=frame.size)
+                self._control.checkpoint()  # the rate limit also counts the last frame, often the only one
             self._write(writer.tail())
         end, digest = 0, self._volumes.digest(sum(one.volume.size for one in self._grown))
         for growing in self._grown:

@@ -19,6 +19,7 @@ from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report
+from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Record
@@ -66,6 +67,7 @@ class _Pushing:
         self._uploads = BegunUploads(run, self._op.target, keep=True)
         self._unverified = 0
         self._kept: dict[str, int] = {}  # why sources were not deleted, by reason
+        self._gone, self._freed = 0, 0  # deleted sources, and their bytes
         self._lock = threading.Lock()
 
     def run_all(self) -> Report:
@@ -302,6 +304,9 @@ class _Pushing:
                 self._keep("links; neither the links nor their targets are deleted")
             elif same:
                 os.unlink(item.file)
+                with self._lock:
+                    self._gone += 1
+                    self._freed += item.size
             else:
                 self._keep("changed after it was sent")
         except FileNotFoundError:
@@ -312,9 +317,12 @@ class _Pushing:
             self._kept[reason] = self._kept.get(reason, 0) + 1
 
     def _note(self) -> None:
-        """Add notes about files that were kept, and objects that could not be verified or recorded."""
+        """Add notes about files that were deleted or kept, and objects that could not be verified or recorded."""
         if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
             self._kept["the target seems to have them unchanged, but has no checksum to prove it"] = same
+        if self._gone:
+            what = f"{counted(self._gone, 'files')} ({format_size(self._freed)})"
+            self._results.notes.append(f"deleted on the disk: {what}")
         self._results.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
         if self._unverified and self._op.verify != "none":
             self._results.notes.append(

@@ -14,6 +14,7 @@ from nbdata.engine.planning.remote_target import existing_objects, is_text, key_
 from nbdata.engine.planning.target_path import refuse_file
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
+from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index
@@ -110,6 +111,7 @@ def plan(run: Run) -> Plan:
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     looked = Looked()
+    gone = freed = 0  # files that --delete-source deletes, and their bytes
     for entry in Selection.of(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
@@ -146,6 +148,8 @@ def plan(run: Run) -> Plan:
             if block:
                 out.needed += round_up(local.st_size, block)
                 out.inodes += 1
+            if op.delete_source and not os.path.islink(path):
+                gone, freed = gone + 1, freed + local.st_size
         out.count(decision.action, local.st_size)
         item = PushRow(entry.path, decision.action, local.st_size, key, path, local.st_mtime_ns)
         item.etag, item.reason = there.etag if there is not None else None, decision.reason
@@ -154,11 +158,16 @@ def plan(run: Run) -> Plan:
         out.count(row.action, 0)
         rows.add(row)
     out.notes += (told := left_out.notes())
+    if gone:
+        what = f"{counted(gone, 'files')} ({format_size(freed)})"
+        out.notes.append(f"deletes {what} on the disk, each after TARGET is known to have it")
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
+    elif not out.actions and not told:
+        out.notes.append("SOURCE has no files")
     rows.close()
     out.rows = rows.rows()
     out.details = {"root": root, "single": single, "left_out": told}

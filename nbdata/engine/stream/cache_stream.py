@@ -111,7 +111,7 @@ def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
     half = room.free // parts
     if half < least and not op.ignore_space:
         if room.free < least:
-            raise not_enough(op.cache_dir, least, 0, room, less=op.less)
+            raise not_enough(op.cache_dir, least, 0, room, less=op.with_less)
         half = least
     return half
 

@@ -18,7 +18,7 @@ from nbdata.archives.member import Member
 from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.single_file import Begun, read_file, single_name
-from nbdata.archives.stream import JoinedStream, Readahead
+from nbdata.archives.stream import REPAIR, JoinedStream, Readahead
 from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
 from nbdata.engine.job.run import Run
@@ -33,6 +33,8 @@ __all__ = ["ArchiveStream"]
 _SKIPPED = 1 << 20
 # Threads that decompress, if there are as many processors.
 _DECODERS = 4
+# What to do about a damaged volume in a store.
+_IN_STORE = "md5check finds it, and copy --overwrite always replaces it by a good copy"
 
 
 class ArchiveStream:
@@ -113,6 +115,8 @@ class ArchiveStream:
     def _name_suspects(self, error: BaseException | None) -> None:
         if isinstance(error, BadArchive):
             name_suspects(error, self._volumes.volumes, self._place())
+            if error.remedy and not self._volumes.is_local():
+                error.remedy = error.remedy.replace(REPAIR, _IN_STORE)
 
     def _place(self) -> str:
         """The place of the volumes as md5check takes it: their folder, if the source is one of them."""

@@ -171,7 +171,9 @@ class StoreTarget:
         return is_version(record, self._objects.get(key_at(self._place, path)))
 
     def refuse(self, written: Written) -> None:
-        """Do nothing: each object is checked when its member comes."""
+        """List what is there: a store that cannot be listed or written to is told before the start."""
+        del written
+        _ = self._objects
 
     def refuse_own(self, volumes: VolumeList) -> None:
         """Do nothing: see `refuse`."""

@@ -120,7 +120,7 @@ class _Cleaning:
     def _below(self, target: str, rows: list[Leftover]) -> None:
         """Remove the leftovers in one target while it is locked."""
         lock = TargetLock(target, "cleanup")
-        held = lock.acquire()
+        held = lock.acquire(claims=True)
         caches = dict[str, file_lock | None]()
         try:
             gone: _Gone = {}

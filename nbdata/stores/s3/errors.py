@@ -148,6 +148,12 @@ def error_of(
             remedy="Set AWS_ENDPOINT_URL or --option endpoint_url=…, or the region, to where the bucket is",
             details=details,
         )
+    if code == "KeyTooLongError":
+        length = len("/".join(path.split("/")[3:]).encode())
+        return BadOption(
+            "the key is too long for the store", path=path, expected="at most 1,024 bytes",
+            got=f"{length:,} bytes", remedy="Shorten the name, or leave it out with --exclude", details=details,
+        )  # fmt: skip
     message = field(data, "Message")
     return NbdataError(
         f"the store refused ({', '.join(filter(None, [f'status {status}', code, message]))})",

@@ -183,6 +183,11 @@ only the named members, also in a store. It supports:
 Tests pack with `zip`, 7-Zip, bsdtar, `jar` and Python. Each member is compared with its CRC-32. An interrupted command
 reads only the missing members. `--delete-volumes` deletes the volumes at the end.
 
+## More than the disk holds
+
+An archive that is larger than the disk can go straight [into a store](#into-a-store), or through the disk
+[in rounds](guarantees.md#disk-space) with `--ignore-space --skip-written`.
+
 ## Into a store
 
 TARGET may be a URL: `untar_volumes s3://bucket/volumes/ s3://bucket/files/`. The volumes may also be on the disk or on

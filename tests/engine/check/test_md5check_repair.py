@@ -122,6 +122,7 @@ def test_a_dry_run_reads_the_files_shows_what_would_be_repaired_and_writes_nothi
     (left,) = [row for row in plan.rows if row.action == "mismatch"]
     assert "does not have it" in left.detail["reason"]
     assert "  repair a.txt\n  repair b/c.bin" in plan.text()
+    assert plan.actions["repair"] == [2, 100_006], "also of the missing file"
     assert (plan.files, plan.bytes, plan.fits) == (2, 100_006, True)
     assert plan.needed >= 100_006
     assert {p: p.stat().st_mtime_ns for p in tree.rglob("*")} == seen

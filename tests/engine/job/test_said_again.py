@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 import nbdata
 from nbdata.client.context import capture
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.job.task import Task
 from nbdata.engine.jobs import EngineJob, Jobs
+from nbdata.report import Report, Snapshot
 from nbdata.verbs.pull import Pull
 from tests.faults.gate import Gate
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 Said = Callable[[str | None], tuple[EngineJob, str]]
 
@@ -61,7 +64,11 @@ def test_a_running_job_keeps_its_rate_and_says_so(said: Said) -> None:
 def test_a_job_paused_by_the_user_stays_paused_and_keeps_its_rate(said: Said) -> None:
     job, _ = said("5MB")
     assert job.task.pause("user")
-    assert said(None)[0].id == job.id
+    again, how = said(None)
+    assert again.id == job.id
+    assert how.startswith(
+        f"attached to job {job.id}, which is paused: %transfers {job.id} --resume continues it"
+    )
     assert (job.task.rate, job.task.paused) == (5_000_000, True)
 
 
@@ -105,3 +112,26 @@ def test_the_same_command_for_another_server_is_another_job(
     assert other.wait(PATIENCE).counts == {"fetched": 1}
     assert option.wait(PATIENCE).counts == {"unchanged": 1}
     gate.open()
+
+
+def test_a_job_that_waits_for_space_says_so_and_keeps_its_counts_until_it_has_planned_again(
+    said: Said,
+) -> None:
+    job, _ = said(None)
+    task = Task(Snapshot(id="0", verb="pull"))
+    task.expect(files=2, bytes=30)
+    task.advance(files=1, bytes=16)
+    task.enter("PLANNING")
+    waiting = threading.Thread(target=lambda: task.stand_by("no space", lambda: False, every=60.0))
+    waiting.start()
+    wait_until(lambda: task.paused)
+    how = EngineJob(job.operation, job.context, task, "").said_again(job.operation, job.context)
+    assert how == "attached to job 0, which waits for space, and looks for it now"
+    waiting.join(PATIENCE)
+    assert task.snapshot().bytes == 16
+    task.expect(files=2, bytes=30)
+    assert (task.snapshot().files, task.snapshot().bytes) == (0, 0)
+
+
+def test_a_cancelled_job_does_not_claim_that_nothing_was_done() -> None:
+    assert "no file was finished" in Report("pull", state="CANCELLED").line

@@ -72,3 +72,13 @@ def test_a_listing_that_is_closed_at_the_end_may_still_use_its_job() -> None:
 def test_the_first_failure_names_its_file_once(path: str, reason: str, told: str) -> None:
     report = Report("pull", "a", "b", state="FAILED", counts={"failed": 1}, failures=[[path, reason]])
     assert failure_of(report).message == f"pull: 1 of 1 failed; first {told}"
+
+
+@pytest.mark.parametrize(
+    ("source", "way"), [("/w/data", "md5check --repair SOURCE pulls"), ("s3://b/data/", "copy --overwrite")]
+)
+def test_wrong_files_are_repaired_where_they_are(source: str, way: str) -> None:
+    report = Report("md5check", source, counts={"mismatch": 1}, failures=[["a", "the md5 differs"]])
+    remedy = failure_of(report).remedy or ""
+    assert remedy.startswith(way)
+    assert ("--repair" in remedy) is source.startswith("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.job.task import Task
 from nbdata.engine.pack import archiving
 from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
@@ -595,3 +597,23 @@ def test_an_archive_that_is_only_read_is_refused_with_what_is_written(end: str) 
             nbdata.Pack("/a", f"/b/x{end}", **options)
     with pytest.raises(BadOption, match="7z archives are not written"):
         nbdata.Pack("/a", "/b/x.7z")
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.gz", "zip"])
+def test_the_rate_limit_counts_the_only_frame_of_a_small_archive(
+    form: str, tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(os.urandom(500_000))
+    owed = dict[int, int]()  # bytes by thread that counted them and has not waited for them yet
+    advance = Task.advance
+
+    def counted(task: Task, **counts: int) -> None:
+        me = threading.get_ident()
+        owed[me] = owed.get(me, 0) + max(0, counts.get("bytes", 0))
+        advance(task, **counts)
+
+    monkeypatch.setattr(Task, "advance", counted)
+    monkeypatch.setattr(Task, "_hold", lambda task: owed.pop(threading.get_ident(), None))
+    nbdata.pack(tmp_path / "in", tmp_path / f"a.{form}", format=form, max_rate="100kB", quiet=True)
+    assert not any(owed.values())

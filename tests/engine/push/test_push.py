@@ -6,10 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbdata
+from nbdata import cli
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
@@ -81,7 +83,11 @@ def test_a_big_file_goes_in_parts_and_its_etag_is_that_of_the_parts(tmp_path: Pa
 
 
 def test_sources_are_deleted_only_after_their_verified_upload(tree: Path, bucket: str) -> None:
-    nbdata.push(tree, f"s3://{bucket}/", delete_source=True, include="*.txt", quiet=True)
+    told: dict[str, Any] = {"delete_source": True, "include": "*.txt"}
+    plan = nbdata.push(tree, f"s3://{bucket}/", dry_run=True, **told)
+    report = nbdata.push(tree, f"s3://{bucket}/", quiet=True, **told)
+    assert "deletes 3 files (5.0 kB) on the disk, each after TARGET is known to have it" in plan.text()
+    assert report.notes == ["deleted on the disk: 3 files (5.0 kB)"]
     assert sorted(p.name for p in tree.rglob("*") if p.is_file()) == ["c.bin", "empty"]
 
 
@@ -96,7 +102,7 @@ def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
     put({"a.txt": other.ljust(len(kept), b"!")})  # another program's object
     report = nbdata.push(tree, url, delete_source=True, quiet=True, on_error="report")
     assert report.counts == {"unchanged": 4, "sent": 1}
-    assert report.notes == []
+    assert report.notes == ["deleted on the disk: 5 files (105.0 kB)"]
     assert [p for p in tree.rglob("*") if p.is_file()] == []
     assert objects(url) == before
 
@@ -226,3 +232,21 @@ def test_a_secret_that_was_copied_with_a_blank_is_told_and_not_shown(
     with pytest.raises(nbdata.NbdataError, match=f"the store denies access, and {told}") as refused:
         nbdata.push(tree, f"s3://{bucket}/p/", storage_options=options, quiet=True)
     assert s3.secret_key not in str(refused.value)
+
+
+def test_a_folder_without_files_is_said_to_have_none(tmp_path: Path, bucket: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert nbdata.push(tmp_path / "empty", f"s3://{bucket}/", dry_run=True).notes == ["SOURCE has no files"]
+    assert nbdata.push(tmp_path / "empty", f"s3://{bucket}/", quiet=True).notes == ["SOURCE has no files"]
+
+
+def test_a_failed_push_names_the_long_key_and_what_was_left_out(
+    tree: Path, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "lost").symlink_to("nowhere")
+    place = f"s3://{bucket}/{'k' * 1019}/"
+    assert cli.main(["push", str(tree), place]) == 1
+    told = capsys.readouterr().err
+    assert "the key is too long for the store" in told
+    assert "(expected at most 1,024 bytes, got 1,025 bytes). Shorten the name" in told
+    assert "left out: 1 broken link (its target does not exist): lost" in told

@@ -198,3 +198,23 @@ def test_padding_by_tar_is_not_reported(volumes: Path, tmp_path: Path) -> None:
     report = untar(tmp_path / "w", tmp_path / "out", delete_volumes=True)
     assert report.notes == []
     assert list((tmp_path / "w").iterdir()) == []
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_damaged_archive_in_a_store_is_not_to_be_repaired_in_place(
+    several: bool, tmp_path: Path, s3: EmbeddedServer, bucket: str
+) -> None:
+    content = tmp_path / "packed"
+    content.mkdir()
+    (content / "a").write_bytes(os.urandom(300_000))
+    volumes = pack(content, tmp_path / "v", volume=100_000 if several else 1_000_000)
+    first = min(volumes.iterdir())
+    data = bytearray(first.read_bytes())
+    data[50_000:60_000] = bytes(10_000)
+    first.write_bytes(data)
+    with pytest.raises(nbdata.BadArchive, match="md5check --repair finds it"):
+        untar(volumes, tmp_path / "out")
+    nbdata.push(volumes, f"s3://{bucket}/v/", quiet=True)
+    with pytest.raises(nbdata.BadArchive, match="md5check finds it, and copy --overwrite always") as caught:
+        untar(f"s3://{bucket}/v/", tmp_path / "other")
+    assert "--repair" not in str(caught.value)

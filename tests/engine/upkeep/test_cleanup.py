@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
-from nbdata.transfer.locks import TargetLock
+from nbdata.transfer.locks import Claim, TargetLock
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline", "state")
 
@@ -319,6 +321,62 @@ def test_all_leaves_what_a_running_job_works_on(pulled: Path) -> None:
         lock.release()
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_job_that_waits_for_space_keeps_its_folders(
+    reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, volumes = tmp_path / "root", tmp_path / "volumes"
+    (tmp_path / "source").mkdir()
+    with tarfile.open(tmp_path / "source/a.tar.gz", "w:gz") as archive:
+        for number in range(16):
+            entry = tarfile.TarInfo(f"{number}")
+            entry.size = 10**6
+            archive.addfile(entry, io.BytesIO(bytes(10**6)))
+    nbdata.pull(tmp_path / "source", volumes, quiet=True)
+    monkeypatch.setenv("NBDATA_QUOTA", f"6MB:{root}")
+    job = nbdata.UntarVolumes(str(volumes), root / "out").start()
+    try:
+        wait_until(lambda: job.snapshot().state == "PAUSED")
+        place = volumes if reads else root
+        before = files(place)
+        assert len(before) > (0 if reads else 3)
+        plan = nbdata.cleanup(place, all=True, dry_run=True)
+        assert set(plan.actions) == {"in use"}
+        assert f"job {job.id} works there" in plan.text()
+        report = cleanup(place, all=True)
+        assert files(place) == before
+        assert set(report.counts) == {"in use"}
+        assert any(f"job {job.id} works there" in note for note in report.notes)
+    finally:
+        job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(PATIENCE)
+    assert set(cleanup(place, all=True).counts) >= {"deleted"}
+
+
+def test_a_claim_made_after_the_plan_keeps_the_folder(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.engine.upkeep import cleanup as module
+
+    plan, claims = module.plan, list[Claim]()
+
+    def plan_and_claim(run: object) -> object:
+        planned = plan(run)  # type: ignore[arg-type]
+        claims.append(Claim([str(data)], "4a2f"))
+        return planned
+
+    monkeypatch.setattr(module, "plan", plan_and_claim)
+    before = files(data)
+    try:
+        report = cleanup(data)
+        assert set(report.counts) == {"in use"}
+        assert files(data) == before
+        lock = TargetLock(str(data), "job")
+        assert lock.acquire() is None, "a claim blocks cleanup alone"
+        lock.release()
+    finally:
+        claims[0].release()
+
+
 def test_what_was_deleted_is_fetched_again(pulled: Path, tree: Path) -> None:
     cleanup(pulled / "b", all=True)
     assert nbdata.pull(tree, pulled, quiet=True).counts == {"fetched": 3, "unchanged": 2}
@@ -382,6 +440,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
         uploading.begin(key, remember=key.endswith("beside"))
     plan = nbdata.cleanup(f"{uploading.url}/results/", dry_run=True)
     assert plan.actions == {"abort": [2, 0]}
+    assert plan.line.endswith(": abort 2"), "nobody knows the size of their parts"
     assert uploading.pending() == ["results/a", "results/deep/b", "results/theirs", "results2/beside"]
     report = cleanup(f"{uploading.url}/results")
     assert report.counts == {"aborted": 2}
