@@ -1,7 +1,7 @@
 # The commands of the project; `make help` lists them. Each first makes the virtual environment that it needs.
 # A line that begins with ## is what help says of the target in it.
 ##  make help              this list
-##  make demo              the whole job once, on an embedded S3 server; SMALL=1: from store to store; SIZE=500MB: more data
+##  make demo              the whole job once, on an embedded S3 server; SMALL=1: store to store; SIZE=500MB: more data
 ##  make prepare           what check and test need beside nbdata and its dependencies; can run side by side
 ##  make test              all tests, against the installed wheel; TESTS=tests/engine takes a part, ARGS='-k name' options
 ##  make check             check-python, check-lab and check-pages

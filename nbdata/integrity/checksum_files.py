@@ -61,6 +61,14 @@ _TAGS = {
     "CRC64NVME": "crc64nvme",
 }
 _UNKNOWN = " is not a known algorithm"
+_NEITHER = "neither a checksum nor a comment"
+# So many hexadecimal digits are, or were, a digest; a line without them is a title or another text.
+_LONG_HEX = re.compile("[0-9A-Fa-f]{16}")
+# What gpg --clearsign puts around the lines (RFC 9580, section 7): its header, and the signature to the end.
+_SIGNED = re.compile(
+    r"-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[^\r\n]+\r?\n)*\r?\n|^-----BEGIN PGP SIGNATURE-----\r?$.*",
+    re.M | re.S,
+)
 # "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
 _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
@@ -93,12 +101,12 @@ class Entry:
 class ChecksumFormat:
     """A problem in one line. Line 0 means the whole file.
 
-    It is `unsupported` if the line is whole, but of an algorithm that nbdata does not know.
+    It is `harmless` if no checksum is lost by it: the line is plain text, or of an algorithm that nbdata does not know.
     """
 
     line: int
     message: str
-    unsupported: bool = False
+    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,18 +133,19 @@ def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFil
             [], [ChecksumFormat(0, f"{len(data)} bytes are too much for a checksum file ({MAX_SIZE})")]
         )
     found = ChecksumFile([], [])
-    unlisted = 0
+    unlisted, harmless = 0, True
     for number, line in _lines(data):
         entry = _parse_line(line, algorithm)
         if isinstance(entry, Entry):
             found.entries.append(entry)
-        elif len(found.problems) < _MAX_PROBLEMS:
-            unsupported = entry.endswith(_UNKNOWN)
-            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", unsupported))
+            continue
+        text = entry.endswith(_UNKNOWN) or (entry == _NEITHER and not _LONG_HEX.search(line))
+        if len(found.problems) < _MAX_PROBLEMS:
+            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", text))
         else:
-            unlisted += 1
+            unlisted, harmless = unlisted + 1, harmless and text
     if unlisted:
-        found.problems.append(ChecksumFormat(0, f"{unlisted} more lines hold no checksum"))
+        found.problems.append(ChecksumFormat(0, f"{unlisted} more lines hold no checksum", harmless))
     return found
 
 
@@ -159,6 +168,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, str]]:
         text = data.decode("utf-16", "replace")
     else:
         text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    text = _SIGNED.sub(lambda found: "\n" * found[0].count("\n"), text)  # keeps the numbers of the lines
     zero = "\0" in text  # no name has a NUL, so only --zero writes it
     for number, line in enumerate(text.split("\0" if zero else "\n"), start=1):
         line = line if zero else line.removesuffix("\r")
@@ -182,7 +192,7 @@ def _parse_line(line: str, algorithm: str | None) -> Entry | str:
         if algorithm is None:
             return f"{len(digest)} hexadecimal digits do not tell the algorithm"
     else:
-        return "neither a checksum nor a comment"
+        return _NEITHER
     if len(digest) != DIGEST_LENGTHS[algorithm]:
         return f"{len(digest)} hexadecimal digits are no digest of {algorithm}"
     name = match["name"]

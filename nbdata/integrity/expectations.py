@@ -80,14 +80,14 @@ class Problem:
         What is wrong with it.
     name : str or None
         The data file that has no expectation for this reason, if it concerns one.
-    unsupported : bool
-        True if the line is whole, but of an algorithm that nbdata does not know.
+    harmless : bool
+        True if no checksum is lost by it: the line is plain text, or of an algorithm that nbdata does not know.
     """
 
     source: str
     message: str
     name: str | None = None
-    unsupported: bool = False
+    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Collector:
         found = parse_checksums(content, algorithm=algorithm_in(source))
         for problem in found.problems:
             where = f"line {problem.line}: " if problem.line else ""
-            self.problems.append(Problem(source, where + problem.message, unsupported=problem.unsupported))
+            self.problems.append(Problem(source, where + problem.message, harmless=problem.harmless))
         if not found.entries and not found.problems:
             self.problems.append(Problem(source, "holds no checksum"))
         owner = owner_of(source)

@@ -33,7 +33,11 @@ class Timeline:
     waited: list[float] = field(default_factory=list)
 
     def add(self, began: float, ended: float) -> None:
-        """Note a wait; the times are seconds since the start."""
+        """Note a wait; the times are seconds since the start.
+
+        A wait of one thread may begin before the start, if another thread's wait was the first to end.
+        """
+        began = max(0.0, began)
         while ended >= self.piece * _PIECES:
             pairs = range(0, len(self.waited), 2)
             self.waited = [sum(self.waited[at : at + 2]) for at in pairs]

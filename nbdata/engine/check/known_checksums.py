@@ -88,7 +88,7 @@ class KnownChecksums:
         self.extra = set(found.extra)
         self.reasons = {p.name: f"{p.message} ({p.source})" for p in found.problems if p.name is not None}
         self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems])
-        unreadable = [p for p in found.problems if p.name is None and not p.unsupported]
+        unreadable = [p for p in found.problems if p.name is None and not p.harmless]
         lines = Counter(p.source for p in unreadable)
         for problem in unreadable:
             more = f" (and {lines[problem.source] - 1:,} more)" if lines[problem.source] > 1 else ""

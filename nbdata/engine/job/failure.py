@@ -13,7 +13,10 @@ from nbdata.report import Report
 __all__ = ["failure_of"]
 
 # What to do after verbs that only look: running them again does not mend what they found.
-_NOT_REPEATED = {"shards": "Replace a damaged shard, or pack it anew; the report names all of them"}
+_NOT_REPEATED = {
+    "md5check": "The report names all of these",
+    "shards": "Replace a damaged shard, or pack it anew; the report names all of them",
+}
 # A reason that already says so.
 _AGAIN = re.compile(r"\brun (it|the command) again\b", re.IGNORECASE)
 # What to do about wrong and missing files, on the disk and in a store.

@@ -211,7 +211,8 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
             written.start_again()
         doubtful = written.doubt(right)
         if isinstance(error, BadArchive) and error.details.get(FAULT) == WRONG_CHECKSUM:
-            error.remedy = f"{error.remedy}, which writes {counted(doubtful, 'files')} of them anew"
+            anew = f", which writes {counted(doubtful, 'files')} of them anew" if doubtful else ""
+            error.remedy = f"{error.remedy}{anew}"
             error.scrub()
         raise
 

@@ -91,6 +91,13 @@ def test_a_timeline_is_bounded_and_loses_no_second() -> None:
     assert Timeline().html()
 
 
+def test_a_wait_that_began_before_the_first_one_ended_is_counted_from_the_start() -> None:
+    """Of two threads, the one that began first may be counted last."""
+    line = Timeline()
+    line.add(-3.0, 0.1)
+    assert line.waited == pytest.approx([0.1])
+
+
 def test_the_magic_gives_samples_and_shows_them(images: str, s3: EmbeddedServer, tmp_path: Path) -> None:
     with Kernel(tmp_path) as kernel:
         assert kernel.run("%load_ext nbdata").error is None
