@@ -10,6 +10,7 @@ import functools
 import hashlib
 import inspect
 import json
+import posixpath
 import shlex
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -186,8 +187,9 @@ class Operation:
         """Return the local places that cleanup must leave alone until the job ends: what it reads, and its target."""
         if self.query or self.bound or self.shared:  # caches have locks of their own
             return []
-        source = self.places()[0]
-        read = glob_base(source) if source and not is_url(source) else None
+        source = getattr(self, "source", None) or ()
+        local = [place for place in ([source] if isinstance(source, str) else source) if not is_url(place)]
+        read = posixpath.commonpath([glob_base(place) for place in local]) if local else None
         return [place for place in (read, self.locked_target()) if place]
 
     # -- doing it -----------------------------------------------------------------------------

@@ -193,15 +193,15 @@ class Jobs:
             task = runner.new_task(operation, context, background=background)
             while task.id in self._jobs:
                 task = runner.new_task(operation, context, background=background)
-            claim = Claim(operation.claimed(), task.id)
             job = EngineJob(operation, context, task, runner.new_folder())
+            claim = Claim(operation.claimed(), task.id)
+            task.on_end(claim.release)
             self._jobs[job.id] = job
             self._forget_old()
-        note = None
         if self._journal is not None and not operation.query:
             note = partial(self._note, self._journal, job, context.state_dir)
             note(begins=True)
-        task.on_end(partial(self._ended, claim, note))
+            task.on_end(partial(self._ended, claim, note))
         if operation.bound or operation.shared:
             turns = self._streams
         elif operation.query:
@@ -212,10 +212,9 @@ class Jobs:
         return job, ""
 
     @staticmethod
-    def _ended(claim: Claim, note: Callable[[], None] | None) -> None:
+    def _ended(claim: Claim, note: Callable[[], None]) -> None:
         claim.release()
-        if note is not None:
-            note()
+        note()
 
     @staticmethod
     def _note(journal: Journal, job: EngineJob, state_dir: str, *, begins: bool = False) -> None:

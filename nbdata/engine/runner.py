@@ -56,7 +56,9 @@ _TOLD = (
     *("requester_pays", "addressing_style"),
 )
 # Variables that decide which server and account a place means. Keys and tokens are renewed, so they are not among them.
-_SERVERS = re.compile("ENDPOINT|PROFILE|ACCOUNT|EMULATOR")
+_SERVERS = re.compile("(?=.*(ENDPOINT|PROFILE|ACCOUNT|EMULATOR|CONFIG_FILE))(?!.*(KEY|TOKEN|SECRET))")
+# The storage options that do.
+_ACCOUNTS = (*_TOLD, "account_name", "account_host", "project", "host", "port", "username")
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
@@ -140,7 +142,7 @@ def _planned(run: Run) -> Plan:
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
     where = run.operation.local_target()
     if where is not None and (planned.needed or planned.inodes):
-        refuse_unwritable(where)
+        refuse_unwritable(where, below=run.operation.verb == "push")  # the others make their own folder there
     if where is not None and planned.needed:
         room = Ledger().room(where, limited_folders(run.context.state_dir, run.context.env))[0]
         planned.free, planned.limit_source = room.free, room.domain.source
@@ -188,9 +190,14 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
 
 def identity_of(operation: Operation, context: Context) -> str:
     """Return a hash that is equal for the same command on the same servers; see `Operation.identity`."""
-    given = (context.storage_options, context.target_options, context.filesystem or {})
-    told = [[str(pair) for pair in _flat(options) if pair[0] in _TOLD] for options in given]
-    env = {name: value for name, value in context.env.items() if _SERVERS.search(name)}
+    given: list[Mapping[str, object]] = [
+        context.storage_options,
+        context.target_options,
+        context.filesystem or {},
+    ]
+    given += [conf for conf in context.fsspec_conf.values() if isinstance(conf, Mapping)]
+    told = [[str(pair) for pair in _flat(options) if pair[0] in _ACCOUNTS] for options in given]
+    env = {name: value for name, value in context.env.items() if _SERVERS.match(name)}
     servers = json.dumps([operation.identity(), told, env], sort_keys=True)
     return hashlib.sha256(servers.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

@@ -61,13 +61,15 @@ _TAGS = {
     "CRC64NVME": "crc64nvme",
 }
 _UNKNOWN = " is not a known algorithm"
+# Algorithms that are not read, by the hexadecimal digits of their digests.
+_UNREAD = {56: "SHA-224", 96: "SHA-384"}
 _NEITHER = "neither a checksum nor a comment"
-# So many hexadecimal digits are, or were, a digest; a line without them is a title or another text.
-_LONG_HEX = re.compile("[0-9A-Fa-f]{16}")
-# What gpg --clearsign puts around the lines (RFC 9580, section 7): its header, and the signature to the end.
+# A line that begins with so many hexadecimal digits is, or was, a checksum; another one is a title or a remark.
+_DIGEST_FIRST = re.compile(r"\W*[0-9A-Fa-f]{16}")
+# What gpg --clearsign puts around the lines (RFC 9580, section 7): a header, and a signature.
 _SIGNED = re.compile(
-    r"-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[^\r\n]+\r?\n)*\r?\n|^-----BEGIN PGP SIGNATURE-----\r?$.*",
-    re.M | re.S,
+    r"-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[A-Za-z-]+: [^\r\n]*\r?\n)*"
+    r"|-----BEGIN PGP SIGNATURE-----\r?\n(?:(?!-----)[^\n]*\n)*-----END PGP SIGNATURE-----"
 )
 # "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
@@ -139,7 +141,7 @@ def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFil
         if isinstance(entry, Entry):
             found.entries.append(entry)
             continue
-        text = entry.endswith(_UNKNOWN) or (entry == _NEITHER and not _LONG_HEX.search(line))
+        text = entry.endswith(_UNKNOWN) or (entry == _NEITHER and not _DIGEST_FIRST.match(line))
         if len(found.problems) < _MAX_PROBLEMS:
             found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", text))
         else:
@@ -190,6 +192,8 @@ def _parse_line(line: str, algorithm: str | None) -> Entry | str:
         digest = _hex(match["digest"])
         algorithm = algorithm or algorithm_of(digest)
         if algorithm is None:
+            if len(digest) in _UNREAD:
+                return f"{_UNREAD[len(digest)]}{_UNKNOWN}"
             return f"{len(digest)} hexadecimal digits do not tell the algorithm"
     else:
         return _NEITHER

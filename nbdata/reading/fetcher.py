@@ -170,12 +170,12 @@ class Fetcher:
             if batch.left:
                 raise Cancelled("these samples were closed")
             self._count(wanted.values(), len(numbers), began)
-        for sample in wanted.values():
-            if sample.error is not None:
-                error = sample.error
-                # The error's traceback keeps this call's variables alive for as long as the error lives.
-                wanted.clear()
-                raise error
+        error = next((one.error for one in wanted.values() if one.error is not None), None)
+        if error is not None:
+            # The error's traceback keeps this call's variables alive for as long as the error lives.
+            wanted.clear()
+            del sample
+            raise error
         return [wanted[number].fields for number in numbers]
 
     def _demand(self, number: int, batch: _Batch) -> _Sample:

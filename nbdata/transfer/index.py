@@ -233,8 +233,12 @@ class Index:
         self._lines += len(records)
         return lines
 
-    def announce(self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None) -> None:
-        """Record on disk that the records of some paths are about to change. Paths without a record are skipped.
+    def announce(
+        self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None, *, new: bool = False
+    ) -> None:
+        """Record on disk that the records of some paths are about to change.
+
+        Paths without a record are skipped, except with `new`.
 
         A path without a later `put` gets its old record back in `close`.
 
@@ -246,7 +250,7 @@ class Index:
             The stat of each local file, if the local files stay as they are.
         """
         with self._lock:
-            known = {path: tag for path, tag in tags.items() if self.get(path) is not None}
+            known = {path: tag for path, tag in tags.items() if new or self.get(path) is not None}
             if not known:
                 return
             announced: dict[str, Record | None] = {

@@ -93,9 +93,11 @@ class Claim:
     """
 
     def __init__(self, folders: list[str], label: str) -> None:
+        self._held = list[tuple[LockFile, str]]()
+        if not folders:
+            return
         folder = os.path.join(runtime_folder(), "locks")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._held = list[tuple[LockFile, str]]()
         with file_lock(os.path.join(folder, "table")):
             for target in folders:
                 file = LockFile()

@@ -121,3 +121,80 @@ def test_a_push_that_was_killed_after_its_last_byte_goes_on(put: Put, tmp_path: 
     index.close()
     put({"d/f": b"edited"})
     assert nbdata.push(folder, url, quiet=True).counts == {"unchanged": 1}
+
+
+def test_the_same_bytes_on_both_sides_are_no_conflict(put: Put, tmp_path: Path) -> None:
+    """Another spelling, or another program, has moved the change; no record of the folder knows of it."""
+    url, folder = put({"d/f": b"first", "d/g": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    (folder / "f").write_bytes(b"second")
+    nbdata.push(folder / "f", url, quiet=True)
+    assert nbdata.push(folder, url, quiet=True).counts == {"unchanged": 2}
+    (folder / "g").write_bytes(b"third")
+    put({"d/g": b"third"})
+    assert nbdata.pull(url, folder, quiet=True).counts == {"unchanged": 2}
+
+
+def test_a_push_that_a_kill_left_without_records_goes_on(put: Put, tmp_path: Path) -> None:
+    """The objects are those of the killed push; the pull before knows an older version."""
+    names = [f"{number:02}" for number in range(20)]
+    url, folder = put({f"d/{name}": b"first" for name in names}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    for name in names:
+        (folder / name).write_bytes(b"second " + name.encode())
+    put({f"d/{name}": b"second " + name.encode() for name in names[:11]})
+    assert nbdata.push(folder, url, quiet=True).counts == {"unchanged": 11, "sent": 9}
+
+
+def test_an_object_that_a_push_is_replacing_is_announced(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a store has no checksum to compare, only the record tells that an object is the push's own."""
+    url, folder = put({"d/f": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    (folder / "f").write_bytes(b"edited")
+    with monkeypatch.context() as killed:
+        killed.setattr(Index, "put", lambda self, records: None)
+        killed.setattr(Index, "close", lambda self: os.close(self._fd))
+        nbdata.push(folder, url, quiet=True)
+    record = Index(os.environ["NBDATA_STATE_DIR"], str(folder), url, identity_of(str(folder))).get("f")
+    assert record is not None
+    assert (record.tag, record.local_same((folder / "f").stat())) == ("", True)
+
+
+def test_a_push_does_not_bring_back_what_it_pushed_before_another(put: Put, tmp_path: Path) -> None:
+    url, alice, bob = put({"x": b""}) + "d/", tmp_path / "alice", tmp_path / "bob"
+    alice.mkdir()
+    (alice / "f").write_bytes(b"alice's")
+    nbdata.push(alice, url, quiet=True)
+    nbdata.pull(url, bob, quiet=True)
+    (bob / "f").write_bytes(b"bob's week")
+    nbdata.push(bob, url, quiet=True)
+    with pytest.raises(
+        nbdata.TransferFailed, match="changed in the store since it was pushed; pull it first"
+    ):
+        nbdata.push(alice, url, quiet=True)
+    assert content(url, "f") == b"bob's week"
+    assert nbdata.pull(url, alice, quiet=True).counts == {"fetched": 1}
+    assert nbdata.push(alice, url, quiet=True).counts == {"unchanged": 1}
+
+
+def test_a_mirror_deletes_nothing_that_was_changed_since(put: Put, tmp_path: Path) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first", "d/h": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    (folder / "f").unlink()
+    assert nbdata.push(folder, url, delete=True, quiet=True).counts == {"unchanged": 2, "deleted": 1}
+    put({"d/g": b"another's"})
+    (folder / "g").unlink()
+    with pytest.raises(nbdata.BadOption, match="an object that was changed in the store since"):
+        nbdata.push(folder, url, delete=True, quiet=True)
+    assert content(url, "g") == b"another's"
+    (folder / "f").write_bytes(b"made here")
+    (folder / "h").write_bytes(b"edited here")
+    nbdata.push(folder, url, include="f", quiet=True)
+    nbdata.pull(url, folder, include="f", quiet=True)
+    place = open_place(url, Context("/", env=dict(os.environ)))
+    place.store.delete([place.key + "h"])
+    with pytest.raises(nbdata.BadOption, match="a file that was edited here since it was pulled"):
+        nbdata.pull(url, folder, delete=True, quiet=True)
+    assert (folder / "h").read_bytes() == b"edited here"

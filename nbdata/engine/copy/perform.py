@@ -100,7 +100,7 @@ def plan(run: Run) -> Plan:
         if op.delete:
             remote.keep(key)
         if not item.reason:
-            item.action, item.reason = decide_copy(
+            item.action, item.reason, _ = decide_copy(
                 entry.info, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
             )
         if item.action in _MOVES:

@@ -46,6 +46,8 @@ def failure_of(report: Report) -> TransferFailed:
         remedy: str | None = _REPAIR[is_url(report.source)]
     elif report.verb in _NOT_REPEATED:
         remedy = _NOT_REPEATED[report.verb]
+    elif set(bad) == {Outcome.CONFLICT}:
+        remedy = None if sum(bad.values()) == sum(report.counts.values()) else "The rest was done"
     elif sum(bad.values()) == sum(report.counts.values()):
         remedy = None if _AGAIN.search(named) else "Run it again to retry"
     elif _AGAIN.search(named):

@@ -100,7 +100,7 @@ def plan(run: Run) -> Plan:
         size = one.field.piece.size
         existing = there.get(folder.key + one.path)
         own.look(one.path, existing)
-        action, reason = decide_copy(
+        action, reason, _ = decide_copy(
             _said(one), existing, index.get(one.path), overwrite=op.overwrite, size_only=False
         )
         action = "pack" if action == "copy" else action

@@ -103,7 +103,9 @@ def plan(run: Run) -> Plan:
         said = _said(name, cut)
         existing = there.pop(name, None)
         own.look(name, existing)
-        action, reason = decide_copy(said, existing, index.get(name), overwrite=op.overwrite, size_only=False)
+        action, reason, _ = decide_copy(
+            said, existing, index.get(name), overwrite=op.overwrite, size_only=False
+        )
         action = "pack" if action == "copy" else action
         detail = {**cut._asdict(), "reason": reason, "etag": existing.etag if existing is not None else ""}
         if action in _MOVES:

@@ -20,10 +20,13 @@ class Decision(NamedTuple):
 
     Actions that move: ``fetch``, ``send`` or ``copy`` (new), ``overwrite``, ``compare`` (hashed during performing, and
     moved if it differs). Others: ``unchanged``, ``moved away``, ``skip``, ``conflict``.
+
+    A *guarded* comparison ends as ``unchanged`` or, if the bytes differ, as ``conflict``: it moves nothing.
     """
 
     action: str
     reason: str = ""
+    guarded: bool = False
 
 
 def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision | None:
@@ -41,6 +44,13 @@ def _compared(info: ObjectInfo, size: int) -> str:
     """Decide for a file of this size if only its bytes can show whether it is the object."""
     told = parse_etag(info.etag).kind in ("md5", "multipart") or info.checksums
     return "compare" if told and info.size == size else "overwrite"
+
+
+def _conflict(info: ObjectInfo, size: int, reason: str) -> Decision:
+    """A conflict, unless both sides turn out to have the same bytes, as after a kill between a move and its record."""
+    if _compared(info, size) == "compare":
+        return Decision("compare", reason, guarded=True)
+    return Decision("conflict", reason)
 
 
 def decide_pull(
@@ -84,7 +94,8 @@ def decide_pull(
     if any(_is_version(one, info) for one in known):
         return Decision(_compared(info, local.st_size), "the local file was changed or touched")
     since = "pulled" if record is not None else "pushed"
-    return Decision("conflict", f"changed on both sides since it was {since}; --overwrite always replaces it")
+    reason = f"changed on both sides since it was {since}; --overwrite always replaces it"
+    return _conflict(info, local.st_size, reason)
 
 
 def _is_version(record: Record, info: ObjectInfo) -> bool:
@@ -129,16 +140,20 @@ def decide_push(
         return Decision("compare", "it is to be deleted") if proven else Decision("unchanged")
     if any(_is_version(one, remote) for one in known):
         return Decision("overwrite")
-    # Without a tag, its push was interrupted, or the store tells no versions.
-    if record is not None and record.local_same(local) and (pulled is None or not record.tag):
+    if record is not None and record.local_same(local) and not record.tag:
+        # Its push was interrupted, or the store tells no versions.
         return Decision(_compared(remote, local.st_size), "the object in the store was changed")
     if interrupted:
-        return Decision("conflict", "a pull of it was interrupted; run that again, or use --overwrite always")
-    where = "in the store" if any(one.local_same(local) for one in known) else "on both sides"
+        reason = "a pull of it was interrupted; run that again, or use --overwrite always"
+        return _conflict(remote, local.st_size, reason)
     since = "pushed" if pulled is None else "pulled"
-    return Decision(
-        "conflict", f"changed {where} since it was {since}; --overwrite always replaces the object"
-    )
+    if any(one.local_same(local) for one in known):
+        reason = (
+            f"changed in the store since it was {since}; pull it first, or replace it with --overwrite always"
+        )
+    else:
+        reason = f"changed on both sides since it was {since}; --overwrite always replaces the object"
+    return _conflict(remote, local.st_size, reason)
 
 
 def copied(source: ObjectInfo, target: ObjectInfo) -> Record:

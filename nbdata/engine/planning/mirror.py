@@ -30,13 +30,17 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
     """
     passes = glob_filter(op.include, op.exclude)
     prefix = root.lstrip("/") + "/"
+    prefix_path = "/" + prefix
     for info in LocalStore().list(prefix):
         path = info.key[len(prefix) :]
         if path in kept or not passes(path):
             continue
-        if not op.force and index.get(path) is None:
+        record = None if op.force else index.get(path)
+        edited = record is not None and record.ours and not record.local_same(os.lstat(prefix_path + path))
+        if not op.force and (record is None or edited):
+            what = "was edited here since it was pulled" if edited else "this pull never wrote"
             raise BadOption(
-                "--delete would delete a file that this pull never wrote",
+                f"--delete would delete a file that {what}",
                 path=os.path.join(root, path),
                 remedy="Use --force if the whole folder is meant to be a mirror, or a folder of its own",
             )

@@ -16,6 +16,7 @@ from nbdata.report import Plan, Row
 from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.index import Index
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.options import Mirroring
@@ -96,6 +97,7 @@ def plan_deletions(
     add: Callable[[Row], None],
     *,
     spared: Callable[[str], bool] | None = None,
+    pulled: Index | None = None,
 ) -> None:
     """Add to the plan each object within the filters that the source lacks.
 
@@ -105,11 +107,13 @@ def plan_deletions(
         The existing objects, without those to keep.
     spared : callable, optional
         Returns whether the source's contents at a relative path are unknown, so that the object stays.
+    pulled : Index, optional
+        The records of a pull of the target into the source: what was pulled may be deleted as what was written.
 
     Raises
     ------
     BadOption
-        If that would delete an object that this command never wrote, unless ``--force``.
+        If that would delete an object that this command never wrote, or that was changed since, unless ``--force``.
     """
     op = run.operation
     assert isinstance(op, Mirroring)
@@ -124,9 +128,13 @@ def plan_deletions(
         if spared is not None and spared(path):
             stay += 1
             continue
-        if not op.force and index.get(path) is None:
+        records = [index.get(path), None if pulled is None else pulled.get(path)]
+        tags = [record.tag.rpartition("\n")[2] for record in records if record is not None]
+        changed = bool(tags) and all(tag and tag != validator(info) for tag in tags)
+        if not op.force and (changed or not tags):
+            what = "was changed in the store since then" if changed else f"this {op.verb} never wrote"
             raise BadOption(
-                f"--delete would delete an object that this {op.verb} never wrote",
+                f"--delete would delete an object that {what}",
                 path=f"{redacted(out.target).rstrip('/')}/{path}",
                 remedy="Use --force if the whole prefix is meant to be a mirror, or a prefix of its own",
             )

@@ -47,11 +47,16 @@ def _refuse_broken_link(ancestor: str, folder: str) -> None:
         )
 
 
-def refuse_unwritable(where: str) -> None:
-    """Raise the disk's error if nothing may be written at `where`, a folder or a file that may not exist yet."""
+def refuse_unwritable(where: str, *, below: bool = False) -> None:
+    """Raise the disk's error if nothing may be written at `where`, a folder or a file that may not exist yet.
+
+    With `below`, folders below it may allow what it does not itself; a read-only disk allows nothing.
+    """
     at = existing_ancestor(where)
     at = at if os.path.isdir(at) else os.path.dirname(at)
-    if os.access(at, os.W_OK | os.X_OK):
+    if os.access(at, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return
     read_only = os.statvfs(at).f_flag & os.ST_RDONLY
+    if below and not read_only:
+        return
     raise disk_error(OSError(errno.EROFS if read_only else errno.EACCES, ""), where)

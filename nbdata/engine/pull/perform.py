@@ -16,7 +16,7 @@ from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.report import Plan, Report
+from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import Answer, Read
@@ -153,6 +153,9 @@ class _Pulling:
             if item.action == "compare":
                 if (same := self._same_bytes(final, info)) is not None:
                     self._is_unchanged(item, same)
+                    return
+                if item.guarded:
+                    self._results.left(Row(item.path, "conflict", info.size, {"reason": item.reason}))
                     return
                 self._claim(item)
                 if self._has_parts(item):

@@ -60,6 +60,8 @@ class PullRow:
         Bytes reserved for it while it is being fetched.
     verified : bool
         Whether its bytes were compared with a checksum.
+    guarded : bool
+        Whether it is a conflict if its bytes differ; see `Decision`.
     """
 
     path: str
@@ -72,6 +74,7 @@ class PullRow:
     differs: bool = False
     claimed: int = 0
     verified: bool = False
+    guarded: bool = False
 
     def row(self) -> Row:
         """Return its row in the plan."""
@@ -85,6 +88,8 @@ class PullRow:
             detail["reason"] = self.reason
         if self.edited:
             detail["edited"] = True
+        if self.guarded:
+            detail["guarded"] = True
         return Row(self.path, self.action, self.info.size, detail)
 
     @classmethod
@@ -97,7 +102,9 @@ class PullRow:
             info_of(row),
             told("needed", 0),
             told("present", 0),
+            reason=told("reason", ""),
             edited="edited" in row.detail,
+            guarded="guarded" in row.detail,
         )
 
 
@@ -138,7 +145,7 @@ def plan_of(run: Run, found: Found) -> Plan:
             gone = local is None and op.skip_written and not os.path.lexists(base + path)
             record = None if local is None and not gone else index.get(path)
             sent = None if local is None else pushed.get(path)
-            item.action, item.reason = decide_pull(
+            item.action, item.reason, item.guarded = decide_pull(
                 info,
                 local,
                 record,

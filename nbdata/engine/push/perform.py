@@ -18,7 +18,7 @@ from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.report import Plan, Report
+from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.file_source import FileSource, blocks
@@ -115,11 +115,13 @@ class _Pushing:
         try:
             fd, before = open_listed(item.file, item.size, item.mtime_ns)
             try:
-                if item.action == "compare" and same_bytes(
-                    self._control, self._store, item.there, fd, item.file
-                ):
-                    self._is_unchanged(item, before)
-                    return
+                if item.action == "compare":
+                    if same_bytes(self._control, self._store, item.there, fd, item.file):
+                        self._is_unchanged(item, before)
+                        return
+                    if item.guarded:
+                        self._results.left(Row(item.path, "conflict", item.size, {"reason": item.reason}))
+                        return
                 if self._has_parts(item):
                     for unit in self._parts(item):
                         unit()
@@ -261,7 +263,7 @@ class _Pushing:
         Without the note, a file that was sent just before the end would look as if another program had changed the
         object.
         """
-        self._index.announce({item.path: ""}, {item.path: before})
+        self._index.announce({item.path: ""}, {item.path: before}, new=item.pulled)
 
     def _sent(self, item: PushRow, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
         """Record the object of a sent file, and delete the file if requested."""

@@ -52,6 +52,10 @@ class PushRow:
         Why it is not sent, or ''.
     wrong : ObjectInfo or None
         The store's description of a first try that arrived damaged.
+    guarded : bool
+        Whether it is a conflict if its bytes differ; see `Decision`.
+    pulled : bool
+        Whether a pull has a record of it; then a push announces it although it has none.
     """
 
     path: str
@@ -63,6 +67,8 @@ class PushRow:
     etag: str | None = None
     reason: str = ""
     wrong: ObjectInfo | None = None
+    guarded: bool = False
+    pulled: bool = False
 
     @property
     def there(self) -> ObjectInfo:
@@ -78,6 +84,9 @@ class PushRow:
             detail["reason"] = self.reason
         if self.etag is not None:
             detail["etag"] = self.etag
+        for name in ("guarded", "pulled"):
+            if getattr(self, name):
+                detail[name] = True
         return Row(self.path, self.action, self.size, detail)
 
     @classmethod
@@ -85,8 +94,9 @@ class PushRow:
         """Rebuild a file that is to be sent or compared from its row."""
         told = row.detail
         return cls(
-            row.path, row.action, row.size, told["key"], told["file"], told["mtime_ns"], told.get("etag")
-        )
+            row.path, row.action, row.size, told["key"], told["file"], told["mtime_ns"], told.get("etag"),
+            reason=told.get("reason", ""), guarded="guarded" in told, pulled="pulled" in told,
+        )  # fmt: skip
 
 
 def plan(run: Run) -> Plan:
@@ -133,13 +143,14 @@ def plan(run: Run) -> Plan:
         except OSError as error:
             left_out(entry.path, "unreadable", disk_error(error, path))
             continue
+        mate = pulled.get(entry.path)
         decision = decide_push(
             local,
             there,
             index.get(entry.path),
             overwrite=op.overwrite,
             size_only=op.size_only,
-            pulled=pulled.get(entry.path),
+            pulled=mate,
             prove=op.delete_source,
         )
         if decision.action in MOVES:
@@ -153,6 +164,7 @@ def plan(run: Run) -> Plan:
         out.count(decision.action, local.st_size)
         item = PushRow(entry.path, decision.action, local.st_size, key, path, local.st_mtime_ns)
         item.etag, item.reason = there.etag if there is not None else None, decision.reason
+        item.guarded, item.pulled = decision.guarded, mate is not None
         rows.add(item.row())
     for row in left_out.rows():
         out.count(row.action, 0)
@@ -162,7 +174,7 @@ def plan(run: Run) -> Plan:
         what = f"{counted(gone, 'files')} ({format_size(freed)})"
         out.notes.append(f"deletes {what} on the disk, each after TARGET is known to have it")
     if op.delete:
-        plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
+        plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers, pulled=pulled)
     if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,7 +58,7 @@ def trusted(verify: Any, ca: str) -> tuple[str, bool]:
         A flag, or a file or folder of certificates, which overrides `ca`.
     """
     if isinstance(verify, str) and verify.strip().lower() not in _TRUTH:
-        if not set("./") & set(verify):
+        if not set("./") & set(verify) and not os.path.exists(verify):
             raise BadOption(
                 f"--option verify: {verify!r} is not valid",
                 expected="true, false, or a file or folder of certificates",

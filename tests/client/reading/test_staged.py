@@ -431,6 +431,7 @@ def test_an_error_of_the_job_reaches_who_waits(
         patched.setattr("nbdata.engine.stream.small_files.SmallFiles.has", lambda *_: False)
         with pytest.raises(NbdataError, match="a fault of ours"):
             samples.fetch([1])
+        wait_until(lambda: all(job.finished for job in slots.host().jobs()))  # else it is joined once more
     assert samples.fetch([1]) == in_order(images)[1:2]
 
 

@@ -140,7 +140,7 @@ def test_a_checksum_file_that_contradicts_itself_is_no_success(tree: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ["{}  b/c.bin".format("0" * 31), "x{}  b/c.bin".format("0" * 32), "{}  ../c.bin".format("0" * 32)]
+    "line", ["{}  b/c.bin".format("0" * 31), "?{}  b/c.bin".format("0" * 32), "{}  ../c.bin".format("0" * 32)]
 )
 def test_a_line_of_a_checksum_file_that_cannot_be_used_is_no_success(tree: Path, line: str) -> None:
     (tree / "MD5SUMS").write_text(sums(tree, "a.txt") + line + "\n")
@@ -168,6 +168,10 @@ iHUEARYKAB0WIQTVcSHC0123456789abcdef0123456789abcdef
     ("text", "notes"),
     [
         (SIGNED, 0),
+        (SIGNED.replace("Hash: SHA256\n\n", "Hash: SHA256\n"), 0),
+        ("{}" + SIGNED.format(""), 0),
+        (SIGNED.format("") + "{}", 0),
+        ("{}Built from commit 0123456789abcdef0123456789abcdef01234567\n", 1),
         ("MD5 of release 1.2:\n{}", 1),
         ("{}total 5 files, 20261124\n", 1),
         ("# by md5sum\n\n{}", 0),
@@ -183,8 +187,9 @@ def test_text_around_the_lines_of_a_checksum_file_is_no_damage(
     assert len([note for note in report.notes if note.startswith("MD5SUMS")]) == notes
 
 
-def test_a_line_of_an_unknown_algorithm_only_leaves_its_file_unverifiable(tree: Path) -> None:
-    (tree / "checksums.txt").write_text(sums(tree, "a.txt") + f"SHA3-256 (b/c.bin) = {'0' * 64}\n")
+@pytest.mark.parametrize("line", [f"SHA3-256 (b/c.bin) = {'0' * 64}", f"{'0' * 96}  b/c.bin"])
+def test_a_line_of_an_unknown_algorithm_only_leaves_its_file_unverifiable(tree: Path, line: str) -> None:
+    (tree / "checksums.txt").write_text(f"{sums(tree, 'a.txt')}{line}\n")
     report = check(tree)
     assert (report.state, report.counts) == ("DONE", {"ok": 1, "unverifiable": 4})
     assert "not a known algorithm" in report.notes[0]

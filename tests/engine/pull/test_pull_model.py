@@ -98,10 +98,10 @@ class Pulling(RuleBasedStateMachine):
         if overwrite == "never":
             return "skipped"
         known, same_source = name in self.moved, self.moved.get(name) == data
-        if known and name in self.touched and not same_source:
-            return "conflict"
         if self.local[name] == data:
             return "unchanged"
+        if known and name in self.touched and not same_source:
+            return "conflict"
         return EDITED if edited else "fetched"
 
     @precondition(lambda self: self.source)

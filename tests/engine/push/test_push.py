@@ -101,8 +101,10 @@ def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
     kept = (tree / "a.txt").read_bytes()
     put({"a.txt": other.ljust(len(kept), b"!")})  # another program's object
     report = nbdata.push(tree, url, delete_source=True, quiet=True, on_error="report")
-    assert report.counts == {"unchanged": 4, "sent": 1}
-    assert report.notes == ["deleted on the disk: 5 files (105.0 kB)"]
+    assert report.counts == {"unchanged": 4, "conflict": 1}
+    assert [p.name for p in tree.rglob("*") if p.is_file()] == ["a.txt"]
+    report = nbdata.push(tree, url, delete_source=True, overwrite="always", quiet=True)
+    assert report.counts == {"sent": 1}
     assert [p for p in tree.rglob("*") if p.is_file()] == []
     assert objects(url) == before
 
