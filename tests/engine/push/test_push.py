@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -250,5 +251,6 @@ def test_a_failed_push_names_the_long_key_and_what_was_left_out(
     assert cli.main(["push", str(tree), place]) == 1
     told = capsys.readouterr().err
     assert "the key is too long for the store" in told
-    assert "(expected at most 1,024 bytes, got 1,025 bytes). Shorten the name" in told
+    # Any of the five files may be the first that fails.
+    assert re.search(r"\(expected at most 1,024 bytes, got 1,0\d\d bytes\)\. Shorten the name", told)
     assert "left out: 1 broken link (its target does not exist): lost" in told
