@@ -111,7 +111,8 @@ class Archiving(abc.ABC):
             if own_files.has_begun(self._index):  # its last upload may not be recorded
                 self._writer.abort_left()
             own_files.begin(self._index)
-            self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
+            names = [self._known.name(number) for number in range(self._known.most)]
+            self._writer.prepare([*names, *(name + SIDECAR for name in names)])
             count = self._make_all()
             self._remove_others(count)
             self._remove_superseded()

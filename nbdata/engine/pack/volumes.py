@@ -164,6 +164,16 @@ class VolumeWriter(GrowingOutputs):
             with contextlib.suppress(NotFound):
                 if retrying(control, lambda: store.read_bytes(key)) == data:
                     return
+        if isinstance(
+            store, LocalStore
+        ):  # as a volume: what a killed run leaves of it is removed by the next
+            output = self.begin(name + SIDECAR)
+            try:
+                output.write(data)
+                self.finish(output)
+            finally:
+                self.drop(output)
+            return
         send_whole(
             control, store, key, partial(OutgoingBytes, [memoryview(data)]), len(data),
             partial(SentHasher, key, "none" if self._verify == "none" else "auto"),

@@ -617,3 +617,15 @@ def test_the_rate_limit_counts_the_only_frame_of_a_small_archive(
     monkeypatch.setattr(Task, "_hold", lambda task: owed.pop(threading.get_ident(), None))
     nbdata.pack(tmp_path / "in", tmp_path / f"a.{form}", format=form, max_rate="100kB", quiet=True)
     assert not any(owed.values())
+
+
+@pytest.mark.usefixtures("inline")
+def test_what_a_kill_left_of_a_checksum_file_is_removed_by_the_next_run(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "a").write_bytes(b"a")
+    target.mkdir()
+    GrowingFile(f"{target}/", "x.tar.md5", lambda _: None, None).end()
+    assert len(list(target.iterdir())) == 1, "as after a kill before it has its name"
+    nbdata.pack(source, target / "x.tar", format="tar", quiet=True)
+    assert [path.name for path in target.iterdir()] == ["x.tar"]
