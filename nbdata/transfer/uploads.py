@@ -143,9 +143,9 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
             size = append(fd, format_line(entry))
             if synced:
                 os.fdatasync(fd)
-                if not size:
-                    with contextlib.suppress(OSError):  # some disks cannot sync folders
-                        sync_folder(state_dir)
+                # The file may have been made for an entry that was not synced, so its name may not be durable yet.
+                with contextlib.suppress(OSError):  # some disks cannot sync folders
+                    sync_folder(state_dir)
         finally:
             os.close(fd)
         if size > _LARGE:

@@ -237,6 +237,7 @@ def main() -> int:
     asked = json.loads(said)
     import nbdata
     from nbdata import disk
+    from nbdata.engine.planning.small_uploads import SmallUploads
     from nbdata.stores.local import LocalStore
     from nbdata.stores.s3.store import S3Store, _S3Upload
     from nbdata.transfer import marks, part_records, partials
@@ -249,6 +250,8 @@ def main() -> int:
     recorder.moment("sent", _S3Upload, "part", lambda upload, *_: [upload.id])
     recorder.moment("making", _S3Upload, "finish", lambda upload, *_: [upload._key])
     recorder.moment("making", S3Store, "write", lambda _, key, *__: [key])
+    # Small objects go many at a time: each is there at the latest when the store has answered.
+    recorder.moment("making", SmallUploads, "_answered", lambda _, answer: [answer.request.key])
     for store in (S3Store, LocalStore):
         recorder.moment("deleting", store, "delete", lambda _, keys: [*keys])
     recorder.install()

@@ -73,3 +73,14 @@ def test_processes_may_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for process in processes:
         process.join()
     assert len(remembered(str(tmp_path))) == 60
+
+
+def test_the_name_of_the_notes_is_on_the_disk_before_a_part_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may exist already, made for an intention that was not synced."""
+    state, synced = str(tmp_path / "state"), list[str]()
+    uploads.intend(state, "s3://b/x", "x/1")
+    monkeypatch.setattr(uploads, "sync_folder", synced.append)
+    remember(state, "s3://b/x", "x/1", "id1")
+    assert synced == [state]
