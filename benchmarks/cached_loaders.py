@@ -71,7 +71,7 @@ def epoch(way: str, source: str, cache: str | None, folder: str | None) -> dict[
     import nbdata
     from nbdata.loaders.pytorch import SampleLoader, SampleStream
 
-    samples = nbdata.samples(source, cache=cache, cache_dir=folder or ".", refresh="never", quiet=True)
+    samples = nbdata.samples(source, cache=cache, cache_dir=folder or None, refresh="never", quiet=True)
     began, cpu = time.monotonic(), os.times()
     if way.startswith("shards"):
         loader = DataLoader(

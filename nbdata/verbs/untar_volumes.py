@@ -22,6 +22,11 @@ class UntarVolumes(Writing):
     below TARGET, under the rules of Python's ``data`` filter (PEP 706). Of a zip archive, ``--list``
     and ``--members`` fetch only the directory and the bytes that they need.
 
+    Each volume is compared with its checksum in the store and, if there is one, with a checksum file
+    such as ``VOLUME.md5`` or ``MD5SUMS``, while it is read. Files from a volume that turns out to be
+    wrong stay until the command is run again, which writes them anew. Zip archives have a checksum
+    for each member, which is compared instead.
+
     Several archives: if a folder or a glob holds several, each is unpacked into its own folder below
     TARGET, named after the archive without its suffix. ``--set`` selects some of them. A single
     archive is unpacked into TARGET itself.
@@ -54,6 +59,7 @@ class UntarVolumes(Writing):
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
         "untar_volumes s3://bucket/compressed/ s3://bucket/video/",
+        "untar_volumes s3://bucket/compressed/ s3://bucket/video/ --against s3://bucket/md5/",
         "untar_volumes s3://bucket/compressed/ s3://bucket/shards/train-%06d.tar",
         "untar_volumes s3://bucket/compressed/ data --set train",
         "untar_volumes volumes data --ignore-space --skip-written",
@@ -106,6 +112,21 @@ class UntarVolumes(Writing):
         "the others; always: replace all; never: keep all.",
         choices=("changed", "always", "never"),
     )
+    verify: str = option(
+        "auto",
+        "auto: compare each volume, while it is read, with the checksum that the store has of it and with its digest "
+        "in a checksum file (see --against); none: do not compare.",
+        choices=("auto", "none"),
+        identity=False,
+    )
+    against: str | None = option(
+        None,
+        "Where the checksum files of the volumes are: a folder of them (VOLUME.md5, MD5SUMS …), or one such file "
+        "(default: beside the volumes).",
+        kind="place",
+        metavar="WHERE",
+        identity=False,
+    )
     delete_volumes: bool = option(
         False,
         "Delete each volume once all of it is unpacked and it is not needed to resume; the plan says when. If the "
@@ -152,6 +173,12 @@ class UntarVolumes(Writing):
         refuse_pairs(self, "list", ("delete_volumes",))
         refuse_pairs(self, "members", ("delete_volumes",))
         refuse_pairs(self, "exclude", ("delete_volumes",))
+        refuse_pairs(self, "list", ("against",))
+        if self.against is not None and self.verify == "none":
+            raise BadOption(
+                "--against makes no sense with --verify none, which compares nothing",
+                remedy="Leave one of them out",
+            )
         if self.set and not isinstance(self.source, str):
             raise BadOption(
                 "--set is for a SOURCE that may hold several archives", expected="a folder or a glob",

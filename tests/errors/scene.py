@@ -145,6 +145,11 @@ class Scene:
             for number, part in enumerate("abcde"):
                 content = damaged if part == "b" else text[number * 2048 :][:2048]
                 (work / folder / f"set.tar.a{part}").write_bytes(content)
+        for folder, sums in (("unlike", ("MD5SUMS",)), ("disputed", ("MD5SUMS", "set.tar.md5"))):
+            (work / folder).mkdir()
+            (work / folder / "set.tar").write_bytes(text)
+            for digit, name in enumerate(sums):
+                (work / folder / name).write_text(f"{str(digit) * 32}  set.tar\n")
         (work / "zeros.tar").write_bytes(bytes(20_000))
         records = ffrecord({b"one": 3, b"two": 3, b"three": 5})
         for name, content in {

@@ -221,6 +221,14 @@ CHECKS = [
     Mistake("a list of volumes in other folders", "untar_volumes away.lst data", "BadOption"),
     Mistake("checksums of several archives", "untar_volumes two.md5 data", "BadOption"),
     Mistake("a volume that only the checksums name", "untar_volumes listed data", "MissingVolume"),
+    Mistake("a volume with another checksum", "untar_volumes unlike data5", "ChecksumMismatch"),
+    Mistake("checksums that contradict each other", "untar_volumes disputed data6", "ChecksumMismatch"),
+    Mistake("checksums of other volumes", "untar_volumes vols data6 --against two.md5", "NotFound"),
+    Mistake(
+        "checksums, and no verification",
+        "untar_volumes vols data6 --against two.md5 --verify none",
+        "BadOption",
+    ),
     Mistake("unpack to a file", "untar_volumes vols file.txt", "BadOption"),
     Mistake(
         "members chosen with the option of another verb", "untar_volumes vols data --include a", "BadOption"

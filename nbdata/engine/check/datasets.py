@@ -5,7 +5,6 @@ Memory holds only the names, since every checksum file may refer to any of them.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
 import posixpath
@@ -23,7 +22,7 @@ from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
 from nbdata.paths import glob_base, glob_pattern, has_glob, is_ours
 from nbdata.report import Row
-from nbdata.stores.base import Location, ObjectInfo, Store
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
@@ -32,7 +31,7 @@ from nbdata.transfer.sources import find
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.options import Selecting
 
-__all__ = ["ChecksumReader", "DataSet", "beside", "list_data", "parent"]
+__all__ = ["DataSet", "beside", "list_data", "parent"]
 
 # Names of manifests to look for beside a single remote object, as its folder may be too large to list.
 _MANIFESTS = (
@@ -42,8 +41,6 @@ _MANIFESTS = (
     "CHECKSUMS",
     "checksums.txt",
 )
-# Number of checksum files that are read ahead together.
-_BATCH = 256
 
 
 @dataclass
@@ -201,30 +198,3 @@ def _beside_on_disk(folder: str, single: str) -> Iterator[Entry]:
                     yield Entry(name, ObjectInfo(path.lstrip("/"), status.st_size))
     except OSError as error:
         raise disk_error(error, folder) from error
-
-
-class ChecksumReader:
-    """Reads checksum files, several ahead in parallel; for callers that take them in the order of names.
-
-    Parameters
-    ----------
-    keys : dict of str to str
-        Maps names to keys in the store.
-    """
-
-    def __init__(self, control: Control, store: Store, keys: dict[str, str]) -> None:
-        self._control, self._store, self._keys = control, store, keys
-        self._order = sorted(keys)
-        self._read: dict[str, bytes] = {}
-
-    def __call__(self, name: str) -> bytes:
-        if name not in self._read:
-            start = bisect.bisect_left(self._order, name)
-            self._read = {}
-            run_units(
-                self._control, (partial(self._one, each) for each in self._order[start : start + _BATCH])
-            )
-        return self._read.pop(name)
-
-    def _one(self, name: str) -> None:
-        self._read[name] = retrying(self._control, lambda: self._store.read_bytes(self._keys[name]))

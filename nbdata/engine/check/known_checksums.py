@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from nbdata.engine.check.datasets import ChecksumReader, DataSet, beside, parent
+from nbdata.engine.check.datasets import DataSet, beside, parent
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import AccessDenied, NotFound
@@ -26,6 +26,7 @@ from nbdata.redaction import redacted
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.transfer.checksum_reader import ChecksumReader
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.sources import Found, find
 from nbdata.verbs.md5check import Md5check

@@ -85,11 +85,11 @@ class ArchiveStream:
 
     @property
     def proven(self) -> int:
-        """The offset up to which the stored checksums of wholly read volumes prove the tar stream.
+        """The offset up to which the checksums of wholly read volumes prove the tar stream.
 
-        This limits only plain tar in a store, which has no other checksums.
+        This limits only plain tar, which has no checksums of its own.
         """
-        if self.format != "tar" or self._volumes.is_local():
+        if self.format != "tar" or not self._volumes.verified():
             return EVERYTHING
         return self._volumes.begun_at(self.began.compressed + self.read)
 

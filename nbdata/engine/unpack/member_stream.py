@@ -51,7 +51,7 @@ class MemberStream(Protocol):
 
     @property
     def proven(self) -> int:
-        """The offset up to which the stored checksums of wholly read volumes prove the stream."""
+        """The offset up to which the checksums of wholly read volumes prove the stream."""
 
     def restart(self, offset: int) -> Restart:
         """The restart point from which an offset of the stream can be reached."""

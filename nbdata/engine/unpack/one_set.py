@@ -15,6 +15,7 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
+from nbdata.engine.unpack.checksum_files import ChecksumFiles, Published, source_of
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.space import plan_deletion
@@ -36,10 +37,18 @@ __all__ = ["plan_set", "unpack_set"]
 _NAMED = 20
 
 
-def plan_set(run: Run, around: Candidates | None = None) -> Plan:
-    """List the volumes and check what is there already; `around` lists the source, if known.
+def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFiles | None = None) -> Plan:
+    """List the volumes and check what is there already.
 
-    Reads listings, the index and at most 512 bytes of the archive; writes nothing.
+    Reads listings, checksum files, the index and at most 512 bytes of the archive; writes nothing.
+
+    Parameters
+    ----------
+    run : Run
+    around : Candidates, optional
+        What is at the source, if it was listed already.
+    checksums : ChecksumFiles, optional
+        The checksum files to compare the volumes with; None for those beside them.
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)
@@ -49,8 +58,9 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     found = find_archive(source_run(run, op), op, target, around)
     volumes, checkpoint = found.volumes, found.checkpoint
     start = checkpoint.restart.compressed if checkpoint is not None else 0
+    published = _published(op, found, checksums or found.volumes.checksums)
     rows = run.row_file("plan")
-    for row in rows_of(volumes, start):
+    for row in rows_of(volumes, start, published.digests):
         rows.add(row)
         if not found.complete:
             out.count(row.action, row.size)
@@ -69,6 +79,14 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     if single is not None and out.details["format"] not in ("tar", "zip") and checkpoint is None:
         out.notes.append(f"if it contains no tar archive, it is a single file and becomes {single}")
     out.bytes, out.present = (volumes.size or 0) - start, start
+    if out.details["format"] == "zip" and op.against is not None:
+        out.notes.append("a zip archive is not compared as a whole: each of its members has a checksum")
+    elif published.digests:
+        where = source_of(published.digests.values())
+        lacking = sum(not volume.gone for volume in volumes.volumes) - len(published.digests)
+        more = f", except {counted(lacking, 'volumes')} without a digest" if lacking else ""
+        out.notes.append(f"the volumes are compared with {where} while they are read{more}")
+    out.notes += published.notes
     out.notes += _odd(
         volumes,
         "unless it was made that way, it was not stored completely: compare its digest, for example with md5check",
@@ -90,6 +108,13 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     return out
 
 
+def _published(op: UntarVolumes, found: ArchiveSet, checksums: ChecksumFiles | None) -> Published:
+    """The digests to compare the volumes with while they are read."""
+    if checksums is None or found.complete or op.list or op.verify == "none":
+        return Published()
+    return checksums.published(found.volumes.volumes)
+
+
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
     """The format by the option or the first bytes; BadArchive if these are no archive's, whatever the name."""
     return volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
@@ -109,7 +134,7 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     assert isinstance(target, (FolderTarget, StoreTarget, ShardsTarget))
     recorded = recorded_set(op, target) if planned.details["recorded"] else None
     fingerprints = recorded.fingerprints if recorded is not None else []
-    volumes = volumes_of(source_run(run, op), op.source, planned.rows, planned.details["title"], fingerprints)
+    volumes = volumes_of(source_run(run, op), op, planned.rows, planned.details["title"], fingerprints)
     results = Results(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
     try:
@@ -184,7 +209,7 @@ def _unpack(
             written.complete(left_out=not whole)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(results, details, stream, again_to)
-    _note_unproven(results, found.volumes, stream)
+    _note_compared(results, details, found.volumes, stream)
     _note_odd(results, found.volumes, stream)
     results.notes += stream.remarks.notes()
     return done and whole
@@ -291,16 +316,28 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: MemberSt
     results.notes.append(note)
 
 
-def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Report how many volumes no checksum verified: a plain tar has no checksums itself."""
-    if stream.format != "tar" or volumes.is_local():
+def _note_compared(
+    results: Results, details: dict[str, Any], volumes: VolumeList, stream: MemberStream
+) -> None:
+    """Report how many volumes match their published digests, and how many of a plain tar no checksum verified."""
+    if stream.format == "zip":  # is not read from end to end, and has a checksum for each member
         return
     read = volumes.volumes[stream.volume_begun :]
-    count = sum(volume.size != 0 and not volume.proven for volume in read)
-    if count:
+    published = [volume.published for volume in read if volume.published is not None and volume.proven]
+    details["compared"] = len(published)
+    if published:
+        where = source_of(published)
+        match = "matches" if len(published) == 1 else "match"
+        results.notes.append(f"{len(published):,} of {counted(len(read), 'volumes')} {match} {where}")
+    elif stream.format != "tar" and any(volume.published is not None for volume in read):
         results.notes.append(
-            f"{count:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: the store has "
-            "none, or the run started in the middle of them"
+            "no volume could be compared with its checksum file: none was read from its start to its end"
+        )
+    unproven = sum(volume.size != 0 and not volume.proven for volume in read)
+    if unproven and stream.format == "tar" and volumes.verified():
+        results.notes.append(
+            f"{unproven:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: none is "
+            "known, or the run started in the middle of them"
         )
 
 

@@ -18,12 +18,13 @@ from nbdata.archives.volumes import folder_name
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.targets import source_run, target_of
 from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
-from nbdata.errors import BadArchive, BadOption, MissingVolume, NbdataError, NotFound
+from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, MissingVolume, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report
@@ -50,7 +51,8 @@ _TITLES = ".nbdata/sets"
 class SeveralSets:
     """The plan: for each archive its title, its folder below the target, its run and its plan.
 
-    Also holds, by title, files that look like an archive by their name but are none, and sets with missing volumes.
+    Also holds, by title, files that look like an archive by their name but are none, and sets with missing or wrong
+    volumes.
     """
 
     sets: list[tuple[str, str, Run, Plan]]
@@ -65,8 +67,8 @@ def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
     return [str(title) for title in data] if isinstance(data, list) else []
 
 
-def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
-    """Plan all archives at the source, or those that ``--set`` picks."""
+def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | None = None) -> Plan:
+    """Plan all archives at the source, or those that ``--set`` picks; `checksums` is as for `plan_set`."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
     assert isinstance(op.source, str)
@@ -79,13 +81,13 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
     for title, folder in folders.items():
         part = run.part(_operation(op, title, folder), f"set-{len(sets)}")
         try:
-            planned = plan_set(part, around)
+            planned = plan_set(part, around, checksums)
         except NotFound:
             if title in around.titles:
                 raise
             out.notes.append(f"{title} no longer exists, and there is no record of its files")
             continue
-        except (BadArchive, MissingVolume) as error:
+        except (BadArchive, ChecksumMismatch, MissingVolume) as error:
             refused[title] = error
             out.notes.append(f"{title}: {error}")
             continue
@@ -184,7 +186,7 @@ def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
     except NotFound as error:
         if not expected or error.details.get("bucket"):
             raise
-        return Candidates(source.open(str(op.source)).store, {}, None)
+        return Candidates(source.open(str(op.source)).store, {})
 
 
 def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
@@ -241,7 +243,7 @@ def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, 
     if op.list or op.shards is None or not folders:
         return
     source = source_run(run, op)
-    planned = (volumes_of(source, op.source, plan.rows, title) for title, _, _, plan in sets)
+    planned = (volumes_of(source, op, plan.rows, title) for title, _, _, plan in sets)
     sources = (volume.place for volumes in planned for volume in volumes.volumes)
     refuse_own_source(op.shards, folders, sources, op.target)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.target_path import refuse_file
+from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
 from nbdata.engine.unpack.targets import source_run
@@ -25,16 +26,20 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, UntarVolumes)
     refuse_file(op.local_target())
-    if isinstance(op.source, str) and (listed := volumes_in_file(source_run(run, op), op.source)):
-        run.operation = op = replace(op, source=listed)
+    around = None
+    if isinstance(op.source, str):
+        listed, around = volumes_in_file(source_run(run, op), op.source)
+        if listed:
+            run.operation = op = replace(op, source=listed)
+    checksums = ChecksumFiles.at(source_run(run, op), op.against) if op.against is not None else None
     remembered = remembered_titles(run, op)
     if not remembered and len(op.set) < 2:
         try:
-            return plan_set(run)
+            return plan_set(run, around, checksums)
         except BadOption as error:
             if not isinstance(op.source, str) or op.set or "stems" not in error.details:
                 raise
-    return plan_each(run, remembered)
+    return plan_each(run, remembered, checksums)
 
 
 def perform(run: Run, planned: Plan) -> Report:

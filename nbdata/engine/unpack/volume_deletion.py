@@ -15,9 +15,12 @@ from typing import Any
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.volumes import StoredVolume, VolumeList, siblings
+from nbdata.engine.unpack.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes import Candidates, VolumeList, siblings
 from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound
+from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.stores.base import ObjectInfo, Store
@@ -69,9 +72,14 @@ class RecordedSet:
         """As of `VolumeList.fingerprints`."""
         return [fingerprint for *_, fingerprint in self.volumes]
 
-    def found(self, run: Run, source: str | tuple[str, ...]) -> VolumeList | None:
+    def found(
+        self, run: Run, source: str | tuple[str, ...], around: Candidates | None = None
+    ) -> VolumeList | None:
         """The set with its remaining volumes, if some are gone and nothing replaced them; else None."""
-        store, there = _there(run, source, [name for name, *_ in self.volumes], named=self.named)
+        names = [name for name, *_ in self.volumes]
+        store, there, checksums = _there(run, source, names, named=self.named)
+        if not isinstance(source, str) and around is not None:
+            checksums = around.checksums
         volumes = []
         for number, (name, size, known, _) in enumerate(self.volumes):
             info = there[number]
@@ -81,31 +89,35 @@ class RecordedSet:
             volumes.append(StoredVolume(run.control, store, name, info or ObjectInfo(name, size), gone=gone))
         if None not in there:
             return None
-        return VolumeList(self.title, self.format, tuple(volumes), tuple(self.fingerprints))
+        return VolumeList(self.title, self.format, tuple(volumes), tuple(self.fingerprints), checksums)
 
 
 def _there(
     run: Run, source: str | tuple[str, ...], names: list[str], *, named: bool
-) -> tuple[Store, list[ObjectInfo | None]]:
-    """The store of the volumes, and its description of each; None for those that are gone."""
+) -> tuple[Store, list[ObjectInfo | None], ChecksumFiles | None]:
+    """The store of the volumes, its description of each, None for those that are gone; and their checksum files."""
     if not isinstance(source, str):
         places = [run.open(place) for place in source]
-        return places[0].store, [head_of(run, at) for at in places]
+        return places[0].store, [head_of(run, at) for at in places], None
     if named:
         location = run.open(source)
         folder = location.key[: location.key.rfind("/") + 1]
         found = siblings(run, location.store, folder, location.key[len(folder) :])
-        return location.store, [found.get(name) for name in names]
+        checksums = ChecksumFiles.beside(run, location.store, found, names)
+        return location.store, [found.get(name) for name in names], checksums
     store = run.open(glob_base(source) if has_glob(source) else source).store
     wanted: dict[str, ObjectInfo | None] = dict.fromkeys(names)
+    sums = dict[str, ObjectInfo]()
     try:
         for entry in find(run, source if has_glob(source) else as_folder(source)).entries:
             if entry.path in wanted:
                 wanted[entry.path] = entry.info
+            elif is_checksum_file(entry.path):
+                sums[entry.path] = entry.info
     except NotFound as error:
         if error.details.get("bucket"):
             raise
-    return store, list(wanted.values())
+    return store, list(wanted.values()), ChecksumFiles.beside(run, store, sums, names)
 
 
 class Deletion:

@@ -45,7 +45,7 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
     if op.list:
         return ArchiveSet(find_volumes(run, op.source, op.set, around), _written(op, target, []))
     recorded = recorded_set(op, target)
-    volumes = recorded.found(run, op.source) if recorded is not None else None
+    volumes = recorded.found(run, op.source, around) if recorded is not None else None
     if volumes is None:
         return look_at(op, target, find_volumes(run, op.source, op.set, around))
     found = look_at(op, target, volumes)

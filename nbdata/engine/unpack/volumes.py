@@ -1,22 +1,19 @@
-"""The volumes of one archive in a store: find them, read them as one stream with retries, and delete them."""
+"""The volumes of one archive: find them, and pass them from the plan to the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import secrets
-import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 
 from nbdata.archives.decompress import begins_archive, detect
 from nbdata.archives.multi_volume import HEAD, continued_after
-from nbdata.archives.stream import Readable
 from nbdata.archives.suspects import refuse_empty
 from nbdata.archives.tar import EMPTY_ARCHIVE
 from nbdata.archives.volumes import (
@@ -29,30 +26,28 @@ from nbdata.archives.volumes import (
 )
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.missing_volumes import listed_volume, refuse_missing
+from nbdata.engine.unpack.stored_volume import StoredVolume
 from nbdata.errors import (
     AccessDenied,
     BadArchive,
     BadOption,
-    ChecksumMismatch,
     MissingVolume,
     NotFound,
 )
+from nbdata.integrity.expectations import Expected
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.redaction import redacted
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.local import LocalStore
-from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.reader import Reader
-from nbdata.transfer.retry import listing, retrying
+from nbdata.transfer.retry import listing
 from nbdata.transfer.sources import find, head_of
-from nbdata.verification.checker import stream_check
+from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = [
     "Candidates",
-    "StoredVolume",
     "VolumeList",
     "find_volumes",
     "look_around",
@@ -62,7 +57,6 @@ __all__ = [
 ]
 
 _HEAD = 512
-_LOOK = 0.1  # seconds between two checks of a waiting reader whether to end
 
 
 @dataclass(frozen=True)
@@ -78,12 +72,15 @@ class VolumeList:
     volumes : tuple of StoredVolume
     recorded : tuple of str
         The fingerprints from a record, if volumes are gone.
+    checksums : ChecksumFiles or None
+        The checksum files beside them.
     """
 
     title: str
     format: str | None
     volumes: tuple[StoredVolume, ...]
     recorded: tuple[str, ...] = ()
+    checksums: ChecksumFiles | None = None
 
     @property
     def size(self) -> int | None:
@@ -128,6 +125,10 @@ class VolumeList:
         """True if all volumes are on disks of this machine."""
         return all(volume.local for volume in self.volumes)
 
+    def verified(self) -> bool:
+        """True if wholly read volumes are compared with checksums: those of the store, or published ones."""
+        return any(volume.verified for volume in self.volumes)
+
     def keys_in(self, store: Store) -> set[str]:
         """The keys of the volumes that are in a store."""
         return {volume.info.key for volume in self.volumes if volume.lies_in(store)}
@@ -167,140 +168,6 @@ class VolumeList:
         return head
 
 
-class StoredVolume:
-    """One volume in a store; implements VolumeSource of `nbdata.archives.stream`.
-
-    A read that fails with a retryable error is retried, and resumes at the offset that was reached.
-    The bytes are those of the listed version, else reading raises SourceChanged. If the volume is read from first byte
-    to last, it is compared with its stored checksum; on a mismatch, ChecksumMismatch is raised in place of the last
-    bytes. A volume that is `gone` was deleted after all of its content had been unpacked; it only keeps its place in
-    the set.
-
-    Attributes
-    ----------
-    skipped : int
-        Bytes at its beginning that are skipped: see `nbdata.archives.multi_volume`.
-    size : int or None
-        Bytes that are read.
-    proven : bool
-        Whether all of its bytes were read and match the stored checksum.
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        store: Store,
-        name: str,
-        info: ObjectInfo,
-        *,
-        gone: bool = False,
-        skipped: int = 0,
-    ) -> None:
-        self._control, self._store = control, store
-        self.name, self.info, self.gone, self.skipped = name, info, gone, skipped
-        self.size = info.size - skipped if info.size >= 0 else None
-        self.proven = False
-
-    def without(self, count: int) -> StoredVolume:
-        """The same volume, with `count` bytes at its beginning skipped."""
-        return StoredVolume(self._control, self._store, self.name, self.info, gone=self.gone, skipped=count)
-
-    @property
-    def local(self) -> str | None:
-        """Its path, if it is on a disk of this machine."""
-        return f"/{self.info.key}" if isinstance(self._store, LocalStore) else None
-
-    @property
-    def place(self) -> tuple[Store, str]:
-        """Its store and its key."""
-        return self._store, self.info.key
-
-    def lies_in(self, store: Store) -> bool:
-        """True if its key names the same object in this store, too."""
-        return store.same_objects(self._store)
-
-    def open(self, offset: int, end: int | None = None, /) -> Readable:
-        if self.gone:
-            raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        end = None if end is None else end + self.skipped
-        return _Reading(self._control, self._store, self, offset + self.skipped, end)
-
-    def head(self, count: int) -> bytes:
-        """The first bytes, at most `count`."""
-        if self.size == 0:
-            return b""
-        return self.range(0, count if self.size is None else min(count, self.size))
-
-    def range(self, start: int, end: int) -> bytes:
-        """Read a few bytes; a cancel does not wait for a store that hangs in a read."""
-        found: Future[bytes] = Future()
-
-        def read() -> None:
-            try:
-                low, high = start + self.skipped, end + self.skipped
-                with Reader(self._control, self._store, self.info, low, high) as reader:
-                    found.set_result(b"".join(map(bytes, reader.blocks())))
-            except BaseException as error:
-                found.set_exception(error)
-
-        try:
-            threading.Thread(target=read, name="first-bytes", daemon=True).start()
-        except RuntimeError:  # no more threads can be started
-            read()
-        while not wait([found], _LOOK).done:
-            self._control.checkpoint()
-        return found.result()
-
-    def tail(self, count: int) -> bytes:
-        """The last bytes, at most `count`; empty if the store does not report the size."""
-        if not self.size:
-            return b""
-        return self.range(max(self.size - count, 0), self.size)
-
-    def delete(self) -> bool:
-        """Delete it, if it is still the version that was read."""
-
-        def attempt() -> bool:
-            try:
-                now = self._store.head(self.info.key)
-            except NotFound:
-                return True
-            if now.size != self.info.size or (self.info.etag and now.etag != self.info.etag):
-                return False
-            self._store.delete([self.info.key])
-            return True
-
-        return retrying(self._control, attempt)
-
-
-class _Reading(Reader):
-    """Reads a volume from an offset on; verified if that is the whole volume."""
-
-    def __init__(
-        self, control: Control, store: Store, volume: StoredVolume, start: int, end: int | None
-    ) -> None:
-        info, self._volume = volume.info, volume
-        whole = start == 0 and end is None and info.size > 0
-        check = partial(stream_check, control, store) if whole else None
-        super().__init__(control, store, info, start, end, check=check)
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        try:
-            count = super().readinto(buffer)
-        except ChecksumMismatch as error:
-            raise ChecksumMismatch(
-                "the bytes of a volume do not match its checksum in the store",
-                path=self._info.key,
-                expected=error.expected,
-                got=error.got,
-                remedy="Run the command again: it replaces the files of this volume. If it fails "
-                "again, the volume is damaged in the store",
-            ) from error
-        if self.proven is not None:
-            self._volume.proven = self.proven
-        return count
-
-
 # -- finding --------------------------------------------------------------------------------------
 
 
@@ -315,11 +182,14 @@ class Candidates:
         By name, relative to the folder.
     first : str or None
         The named volume; None for a folder or a glob.
+    checksums : ChecksumFiles or None
+        The checksum file that lists the volumes, if the source is one.
     """
 
     store: Store
     entries: dict[str, ObjectInfo]
-    first: str | None
+    first: str | None = None
+    checksums: ChecksumFiles | None = None
 
     @property
     def titles(self) -> list[str]:
@@ -341,7 +211,7 @@ def look_around(run: Run, source: str) -> Candidates:
     entries = {e.path: e.info for e in found.entries}
     if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
         entries = {name: info for name, info in entries.items() if "/" not in name} or entries
-    return Candidates(location.store, entries, None)
+    return Candidates(location.store, entries)
 
 
 def find_volumes(
@@ -369,7 +239,7 @@ def find_volumes(
         If there is none.
     """
     if not isinstance(source, str):
-        return _listed(run, source)
+        return _listed(run, source, around.checksums if around is not None else None)
     around = around or look_around(run, source)
     store, entries, first = around.store, around.entries, around.first
     if names and first is not None:
@@ -383,7 +253,8 @@ def find_volumes(
         if first is None or not _is_whole(StoredVolume(run.control, store, first, entries[first])):
             raise
         chosen = VolumeSet(first, "single", (first,), guess_format(first))
-    refuse_missing(run, store, entries, chosen)
+    checksums = ChecksumFiles.beside(run, store, entries, chosen.names)
+    refuse_missing(entries, chosen, checksums)
     volumes = tuple(StoredVolume(run.control, store, name, entries[name]) for name in chosen.names)
     if _are_whole(chosen, volumes):
         if first is None:
@@ -393,11 +264,11 @@ def find_volumes(
                 remedy="Name the one you want; unpack each with a command of its own",
             )
         single_one = next(volume for volume in volumes if volume.name == first)
-        return VolumeList(first, guess_format(first), (single_one,))
+        return VolumeList(first, guess_format(first), (single_one,), checksums=checksums)
     refuse_empty(volumes, chosen.stem)
     if chosen.format in (None, "tar"):
         volumes = _continued(volumes)
-    return VolumeList(chosen.stem, chosen.format, volumes)
+    return VolumeList(chosen.stem, chosen.format, volumes, checksums=checksums)
 
 
 def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
@@ -426,7 +297,7 @@ def _are_whole(chosen: VolumeSet, volumes: tuple[StoredVolume, ...]) -> bool:
     return chosen.format != "tar" or not any(volumes[0].tail(2 * _HEAD))
 
 
-def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
+def _listed(run: Run, places: tuple[str, ...], checksums: ChecksumFiles | None) -> VolumeList:
     if not places:
         raise BadOption("the list of volumes is empty", remedy="Name at least one volume")
     volumes = []
@@ -441,7 +312,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
     title = _titled([volume.name for volume in volumes])
     refuse_empty(volumes, title)
-    return VolumeList(title, guess_format(title), _continued(tuple(volumes)))
+    return VolumeList(title, guess_format(title), _continued(tuple(volumes)), checksums=checksums)
 
 
 def _titled(names: list[str]) -> str:
@@ -471,29 +342,38 @@ def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Object
 # -- from a plan to its execution -----------------------------------------------------------------
 
 
-def rows_of(volumes: VolumeList, start: int = 0) -> Iterator[Row]:
-    """Yield a plan row per volume; those that end at `start` or before are ``unpacked`` and are not read."""
-    for volume, end in zip(volumes.volumes, volumes.ends(), strict=True):
+def rows_of(volumes: VolumeList, start: int, digests: Mapping[int, Expected]) -> Iterator[Row]:
+    """Yield a plan row per volume; those that end at `start` or before are ``unpacked`` and are not read.
+
+    `digests` are the published ones, by the number of the volume.
+    """
+    for number, (volume, end) in enumerate(zip(volumes.volumes, volumes.ends(), strict=True)):
         action = "read" if end > start or not start else "unpacked"
         detail = detail_of(volume.info)
         if volume.gone:
             detail |= {"gone": True}
         if volume.skipped:
             detail |= {"skipped": volume.skipped}
+        if published := digests.get(number):
+            detail |= {"published": [published.algorithm, published.digest, published.source]}
         yield Row(volume.name, action, volume.info.size, detail)
 
 
 def volumes_of(
-    run: Run, source: str | tuple[str, ...], rows: Iterable[Row], title: str, recorded: Iterable[str] = ()
+    run: Run, op: UntarVolumes, rows: Iterable[Row], title: str, recorded: Iterable[str] = ()
 ) -> VolumeList:
     """The volumes that the rows of a plan name."""
-    volumes = []
+    volumes, source = [], op.source
     one = (
         run.open(glob_base(source) if has_glob(source) else source).store if isinstance(source, str) else None
     )
     for number, row in enumerate(rows):
         store = one or run.open(source[number]).store
-        gone = "gone" in row.detail
-        skipped = row.detail.get("skipped", 0)
-        volumes.append(StoredVolume(run.control, store, row.path, info_of(row), gone=gone, skipped=skipped))
+        published = row.detail.get("published")
+        volume = StoredVolume(
+            run.control, store, row.path, info_of(row), gone="gone" in row.detail,
+            skipped=row.detail.get("skipped", 0), published=Expected(*published) if published else None,
+            verify=op.verify != "none",
+        )  # fmt: skip
+        volumes.append(volume)
     return VolumeList(title, None, tuple(volumes), tuple(recorded))

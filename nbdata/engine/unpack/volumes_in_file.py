@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from nbdata.archives.volumes import choose_set, set_titles
 from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.checksum_files import LARGEST, ChecksumFiles, content_of
+from nbdata.engine.unpack.volumes import Candidates
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.paths import has_glob, join, last_component
-from nbdata.transfer.reader import Reader
 from nbdata.transfer.sources import head_of
 
 __all__ = ["volumes_in_file"]
 
-#: Bytes of the largest list that is read, enough for some ten thousand volumes.
-MOST = 4 << 20
 _PLAIN = (".lst", ".list")
 
 
-def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
-    """The volumes that a file lists, beside it or below its folder; empty if the source is no such file.
+def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates | None]:
+    """The volumes that a file lists, beside it or below its folder; none if the source is no such file.
 
-    A checksum file with one name is a sidecar, not a list.
+    A checksum file with one name is a sidecar, not a list. The second value holds the checksum file, if it is one.
 
     Raises
     ------
@@ -40,13 +39,12 @@ def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
         or source.endswith("/")
         or not (is_checksum_file(name) or name.lower().endswith(_PLAIN))
     ):
-        return ()
+        return (), None
     location = run.open(source)
     info = head_of(run, location)
-    if info is None or not 0 <= info.size <= MOST:
-        return ()
-    with Reader(run.control, location.store, info, 0, info.size) as reader:
-        data = b"".join(map(bytes, reader.blocks()))
+    if info is None or not 0 <= info.size <= LARGEST:
+        return (), None
+    data = content_of(run, location.store, info)
     names = _checked(data, name) if is_checksum_file(name) else _lines(data)
     for one in names:
         if one.startswith("/") or "\0" in one or ".." in one.split("/"):
@@ -54,7 +52,12 @@ def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
                 f"{name} lists {one!r}", expected="names of volumes beside it",
                 remedy="In Python a list of volumes may name any place",
             )  # fmt: skip
-    return tuple(join(source.rpartition("/")[0], one.removeprefix("./")) for one in names)
+    places = tuple(join(source.rpartition("/")[0], one.removeprefix("./")) for one in names)
+    if not is_checksum_file(name):
+        return places, None
+    base = location.key[: len(location.key) - len(name)]
+    checksums = ChecksumFiles(run, location.store, base, {}, {name: info})
+    return places, Candidates(location.store, {}, checksums=checksums)
 
 
 def _lines(data: bytes) -> list[str]:

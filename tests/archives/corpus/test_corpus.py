@@ -162,6 +162,20 @@ unpacked into TARGET itself; if repeated, it selects several. A command that has
 them. So it still uses their folders when `--delete-volumes` has deleted all but one. One command takes up to 1,000
 archives.
 
+## Checksums of the volumes
+
+Each volume that is read from its start to its end is compared with the checksum that the store has of it, and with its
+digest in a checksum file: `VOLUME.md5` (`.sha256` …) or a list such as `MD5SUMS`, beside the volumes or wherever
+`--against` says. The plan names the checksum files; the report says how many volumes match. No separate pass over the
+data is needed:
+
+    untar_volumes s3://bucket/volumes/ s3://bucket/files/ --against s3://bucket/md5/
+
+If the store has another MD5 of a volume than the checksum file, or checksum files contradict each other, nothing is
+unpacked. A wrong volume that only its bytes reveal ends the command, which names it; the files of this volume are
+written anew when the command is run again. A resumed command may begin within a volume, which then cannot be compared;
+the report says so. Zip archives are not compared as a whole. `--verify none` compares nothing.
+
 ## Single compressed files
 
 Examples are `x.csv.gz`, `x.json.zst`, `dump.sql.xz.00 …`. If the name says that the content is a single file, and the

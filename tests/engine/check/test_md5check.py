@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine.check.datasets import ChecksumReader
 from nbdata.report import Report
+from nbdata.transfer.checksum_reader import ChecksumReader
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")

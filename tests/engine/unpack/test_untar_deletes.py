@@ -17,7 +17,7 @@ import pytest
 
 import nbdata
 from nbdata.engine.unpack import checkpoints
-from nbdata.engine.unpack.volumes import StoredVolume
+from nbdata.engine.unpack.stored_volume import StoredVolume
 from tests.engine.unpack.checkpointing import (
     COMPRESS,
     COUNT,

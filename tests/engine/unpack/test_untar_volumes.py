@@ -8,7 +8,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.volumes import StoredVolume
+from nbdata.engine.unpack.stored_volume import StoredVolume
 from tests.conftest import client_of
 from tests.engine.unpack.unpacking import archive, by_tar, inodes, look, no_leftovers, pack, untar, upload
 

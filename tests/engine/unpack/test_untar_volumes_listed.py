@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.engine.unpack.volumes_in_file import MOST
+from nbdata.engine.unpack.checksum_files import LARGEST
 from nbdata.errors import BadOption, MissingVolume
 from tests.engine.unpack.test_untar_several import content, tree
 from tests.engine.unpack.unpacking import pack, untar
@@ -65,7 +65,7 @@ def test_checksums_in_another_order_are_of_volumes_that_are_joined_by_their_numb
 
 
 def test_checksums_of_an_archive_in_one_piece_and_of_what_lies_beside_it(tmp_path: Path) -> None:
-    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=MOST)
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=LARGEST)
     (tmp_path / "v" / "a.tar.gz.00").rename(tmp_path / "v" / "a.tar.gz")
     (tmp_path / "v" / "README.txt").write_text("what this is")
     names = ["README.txt", "a.tar.gz"]

@@ -1,0 +1,239 @@
+"""The checksum files for the volumes of an archive: the names that they list, and the digests that they give.
+
+Who cuts an archive often publishes ``NAME.md5`` for each volume, or one list such as ``MD5SUMS`` for all. To compare
+the volumes with them while they are unpacked spares another pass over the data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound
+from nbdata.integrity.checksum_files import parse_checksums
+from nbdata.integrity.checksum_names import is_checksum_file, is_manifest, owner_of
+from nbdata.integrity.expectations import Expectations, Expected, collect_expectations
+from nbdata.redaction import redacted
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.checksum_reader import ChecksumReader
+from nbdata.transfer.reader import Reader
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.sources import find
+from nbdata.verification.checker import stored_checksum
+
+__all__ = ["LARGEST", "ChecksumFiles", "Published", "content_of", "source_of"]
+
+#: Bytes of the largest list that is read, enough for some ten thousand volumes; and the most lists.
+LARGEST, _LISTS = 4 << 20, 16
+# Bytes of the largest sidecar, which is one line.
+_LARGEST_SIDECAR = 64 << 10
+# Lists that are looked for where the folder is not listed.
+_USUAL = ("MD5SUMS", "SHA256SUMS")
+# Volumes, or lines of checksum files, that a message names.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Published:
+    """The digests that checksum files give for the volumes of an archive.
+
+    Attributes
+    ----------
+    digests : dict of int to Expected
+        By the number of the volume.
+    notes : list of str
+        What of the checksum files could not be used.
+    """
+
+    digests: dict[int, Expected] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def source_of(digests: Iterable[Expected]) -> str:
+    """Say in which checksum files digests are."""
+    sources = {digest.source for digest in digests}
+    return next(iter(sources)) if len(sources) == 1 else "their checksum files"
+
+
+class ChecksumFiles:
+    """The checksum files for the volumes of an archive; read when they are needed.
+
+    Parameters
+    ----------
+    run : Run
+    store : Store
+    base : str
+        What the keys of these files begin with, before their names; and the keys of volumes that lie beside them.
+    sidecars : dict of str to str
+        Files for one volume each: their keys by their names.
+    lists : dict of str to ObjectInfo
+        Lists such as ``MD5SUMS``, by name.
+    usual : sequence of str
+        Names of lists to look for in the store.
+    elsewhere : str
+        The place of these files, if they do not lie beside the volumes.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        store: Store,
+        base: str,
+        sidecars: dict[str, str],
+        lists: dict[str, ObjectInfo],
+        *,
+        usual: Sequence[str] = (),
+        elsewhere: str = "",
+    ) -> None:
+        self._run, self._store, self._base = run, store, base
+        self._sidecars, self._lists, self._usual = sidecars, lists, usual
+        self._elsewhere = elsewhere
+
+    @classmethod
+    def beside(
+        cls, run: Run, store: Store, entries: Mapping[str, ObjectInfo], names: Sequence[str]
+    ) -> ChecksumFiles | None:
+        """The checksum files beside volumes.
+
+        Parameters
+        ----------
+        entries : mapping of str to ObjectInfo
+            What is there, by name. If that is nothing, None is returned.
+        names : sequence of str
+            The names of the volumes; some may be gone.
+        """
+        if not entries:
+            return None
+        one, info = next(iter(entries.items()))
+        inner = names[0][: names[0].rfind("/") + 1]
+        near = {name: there for name, there in entries.items() if name[: len(inner)] == inner}
+        sidecars, lists = _sorted_out(near, {posixpath.basename(name) for name in names})
+        usual = [] if lists else [inner + name for name in _USUAL]
+        return cls(run, store, info.key[: len(info.key) - len(one)], sidecars, lists, usual=usual)
+
+    @classmethod
+    def at(cls, run: Run, place: str) -> ChecksumFiles:
+        """The checksum files at a place that the user names: one file, or all in a folder."""
+        found = find(run, place)
+        location = found.location
+        if found.single is None:
+            entries = {entry.path: entry.info for entry in found.entries if is_checksum_file(entry.path)}
+            return cls(run, location.store, location.key, *_sorted_out(entries), elsewhere=location.place)
+        name = posixpath.basename(found.single.key)
+        base = found.single.key[: len(found.single.key) - len(name)]
+        return cls(run, location.store, base, {}, {name: found.single}, elsewhere=location.place)
+
+    @cached_property
+    def _contents(self) -> dict[str, bytes]:
+        """The content of each list that is not too large, by name."""
+        found = dict(self._lists)
+        for name in self._usual:
+            with contextlib.suppress(AccessDenied, BadOption, NotFound):
+                found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
+        sound = [(name, info) for name, info in found.items() if 0 < info.size <= LARGEST]
+        return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """Yield each name in the lists, relative to the base, with the name of the list."""
+        for name, content in self._contents.items():
+            inner = name[: name.rfind("/") + 1]
+            for entry in parse_checksums(content).entries:
+                if entry.name is not None:
+                    yield inner + entry.name.removeprefix("./"), name
+
+    def published(self, volumes: Sequence[StoredVolume]) -> Published:
+        """Read the sidecars, and return the digest of each volume that has one.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If two digests of a volume contradict each other, be they in checksum files or in the store.
+        NotFound
+            If the user has named these files, and they give no digest of any volume.
+        """
+        numbers = {self._name_of(volume): number for number, volume in enumerate(volumes)}
+        numbers.pop("", None)
+        there = {name: volumes[number] for name, number in numbers.items()}
+        bases = {posixpath.basename(name) for name in there}
+        sidecars = {
+            name: key
+            for name, key in self._sidecars.items()
+            if posixpath.basename(owner_of(name) or "") in bases
+        }
+        read, lists = ChecksumReader(self._run.control, self._store, sidecars), self._contents
+
+        def content(name: str) -> bytes:
+            return lists[name] if name in lists else read(name)
+
+        found = collect_expectations(
+            there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere)
+        )
+        _refuse_contradictions(there, found)
+        if self._elsewhere and there and not found.expected:
+            raise NotFound(
+                "no checksum file there gives a digest of these volumes",
+                path=redacted(self._elsewhere),
+                expected="VOLUME.md5 (.sha256 …), or a list such as MD5SUMS",
+                remedy="Correct --against, or leave it out",
+            )
+        notes = [
+            f"{problem.source}: {problem.message}"
+            for problem in found.problems
+            if problem.name is None and not problem.harmless
+        ]
+        notes += [f"{name}: too large a list, not read" for name in self._lists if name not in lists]
+        return Published({numbers[name]: one for name, one in found.expected.items()}, notes[:_NAMED])
+
+    def _name_of(self, volume: StoredVolume) -> str:
+        """The name by which these files may know a volume; empty if they cannot."""
+        if volume.gone or self._elsewhere:
+            return "" if volume.gone else volume.name
+        near = volume.lies_in(self._store) and volume.info.key.startswith(self._base)
+        return volume.info.key[len(self._base) :] if near else ""
+
+
+def _sorted_out(
+    entries: Mapping[str, ObjectInfo], owners: Container[str] | None = None
+) -> tuple[dict[str, str], dict[str, ObjectInfo]]:
+    """The sidecars among files, those of `owners` or all, with their keys; and the lists."""
+    sidecars, lists = dict[str, str](), dict[str, ObjectInfo]()
+    for name, info in sorted(entries.items()):
+        owner = owner_of(name)
+        if owner is not None and 0 < info.size <= _LARGEST_SIDECAR:
+            if owners is None or posixpath.basename(owner) in owners:
+                sidecars[name] = info.key
+        elif is_manifest(name):
+            lists[name] = info
+    return sidecars, lists
+
+
+def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
+    """Read a list."""
+    with Reader(run.control, store, info, 0, info.size) as reader:
+        return b"".join(map(bytes, reader.blocks()))
+
+
+def _refuse_contradictions(volumes: Mapping[str, StoredVolume], found: Expectations) -> None:
+    """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store."""
+    wrong = [
+        (problem.name, f"{problem.message.rpartition(': ')[2]} ({problem.source})")
+        for problem in found.problems
+        if problem.name is not None and problem.name in volumes
+    ]
+    for name, one in found.expected.items():
+        stored = stored_checksum(volumes[name].info, one.algorithm)
+        if stored is not None and stored[1] != one.digest:
+            wrong.append((name, f"{one.digest} in {one.source}, {stored[1]} in the store"))
+    if wrong:
+        shown = ", ".join(name for name, _ in wrong[:_NAMED]) + (" …" if len(wrong) > _NAMED else "")
+        raise ChecksumMismatch(
+            f"checksums contradict each other: {shown}",
+            expected="one digest each",
+            got=wrong[0][1],
+            remedy="Get the right file, or unpack it as it is with --verify none",
+        )
