@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.archives.stream import Readahead
 from nbdata.demo.server import EmbeddedServer
 from nbdata.stores.local import LocalStore
 from nbdata.verification import checker
@@ -81,12 +83,47 @@ def test_a_wrong_byte_in_a_plain_tar_on_the_disk_is_found_and_what_it_spoilt_is_
     assert look(out) == look(content)
 
 
-def test_a_wrong_volume_keeps_all_volumes_from_it_on(content: Path, tmp_path: Path) -> None:
+class Spoiling:
+    """A body whose first byte arrives wrong."""
+
+    def __init__(self, body: Any) -> None:
+        self._body, self._first = body, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = self._body.readinto(buffer)
+        if self._first:
+            buffer[0] ^= 1
+        self._first = False
+        return count
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_what_a_disk_read_wrongly_is_written_anew_though_volumes_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, out = tmp_path / "content", tmp_path / "out"
+    content.mkdir()
+    for number in range(40):
+        (content / f"{number:02}").write_bytes(os.urandom(60_000))
     volumes = listed(pack(content, tmp_path / "v", "a.tar", volume=500_000))
-    spoil(volumes / "a.tar.02")
+    read, left = LocalStore.read, [1]
+
+    def spoilt(self: LocalStore, key: str, start: int, end: int | None, **options: Any) -> Any:
+        body = read(self, key, start, end, **options)
+        return Spoiling(body) if key.endswith("a.tar.02") and end is None and left and left.pop() else body
+
+    monkeypatch.setattr(LocalStore, "read", spoilt)
+    monkeypatch.setattr(Readahead, "BLOCKS", 1)  # so members are taken before the end of their volume is read
+    monkeypatch.setattr(Readahead, "BLOCK_SIZE", 50_000)
     with pytest.raises(nbdata.ChecksumMismatch):
-        untar(volumes, tmp_path / "out", delete_volumes=True)
+        untar(volumes, out, delete_volumes=True)
     assert {"a.tar.02", "a.tar.03"} <= {*names(volumes)}
+    report = untar(volumes, out, delete_volumes=True)
+    assert report.details["resumed_at"] > 500_000
+    assert look(out) == look(content)
 
 
 def test_without_verification_volumes_are_taken_as_they_are(content: Path, tmp_path: Path) -> None:
