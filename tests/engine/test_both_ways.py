@@ -238,3 +238,24 @@ def test_a_mirror_to_a_store_leaves_an_object_that_was_changed_after_its_plan(
     assert content(f"{url}out/", "f") == b"another's"
     with after_the_plan(lambda: put({"out/f": b"another's again"})):
         assert replace(line, force=True).run(quiet=True).counts == {"unchanged": 1, "deleted": 1}
+
+
+def test_a_mirror_leaves_an_object_of_which_a_killed_push_has_only_an_announcement(
+    put: Put, tmp_path: Path
+) -> None:
+    """It may be what another program has written since."""
+    url, folder = put({"d/x": b""}) + "d/", tmp_path / "d"
+    folder.mkdir()
+    for name in ("f", "x"):
+        (folder / name).write_bytes(b"first")
+    nbdata.push(folder, url, quiet=True)
+    (folder / "f").write_bytes(b"second")
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(Index, "put", lambda self, records: None)
+        killed.setattr(Index, "close", lambda self: os.close(self._fd))
+        nbdata.push(folder, url, quiet=True)
+    (folder / "f").unlink()
+    put({"d/f": b"another's"})
+    with pytest.raises(nbdata.BadOption, match="an object that was changed in the store since"):
+        nbdata.push(folder, url, delete=True, quiet=True)
+    assert content(url, "f") == b"another's"

@@ -141,7 +141,8 @@ def plan_deletions(
             continue
         records = [index.get(path), None if pulled is None else pulled.get(path)]
         tags = [record.tag.rpartition("\n")[2] for record in records if record is not None]
-        changed = bool(tags) and all(tag and tag != validator(info) for tag in tags)
+        # A store that tells no versions leaves its records without tags, as a killed run does.
+        changed = bool(tags) and bool(validator(info)) and validator(info) not in tags
         if not op.force and (changed or not tags):
             what = "was changed in the store since then" if changed else f"this {op.verb} never wrote"
             raise BadOption(
