@@ -259,3 +259,24 @@ def test_a_mirror_leaves_an_object_of_which_a_killed_push_has_only_an_announceme
     with pytest.raises(nbdata.BadOption, match="an object that was changed in the store since"):
         nbdata.push(folder, url, delete=True, quiet=True)
     assert content(url, "f") == b"another's"
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000, 33 << 20], ids=["small", "whole", "in parts"])
+def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
+    size: int, put: Put, tmp_path: Path
+) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    put({"d/f": bytes(size), "d/g": bytes(size)})
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited")):
+        report = nbdata.pull(url, folder, on_error="report", quiet=True)
+    assert report.counts == {"conflict": 1, "fetched": 1}
+    assert "edited here while the pull ran" in str([row.detail for row in report.rows])
+    assert (folder / "f").read_bytes() == b"edited"
+    assert (folder / "g").read_bytes() == bytes(size)
+    with pytest.raises(nbdata.TransferFailed, match="changed on both sides"):
+        nbdata.pull(url, folder, quiet=True)
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited again")):
+        nbdata.pull(url, folder, overwrite="always", quiet=True)
+    assert (folder / "f").read_bytes() == bytes(size)
+    assert not (folder / ".nbdata").exists()
