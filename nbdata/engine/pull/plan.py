@@ -135,7 +135,8 @@ def plan_of(run: Run, found: Found) -> Plan:
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
-    kept = set[str]() if op.delete else None
+    # Of a file that has a name of its own, TARGET is the file, and not the folder around it.
+    kept = set[str]() if op.delete and not rename else None
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # then no local file needs to be looked at
     folders, parted = _NewFolders(root), 0
@@ -171,9 +172,9 @@ def plan_of(run: Run, found: Found) -> Plan:
                     and _is_edited(record, local, item.action)
                     and not (sent is not None and sent.local_same(local))
                 )
-                if item.action != "compare":  # which reserves room once it is found to differ
                 if item.action == "overwrite" and local is not None and (record or sent) and not item.edited:
                     item.seen = looks(local)
+                if item.action != "compare":  # which reserves room once it is found to differ
                     out.present += item.present
                     item.needed = round_up(info.size, block) - round_up(item.present, block)
                     out.needed += item.needed
