@@ -13,17 +13,18 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
-from nbdata.engine.planning.remote_target import delete_planned
+from nbdata.engine.planning.remote_target import delete_planned, is_another
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
-from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.errors import AccessDenied, Cancelled, ChecksumMismatch, NbdataError, NotFound, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PART, validator
+from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
     BIG,
     PartedSend,
@@ -162,10 +163,35 @@ class _Pushing:
     def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
         self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
         self._control.advance(files=1, present=item.size)
-        if self._may_go(item, before, verified=True):
+        known = not self._op.delete_source or self._is_still_there(item)
+        if self._may_go(item, before, verified=known):
             self._results.add(item.path, Outcome.UNCHANGED, item.size)
 
     # -- many small ones ----------------------------------------------------------------------
+
+    def _is_still_there(self, item: PushRow) -> bool:
+        """Whether the store still has the object that was listed; False if this user may not ask.
+
+        Raises
+        ------
+        SourceChanged
+            If it was deleted or replaced meanwhile: the file may be the only copy now.
+        """
+        told: ObjectInfo | None
+        try:
+            told = retrying(self._control, lambda: self._store.head(item.key))
+        except AccessDenied:
+            return False
+        except NotFound:
+            told = None
+        if told is None or is_another(told, item.there):
+            what = "changed" if told is not None else "was deleted"
+            raise SourceChanged(
+                f"the object {what} in the store after it was listed",
+                path=item.key,
+                remedy="Run the command again",
+            )
+        return True
 
     def _content(self, item: PushRow) -> Content:
         """Return the bytes of a small file, and its stat."""
