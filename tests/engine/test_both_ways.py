@@ -280,3 +280,21 @@ def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
         nbdata.pull(url, folder, overwrite="always", quiet=True)
     assert (folder / "f").read_bytes() == bytes(size)
     assert not (folder / ".nbdata").exists()
+
+
+@pytest.mark.parametrize("size", [1_000_000, 33 << 20], ids=["whole", "in parts"])
+def test_a_push_does_not_replace_an_object_that_was_changed_after_its_plan(
+    size: int, put: Put, tmp_path: Path
+) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    for name in ("f", "g"):
+        (folder / name).write_bytes(bytes(size))
+    with after_the_plan(lambda: put({"d/f": b"another's"})):
+        report = nbdata.push(folder, url, on_error="report", quiet=True)
+    assert report.counts == {"failed": 1, "sent": 1}
+    assert "changed in the store while the push ran" in str(report.failures)
+    assert content(url, "f") == b"another's"
+    with after_the_plan(lambda: put({"d/f": b"another's again"})):
+        nbdata.push(folder, url, overwrite="always", quiet=True)
+    assert content(url, "f") == content(url, "g") == bytes(size)
