@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.transfer.index import Index
 from tests.engine.copy.sides import MIB, Sides, copy
 from tests.stores.servers import ok, read_body, read_head, serving
 
@@ -57,6 +58,23 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None
     assert copy(source, target, overwrite="never").counts == {"skipped": 1}
     assert copy(source, target, overwrite="always").counts == {"copied": 1}
     assert target.get("a") == b"three"
+
+
+def test_an_object_that_was_copied_just_before_a_kill_is_no_conflict(
+    side: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ETags cannot show that both are the same: the object was put in one piece, and its copy in parts."""
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a": os.urandom(33 * MIB), "b": b"one"})
+    assert copy(source, target).counts == {"copied": 2}
+    source.put({"a": os.urandom(33 * MIB), "b": b"two"})
+    with monkeypatch.context() as killed:
+        killed.setattr(Index, "put", lambda self, records: None)
+        killed.setattr(Index, "close", lambda self: os.close(self._fd))
+        copy(source, target)
+    assert copy(source, target).counts == {"copied": 1, "unchanged": 1}
+    assert copy(source, target).counts == {"unchanged": 2}
+    assert target.get("a") == source.get("a")
 
 
 def test_a_part_is_taken_and_a_dry_run_writes_nothing(side: Sides) -> None:
