@@ -420,9 +420,11 @@ class _Pulling:
     def _forget_stale(self) -> None:
         """Remove what earlier runs began of objects that the source no longer has.
 
-        This is known only after everything is committed: then no partial of this source is needed.
+        This is known only after everything is committed: then no partial of this source is needed. A repair looks at
+        some of its objects only.
         """
-        if not self._results.failures and not Selection.of(self._op).given:
+        whole = self._promised is None and not Selection.of(self._op).given
+        if whole and not self._results.failures:
             for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)
 
