@@ -23,6 +23,7 @@ from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
 from nbdata.transfer.locks import Claim, TargetLock
 from tests.waiting import PATIENCE, wait_until
+from tests.engine.changing import after_the_plan
 
 pytestmark = pytest.mark.usefixtures("inline", "state")
 
@@ -472,6 +473,13 @@ def test_an_upload_with_a_known_id_and_another_key_is_not_ours(uploading: Upload
     uploads.remember(uploading.state, uploading.url, "other", upload_id)
     report = cleanup(uploading.url)
     assert report.counts == {}
+def test_an_upload_that_was_resumed_after_the_plan_is_left(uploading: Uploading) -> None:
+    upload_id = uploading.begin("mine")
+    with after_the_plan(lambda: uploads.remember(uploading.state, uploading.url, "mine", upload_id)):
+        assert cleanup(uploading.url).counts == {"in use": 1}
+    assert uploading.pending() == ["mine"]
+
+
     assert uploading.pending() == ["theirs"]
 
 
