@@ -53,7 +53,8 @@ def name_at(target: Location, only: str, *, mirror: bool) -> str:
 
 
 def _prefix(target: Location) -> str:
-    return target.key.rstrip("/") + "/" if target.key else ""
+    # Two slashes at the end are an empty name, as in a pull.
+    return target.key if not target.key or target.key.endswith("/") else target.key + "/"
 
 
 def key_at(target: Location, path: str) -> str:

@@ -130,6 +130,15 @@ def test_a_mirror_is_refused_that_would_delete_its_source(source: str, side: Sid
     assert sorted(one.keys()) == ["d/x/a", "d/x/b", "d/y"]
 
 
+def test_a_target_that_ends_in_two_slashes_is_not_the_folder_with_one(side: Sides) -> None:
+    source, target = side("moto"), side("moto")
+    source.put({"a": b"1"})
+    target.put({"m/own": b"x"})
+    assert copy(source, target, "m//", delete=True, force=True).counts == {"copied": 1}
+    assert sorted(target.keys()) == ["m//a", "m/own"]
+    assert copy(source, target, "m//", delete=True).counts == {"unchanged": 1}
+
+
 def test_a_mirror_ignores_folder_markers(side: Sides) -> None:
     source, target = side("moto"), side("moto")
     source.put({"a": b"1"})
