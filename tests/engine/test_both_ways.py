@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import validator
+from tests.engine.changing import after_the_plan
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -23,6 +25,11 @@ Put = Callable[[dict[str, bytes]], str]
 def content(url: str, name: str) -> bytes:
     place = open_place(url + name, Context("/", env=dict(os.environ)))
     return place.store.read_bytes(place.key)
+
+
+def delete(url: str, name: str) -> None:
+    place = open_place(url + name, Context("/", env=dict(os.environ)))
+    place.store.delete([place.key])
 
 
 def test_a_push_does_not_replace_what_another_has_pushed_since_the_pull(put: Put, tmp_path: Path) -> None:
@@ -198,3 +205,96 @@ def test_a_mirror_deletes_nothing_that_was_changed_since(put: Put, tmp_path: Pat
     with pytest.raises(nbdata.BadOption, match="a file that was edited here since it was pulled"):
         nbdata.pull(url, folder, delete=True, quiet=True)
     assert (folder / "h").read_bytes() == b"edited here"
+
+
+def test_a_mirror_of_a_store_leaves_a_file_that_was_edited_after_its_plan(put: Put, tmp_path: Path) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first", "d/h": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    delete(url, "f")
+    delete(url, "g")
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited")):
+        report = nbdata.pull(url, folder, delete=True, on_error="report", quiet=True)
+    assert report.counts == {"unchanged": 1, "not deleted": 1, "deleted": 1}
+    assert (folder / "f").read_bytes() == b"edited"
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited again")):
+        assert nbdata.pull(url, folder, delete=True, force=True, quiet=True).counts["deleted"] == 1
+
+
+@pytest.mark.parametrize("verb", ["push", "copy"])
+def test_a_mirror_to_a_store_leaves_an_object_that_was_changed_after_its_plan(
+    verb: str, put: Put, tmp_path: Path
+) -> None:
+    url, source = put({"in/f": b"first", "in/g": b"first", "in/h": b"first"}), str(tmp_path / "in")
+    nbdata.pull(f"{url}in/", source, quiet=True)
+    source = source if verb == "push" else f"{url}in/"
+    line = {"push": nbdata.Push, "copy": nbdata.Copy}[verb](source, f"{url}out/", on_error="report")
+    line.run(quiet=True)
+    for name in ("f", "g"):
+        (tmp_path / "in" / name).unlink()
+        delete(f"{url}in/", name)
+    line = replace(line, delete=True)
+    with after_the_plan(lambda: put({"out/f": b"another's"})):
+        assert line.run(quiet=True).counts == {"unchanged": 1, "not deleted": 1, "deleted": 1}
+    assert content(f"{url}out/", "f") == b"another's"
+    with after_the_plan(lambda: put({"out/f": b"another's again"})):
+        assert replace(line, force=True).run(quiet=True).counts == {"unchanged": 1, "deleted": 1}
+
+
+def test_a_mirror_leaves_an_object_of_which_a_killed_push_has_only_an_announcement(
+    put: Put, tmp_path: Path
+) -> None:
+    """It may be what another program has written since."""
+    url, folder = put({"d/x": b""}) + "d/", tmp_path / "d"
+    folder.mkdir()
+    for name in ("f", "x"):
+        (folder / name).write_bytes(b"first")
+    nbdata.push(folder, url, quiet=True)
+    (folder / "f").write_bytes(b"second")
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(Index, "put", lambda self, records: None)
+        killed.setattr(Index, "close", lambda self: os.close(self._fd))
+        nbdata.push(folder, url, quiet=True)
+    (folder / "f").unlink()
+    put({"d/f": b"another's"})
+    with pytest.raises(nbdata.BadOption, match="an object that was changed in the store since"):
+        nbdata.push(folder, url, delete=True, quiet=True)
+    assert content(url, "f") == b"another's"
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000, 33 << 20], ids=["small", "whole", "in parts"])
+def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
+    size: int, put: Put, tmp_path: Path
+) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    put({"d/f": bytes(size), "d/g": bytes(size)})
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited")):
+        report = nbdata.pull(url, folder, on_error="report", quiet=True)
+    assert report.counts == {"conflict": 1, "fetched": 1}
+    assert "edited here while the pull ran" in str([row.detail for row in report.rows])
+    assert (folder / "f").read_bytes() == b"edited"
+    assert (folder / "g").read_bytes() == bytes(size)
+    with pytest.raises(nbdata.TransferFailed, match="changed on both sides"):
+        nbdata.pull(url, folder, quiet=True)
+    with after_the_plan(lambda: (folder / "f").write_bytes(b"edited again")):
+        nbdata.pull(url, folder, overwrite="always", quiet=True)
+    assert (folder / "f").read_bytes() == bytes(size)
+    assert not (folder / ".nbdata").exists()
+
+
+@pytest.mark.parametrize("size", [1_000_000, 33 << 20], ids=["whole", "in parts"])
+def test_a_push_does_not_replace_an_object_that_was_changed_after_its_plan(
+    size: int, put: Put, tmp_path: Path
+) -> None:
+    url, folder = put({"d/f": b"first", "d/g": b"first"}) + "d/", tmp_path / "d"
+    nbdata.pull(url, folder, quiet=True)
+    for name in ("f", "g"):
+        (folder / name).write_bytes(bytes(size))
+    with after_the_plan(lambda: put({"d/f": b"another's"})):
+        report = nbdata.push(folder, url, on_error="report", quiet=True)
+    assert report.counts == {"failed": 1, "sent": 1}
+    assert "changed in the store while the push ran" in str(report.failures)
+    assert content(url, "f") == b"another's"
+    with after_the_plan(lambda: put({"d/f": b"another's again"})):
+        nbdata.push(folder, url, overwrite="always", quiet=True)
+    assert content(url, "f") == content(url, "g") == bytes(size)

@@ -71,6 +71,14 @@ def test_a_mirror_deletes_what_it_wrote_and_refuses_what_it_never_wrote(put: Put
         nbdata.pull(f"{url_of_one}e/", str(out), delete=True, quiet=True)
 
 
+def test_a_mirror_of_one_file_is_no_mirror_of_the_folder_around_it(put: Put, tmp_path: Path) -> None:
+    url = put({"d/a": b"a"})
+    (tmp_path / "mine").write_text("not from there")
+    report = nbdata.pull(f"{url}d/a", tmp_path / "b", delete=True, force=True, quiet=True)
+    assert report.counts == {"fetched": 1}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "mine"]
+
+
 @pytest.mark.parametrize("verb", [nbdata.pull, nbdata.push, nbdata.copy, nbdata.md5check])
 def test_a_pipe_is_never_run(verb: object, tmp_path: Path) -> None:
     assert callable(verb)

@@ -84,3 +84,13 @@ def test_the_name_of_the_notes_is_on_the_disk_before_a_part_is_sent(
     monkeypatch.setattr(uploads, "sync_folder", synced.append)
     remember(state, "s3://b/x", "x/1", "id1")
     assert synced == [state]
+
+
+def test_a_note_that_the_disk_takes_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the last block is full: the beginning is taken, and only the next write says that the disk is full."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+    remember(str(tmp_path), "s3://b/x", "x/1", "id1")
+    assert list(remembered(str(tmp_path))) == ["id1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import weakref
@@ -229,7 +230,10 @@ class FileWriter:
 
 
 def _new_file(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with contextlib.suppress(OSError):  # not every file system has locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows cleanup that the file still grows
+    return fd
 
 
 def _write(fd: int, data: Buffer) -> None:

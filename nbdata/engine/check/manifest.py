@@ -19,11 +19,14 @@ from nbdata.engine.check.datasets import DataSet
 from nbdata.engine.check.rows import HashRow
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.run import Run
-from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.engine.planning.remote_target import is_another
+from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
 from nbdata.redaction import redacted
-from nbdata.report import Plan, Report
+from nbdata.report import Plan, Report, Row
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import retrying
@@ -45,7 +48,8 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         If there are no files.
     """
     name, algorithm = _name_of(op, data)
-    before = _before(run, op, data, name, algorithm)
+    there = _there(run, data, name)
+    before = {} if there is None else _before(run, op, data, name, algorithm, there)
     out = Plan("md5check", *op.places())
     out.details = {
         "key": data.folder.key + name,
@@ -53,6 +57,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "algorithm": algorithm,
         "biggest": 0,
         "left_out": data.left_out,
+        "there": None if there is None else [there.size, detail_of(there)],
     }
     rows = run.row_file("plan")
     gone: list[str] = []
@@ -107,15 +112,24 @@ def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
     return name, algorithm
 
 
-def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
-    """Path and digest of each line of the existing manifest; empty if it cannot be kept and may be overwritten."""
+def _there(run: Run, data: DataSet, name: str) -> ObjectInfo | None:
+    """The existing manifest."""
     there = data.sources.get(name)
     if there is None and data.single:  # only some names of its folder were looked up
-        with contextlib.suppress(NotFound, AccessDenied):
-            there = retrying(run.control, lambda: data.folder.store.head(data.folder.key + name))
-    if there is None:
-        return {}
-    manifest = there
+        return _head(run, data.folder.store, data.folder.key + name)
+    return there
+
+
+def _head(run: Run, store: Store, key: str) -> ObjectInfo | None:
+    with contextlib.suppress(NotFound, AccessDenied):
+        return retrying(run.control, lambda: store.head(key))
+    return None
+
+
+def _before(
+    run: Run, op: Md5check, data: DataSet, name: str, algorithm: str, manifest: ObjectInfo
+) -> dict[str, str]:
+    """Path and digest of each line of the existing manifest; empty if it cannot be kept and may be overwritten."""
     content = b""
     if manifest.size <= MAX_SIZE:
         content = retrying(run.control, lambda: data.folder.store.read_bytes(manifest.key))
@@ -166,6 +180,12 @@ class _Writing(ChecksumWriting):
             )
         elif not self.new:
             self.results.notes.append(f"{self.place} has all these digests already, and was left unchanged")
+        elif self._is_changed():
+            changed = NbdataError(
+                "it was written by another program while the files were read, and was left as it is",
+                path=self.place, remedy="Run the command again",
+            )  # fmt: skip
+            self.results.fail(posixpath.basename(self.place), changed)
         else:
             self._write()
             written = self.place
@@ -221,6 +241,13 @@ class _Writing(ChecksumWriting):
             )
         else:
             self.contradicted(row.path, hashed.size, self.place, got=got, expected=expected)
+
+    def _is_changed(self) -> bool:
+        """Whether the manifest is another one than was read, so that lines of it would be lost."""
+        now, there = _head(self.run, self.store, self.plan.details["key"]), self.plan.details["there"]
+        if now is None or there is None:
+            return now is not there
+        return is_another(now, info_of(Row("", "", *there)))
 
     def _write(self) -> None:
         lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))

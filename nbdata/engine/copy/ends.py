@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.remote_target import is_another
 from nbdata.errors import (
     Cancelled,
     ChecksumMismatch,
@@ -67,7 +68,7 @@ class Ends:
     def head(self, info: ObjectInfo) -> ObjectInfo:
         """The source's current description of an object; SourceChanged if its version differs."""
         told = retrying(self.control, lambda: self.source.head(info.key))
-        if _another(told, info):
+        if is_another(told, info):
             raise SourceChanged(
                 "the object changed after it was listed",
                 path=info.key,
@@ -140,15 +141,3 @@ class Ends:
         )
         self._uploads.unfinished[key] = sending.give_up
         return sending
-
-
-def _another(told: ObjectInfo, listed: ObjectInfo) -> bool:
-    """True if an answer and a listing show different versions; some listings have no ETags."""
-    if told.size != listed.size:
-        return True
-    pairs = [
-        (told.version, listed.version),
-        (told.etag.strip('"'), listed.etag.strip('"')),
-        (told.modified and int(told.modified), listed.modified and int(listed.modified)),
-    ]
-    return next((ours != theirs for ours, theirs in pairs if ours and theirs), False)

@@ -57,6 +57,8 @@ class CopyRow:
         Its key at the target.
     reason : str
         Why it is not copied, or ''.
+    announced : bool
+        Whether it is recorded that the object at the target is being replaced.
     """
 
     path: str
@@ -64,6 +66,7 @@ class CopyRow:
     info: ObjectInfo
     target: str
     reason: str = ""
+    announced: bool = False
 
     def row(self) -> Row:
         """Convert to a row of the plan."""
@@ -207,14 +210,25 @@ class _Copying:
         for row in self.plan.rows:
             if row.action in _MOVES:
                 item = CopyRow.of(row)
-                yield from self.copier.units(
+                units = self.copier.units(
                     item.info,
                     item.target,
                     done=partial(self._done, item),
                     failed=partial(self.results.fail, item.path),
                 )
+                yield from (partial(self._announced, item, unit) for unit in units)
             else:
                 self.results.left(row)
+
+    def _announced(self, item: CopyRow, unit: Callable[[], None]) -> None:
+        """Record that an object is being replaced, and then do that.
+
+        Without it, a copy that was killed before its record would look as if both objects had been changed.
+        """
+        if not item.announced:
+            self.index.announce({item.path: ""})
+            item.announced = True
+        unit()
 
     def _done(self, item: CopyRow, made: Copied) -> None:
         self.index.put({item.path: copied(item.info, made.info)})

@@ -181,6 +181,7 @@ class Archiving(abc.ABC):
 
     def _finish(self, volume: GrowingOutput, kept: Kept) -> None:
         """Give a volume its name, then record it, then write its checksum beside it."""
+        own_files.making(self._index, [volume.name])
         if volume.name + SIDECAR in self._there:  # it belongs to another volume
             self._writer.delete([volume.name + SIDECAR])
         made, _ = self._writer.finish(volume)
@@ -194,7 +195,7 @@ class Archiving(abc.ABC):
 
     def _remove_others(self, count: int) -> None:
         """Remove surplus volumes of an earlier, larger archive of this command; report those of others."""
-        mine = {self._known.name(number) for number in range(count)}
+        mine, gone = {self._known.name(number) for number in range(count)}, list[str]()
         for name in sorted(self._there):
             volume = name.removesuffix(SIDECAR)
             if volume in mine or (name != volume and volume not in self._there):
@@ -202,6 +203,7 @@ class Archiving(abc.ABC):
             if self._known.is_ours(volume):
                 self._writer.delete([name])
                 if name == volume:
+                    gone.append(name)
                     self._results.add(name, Outcome.REMOVED, self._there[name].size)
             elif name == volume:
                 self._results.add(
@@ -209,6 +211,7 @@ class Archiving(abc.ABC):
                     reason="a volume behind the last one, which this command has not made: delete it",
                 )  # fmt: skip
                 self._control.advance(failures=1)
+        self._index.put(dict.fromkeys(gone))  # at the end: a checksum is known by the record of its volume
 
     def _remove_superseded(self) -> None:
         """Remove the archive in its other form (one file or volumes) that an earlier run of this command made."""

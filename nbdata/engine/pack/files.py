@@ -27,7 +27,7 @@ from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo, Upload
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import listing
@@ -256,11 +256,8 @@ class _Writing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
-            own_files.begin(self._index)
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
-            if not self._results.failures:
-                own_files.end(self._index)
         finally:
             self._fetching.close()
             self._uploads.close()
@@ -309,13 +306,22 @@ class _Writing:
                 )
             return
         coming = iter(data)
+        own_files.making(self._index, [one.path for one in batch])  # one sync for all
         for one in batch:
-            self._whole(one, _Given(next(coming) if one.field.piece.size else memoryview(b"")))
+            self._write(one, _Given(next(coming) if one.field.piece.size else memoryview(b"")))
 
     def _hasher(self, key: str) -> SentHasher:
         return SentHasher(key, self._op.verify if self._op.verify in ("none", "md5") else "auto")
 
     def _whole(self, one: _One, content: Windows) -> None:
+        try:
+            own_files.making(self._index, [one.path])
+        except Exception as error:
+            self._results.fail(one.path, error)
+        else:
+            self._write(one, content)
+
+    def _write(self, one: _One, content: Windows) -> None:
         key = self._target.key + one.path
         try:
             if isinstance(self._target.store, LocalStore):
@@ -336,6 +342,10 @@ class _Writing:
             yield partial(self._whole, one, content)
             return
 
+        def begin() -> Upload:
+            own_files.making(self._index, [one.path])
+            return self._uploads.begin(store, key, size)
+
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
             self._uploads.finished(key)
@@ -351,7 +361,7 @@ class _Writing:
             size,
             part_size,
             hashed_parts(control, content.outgoing, partial(self._hasher, key)),
-            begin=lambda: self._uploads.begin(store, key, size),
+            begin=begin,
             abandon=partial(self._uploads.abandon, key),
             before=lambda _: None,
             whole=MultipartChecker(key, self._op.verify),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from nbdata.engine.pack.own_files import has_begun
 from nbdata.engine.pack.tar_stream import TarStream
 from nbdata.engine.pack.volumes import Existing, Kept, recorded
 from nbdata.engine.pack.zip_frames import ZipStream
@@ -54,11 +53,8 @@ class KnownVolumes:
         return recorded(self._index.get(name), there) is not None
 
     def others(self) -> list[str]:
-        """Existing files of the archive under names that this command has not written.
-
-        After a kill it is not known which volumes had a name but no record yet: those count as the command's own.
-        """
-        found = [] if has_begun(self._index) else [name for name in self.there if not self._is_known(name)]
+        """Existing files of the archive under names that this command has neither written nor begun to write."""
+        found = [name for name in self.there if not self._is_known(name)]
         return sorted(found + list(self.otherwise.keys() - {*self.superseded()}))
 
     def _is_known(self, name: str) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index, Record
 from nbdata.verbs.pack import Pack
 
-__all__ = ["OwnFiles", "begin", "end", "has_begun", "others_are_there", "shown"]
+__all__ = ["OwnFiles", "begin", "end", "has_begun", "making", "others_are_there", "shown"]
 
-# Record of a run that has begun and not ended: a killed run may have given files their names and not recorded them yet.
-# No file can have this name.
+# Record of a run that has begun and not ended: a killed run may have begun uploads that it could not note. No file can
+# have this name.
 _OPEN = "\0open"
 
 
@@ -22,14 +22,19 @@ def has_begun(index: Index) -> bool:
 
 
 def begin(index: Index) -> None:
-    """Record that a run begins, before its first file has a name."""
-    index.put({_OPEN: Record("", 0, -1, 0, 0)})
-    index.sync()  # else its files would look like another's after a crash
+    """Record that a run begins, before its first upload."""
+    making(index, [_OPEN])
 
 
 def end(index: Index) -> None:
-    """Record that a run has ended well, so that every file it made has its record."""
+    """Record that a run has ended well, so that none of its uploads is left."""
     index.put({_OPEN: None})
+
+
+def making(index: Index, names: Iterable[str]) -> None:
+    """Record the names that files are about to get: a killed run may have given them and recorded nothing else."""
+    index.put({name: Record("", 0, -1, 0, 0) for name in names})
+    index.sync()  # else the files would look like another's after a crash
 
 
 def shown(names: list[str]) -> str:
@@ -48,7 +53,7 @@ def others_are_there(op: Pack, names: str) -> BadOption:
 class OwnFiles:
     """Tells the files of this command from those of others, and refuses to replace the others.
 
-    After a kill it is not known which files had a name but no record yet: those count as the command's own.
+    A file that a killed run was making when it ended counts as the command's own, see `making`.
 
     Parameters
     ----------
@@ -61,7 +66,7 @@ class OwnFiles:
 
     def __init__(self, op: Pack, index: Index, listed: Callable[[str, ObjectInfo], bool]) -> None:
         self._op, self._index, self._listed = op, index, listed
-        self._all = op.overwrite != "changed" or has_begun(index)
+        self._all = op.overwrite != "changed"
         self._first, self._last = "", ""
 
     def look(self, name: str, existing: ObjectInfo | None) -> None:

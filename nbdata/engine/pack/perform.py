@@ -28,7 +28,7 @@ from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_fil
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo, Upload
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
@@ -210,7 +210,6 @@ class _Packing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
-            own_files.begin(self._index)
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
@@ -219,8 +218,6 @@ class _Packing:
                 )
             elif not self._results.failures:
                 self._end()
-            if not self._results.failures:
-                own_files.end(self._index)
         finally:
             self._fetching.close()
             self._uploads.close()
@@ -268,6 +265,7 @@ class _Packing:
             return hashers[-1]
 
         try:
+            own_files.making(self._index, [name])
             info, verified = send_whole(
                 self._control, self._target.store, key, content.outgoing, cut.size, hasher
             )
@@ -279,6 +277,10 @@ class _Packing:
         self, name: str, cut: Cut, content: ShardContent, part_size: int, held: int = 0
     ) -> Iterator[Callable[[], None]]:
         control, store, key = self._control, self._target.store, self._target.key + name
+
+        def begin() -> Upload:
+            own_files.making(self._index, [name])
+            return self._uploads.begin(store, key, cut.size)
 
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
@@ -296,7 +298,7 @@ class _Packing:
             cut.size,
             part_size,
             hashed_parts(control, content.outgoing, partial(self._hasher, key)),
-            begin=lambda: self._uploads.begin(store, key, cut.size),
+            begin=begin,
             abandon=partial(self._uploads.abandon, key),
             before=lambda _: None,
             whole=MultipartChecker(key, self._op.verify),
@@ -373,6 +375,7 @@ class _RecordPacking(_Packing):
                         file.write(buffer[:count])
                         sent += count
                 file.put_first(layout.header())
+                own_files.making(self._index, [name])
                 file.finish()
             except BaseException:
                 control.advance(bytes=-sent)

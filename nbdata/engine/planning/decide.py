@@ -171,7 +171,8 @@ def decide_copy(
 ) -> Decision:
     """Decide what to do with one object of the source, given the object at its target (None: there is none).
 
-    Without a record, equal ETags that are digests prove that the objects are equal.
+    Without a record, equal ETags that are digests prove that the objects are equal. A record without a tag says that a
+    run was replacing the object when it was killed: the object may be of that run.
     """
     if there is None:
         return Decision("copy")
@@ -180,7 +181,7 @@ def decide_copy(
     ours, theirs = parse_etag(info.etag), parse_etag(there.etag)
     if info.size == there.size and ours == theirs and ours.kind in ("md5", "multipart"):
         return Decision("unchanged")
-    if record is None:
+    if record is None or not record.tag:
         return Decision("overwrite")
     source_tag, _, target_tag = record.tag.partition("\n")
     same_source = bool(source_tag) and source_tag == validator(info)

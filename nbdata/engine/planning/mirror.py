@@ -10,14 +10,14 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.report import Plan, Row
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.pull import Pull
 
-__all__ = ["delete_planned", "plan_local_deletions"]
+__all__ = ["delete_planned", "looks", "plan_local_deletions"]
 
 
 def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile) -> None:
@@ -35,8 +35,12 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
         path = info.key[len(prefix) :]
         if path in kept or not passes(path):
             continue
+        try:
+            found = os.lstat(prefix_path + path)
+        except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
+            continue
         record = None if op.force else index.get(path)
-        edited = record is not None and record.ours and not record.local_same(os.lstat(prefix_path + path))
+        edited = record is not None and record.ours and not record.local_same(found)
         if not op.force and (record is None or edited):
             what = "was edited here since it was pulled" if edited else "this pull never wrote"
             raise BadOption(
@@ -45,11 +49,17 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
                 remedy="Use --force if the whole folder is meant to be a mirror, or a folder of its own",
             )
         out.count("delete", info.size)
-        rows.add(Row(path, "delete", info.size, {}))
+        rows.add(Row(path, "delete", info.size, {"looks": looks(found)}))
+
+
+def looks(found: os.stat_result) -> list[int]:
+    """Return what changes when a file is edited or replaced: a plan may be hours old when it is performed."""
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Results) -> None:
-    """Delete the planned files, only if everything else succeeded."""
+    """Delete the planned files that look as they did, only if everything else succeeded."""
+    assert isinstance(run.operation, Pull)
     if results.failures:
         results.notes.append("nothing was deleted, because not everything was fetched")
         return
@@ -58,8 +68,15 @@ def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Re
         for row in planned.rows:
             if row.action == "delete":
                 run.control.checkpoint()
+                path = os.path.join(root, row.path)
                 try:
-                    os.unlink(os.path.join(root, row.path))
+                    if not run.operation.force and looks(os.lstat(path)) != row.detail["looks"]:
+                        changed = NbdataError(
+                            "changed since the plan was made, so it was not deleted", path=path
+                        )
+                        results.fail(row.path, changed, outcome=Outcome.NOT_DELETED, size=row.size)
+                        continue
+                    os.unlink(path)
                 except FileNotFoundError:
                     pass
                 except OSError as error:

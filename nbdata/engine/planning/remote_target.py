@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.existing_objects import ExistingObjects
-from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound
 from nbdata.paths import is_ours
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
@@ -19,9 +21,18 @@ from nbdata.transfer.index import Index
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.options import Mirroring
 
-__all__ = ["delete_planned", "existing_objects", "is_text", "key_at", "name_at", "plan_deletions"]
+__all__ = [
+    "delete_planned",
+    "existing_objects",
+    "is_another",
+    "is_text",
+    "key_at",
+    "name_at",
+    "plan_deletions",
+]
 
 
 def name_at(target: Location, only: str, *, mirror: bool) -> str:
@@ -42,7 +53,8 @@ def name_at(target: Location, only: str, *, mirror: bool) -> str:
 
 
 def _prefix(target: Location) -> str:
-    return target.key.rstrip("/") + "/" if target.key else ""
+    # Two slashes at the end are an empty name, as in a pull.
+    return target.key if not target.key or target.key.endswith("/") else target.key + "/"
 
 
 def key_at(target: Location, path: str) -> str:
@@ -130,7 +142,8 @@ def plan_deletions(
             continue
         records = [index.get(path), None if pulled is None else pulled.get(path)]
         tags = [record.tag.rpartition("\n")[2] for record in records if record is not None]
-        changed = bool(tags) and all(tag and tag != validator(info) for tag in tags)
+        # A store that tells no versions leaves its records without tags, as a killed run does.
+        changed = bool(tags) and bool(validator(info)) and validator(info) not in tags
         if not op.force and (changed or not tags):
             what = "was changed in the store since then" if changed else f"this {op.verb} never wrote"
             raise BadOption(
@@ -139,7 +152,7 @@ def plan_deletions(
                 remedy="Use --force if the whole prefix is meant to be a mirror, or a prefix of its own",
             )
         out.count("delete", info.size)
-        add(Row(path, "delete", info.size, {"key": key}))
+        add(Row(path, "delete", info.size, detail_of(info)))
     if stay:
         out.notes.append(f"not deleted: {counted(stay, 'objects')} at or below what was left out")
 
@@ -147,13 +160,45 @@ def plan_deletions(
 def delete_planned(
     run: Run, planned: Plan, target: Location, index: Index, results: Results, moved: str
 ) -> None:
-    """Delete the planned objects, only if everything else succeeded; `moved` is the verb's word for that."""
+    """Delete the planned objects that did not change, only if everything else succeeded.
+
+    `moved` is the verb's word for that.
+    """
     if results.failures:
         results.notes.append(f"nothing was deleted, because not everything was {moved}")
         return
-    for row in planned.rows:
-        if row.action == "delete":
-            key = row.detail["key"]
-            retrying(run.control, lambda key=key: target.store.delete([key]))  # type: ignore[misc]
-            index.put({row.path: None})
-            results.add(row.path, Outcome.DELETED, row.size)
+    op = run.operation
+    assert isinstance(op, Mirroring)
+
+    def delete(row: Row) -> None:
+        key = row.detail["key"]
+        if not op.force and _is_changed(run, target, info_of(row)):
+            changed = NbdataError("changed since the plan was made, so it was not deleted", path=key)
+            results.fail(row.path, changed, outcome=Outcome.NOT_DELETED, size=row.size)
+            return
+        retrying(run.control, lambda: target.store.delete([key]))
+        index.put({row.path: None})
+        results.add(row.path, Outcome.DELETED, row.size)
+
+    deletions = (partial(delete, row) for row in planned.rows if row.action == "delete")
+    run_units(run.control, deletions, workers=op.concurrency)
+
+
+def _is_changed(run: Run, target: Location, listed: ObjectInfo) -> bool:
+    """Whether an object is another one than was listed: a plan may be hours old when its deletions begin."""
+    try:
+        return is_another(retrying(run.control, lambda: target.store.head(listed.key)), listed)
+    except (NotFound, AccessDenied):  # gone already; or this user may list and delete, but not read
+        return False
+
+
+def is_another(told: ObjectInfo, listed: ObjectInfo) -> bool:
+    """True if an answer and a listing show different versions; some listings have no ETags."""
+    if 0 <= told.size != listed.size >= 0:
+        return True
+    pairs = [
+        (told.version, listed.version),
+        (told.etag.strip('"'), listed.etag.strip('"')),
+        (told.modified and int(told.modified), listed.modified and int(listed.modified)),
+    ]
+    return next((ours != theirs for ours, theirs in pairs if ours and theirs), False)

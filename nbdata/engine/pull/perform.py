@@ -13,7 +13,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.planning.mirror import delete_planned
+from nbdata.engine.planning.mirror import delete_planned, looks
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
@@ -195,9 +195,25 @@ class _Pulling:
             raise
         finally:
             os.close(fd)
+        if self._is_left(item, final):
+            self._committer.release(expected)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            return
         self._committer.commit(
             PendingFile(item.path, temporary, final, size, tag=validator(info), reserved=expected, of=item)
         )
+
+    def _is_left(self, item: PullRow, final: str) -> bool:
+        """Whether an object gets no name, because the file was edited since it was planned to be replaced."""
+        if item.seen is None or self._op.overwrite == "always":
+            return False
+        with contextlib.suppress(OSError):  # it was deleted
+            if looks(os.stat(final)) != item.seen:
+                reason = "the file was edited here while the pull ran; --overwrite always replaces it"
+                self._results.left(Row(item.path, "conflict", item.info.size, {"reason": reason}))
+                return True
+        return False
 
     def _keep(self, item: PullRow, staging: str, temporary: str, fd: int, error: BaseException) -> bool:
         """Keep the bytes of an interrupted object in one piece for the next run; return True if kept."""
@@ -266,10 +282,11 @@ class _Pulling:
                 return
             final, staging = self._target.prepare(item.path)
             item.claimed, item.verified = item.needed, verified
-            temporary = self._target.written(staging, body, item.path)
-            size, tag = item.info.size, validator(item.info)
-            self._committer.commit(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
-            self._control.advance(bytes=item.info.size)
+            if not self._is_left(item, final):
+                temporary = self._target.written(staging, body, item.path)
+                size, tag = item.info.size, validator(item.info)
+                self._committer.commit(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
+                self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
             self._small.failed(item, None)
@@ -340,6 +357,8 @@ class _Pulling:
             return
         inode = os.fstat(parts.fd).st_ino
         self._unfinished.pop(item.path).close()
+        if self._is_left(item, final):
+            return
         item.verified, item.present = verified, fetch.present
         size, tag = item.info.size, validator(item.info)
         self._committer.commit(
@@ -401,9 +420,11 @@ class _Pulling:
     def _forget_stale(self) -> None:
         """Remove what earlier runs began of objects that the source no longer has.
 
-        This is known only after everything is committed: then no partial of this source is needed.
+        This is known only after everything is committed: then no partial of this source is needed. A repair looks at
+        some of its objects only.
         """
-        if not self._results.failures and not Selection.of(self._op).given:
+        whole = self._promised is None and not Selection.of(self._op).given
+        if whole and not self._results.failures:
             for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_pull
-from nbdata.engine.planning.mirror import plan_local_deletions
+from nbdata.engine.planning.mirror import looks, plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.target_path import refuse_file
@@ -62,6 +62,8 @@ class PullRow:
         Whether its bytes were compared with a checksum.
     guarded : bool
         Whether it is a conflict if its bytes differ; see `Decision`.
+    seen : list of int or None
+        The look of the known file that it replaces, see `looks`.
     """
 
     path: str
@@ -75,6 +77,7 @@ class PullRow:
     claimed: int = 0
     verified: bool = False
     guarded: bool = False
+    seen: list[int] | None = None
 
     def row(self) -> Row:
         """Return its row in the plan."""
@@ -90,6 +93,8 @@ class PullRow:
             detail["edited"] = True
         if self.guarded:
             detail["guarded"] = True
+        if self.seen:
+            detail["seen"] = self.seen
         return Row(self.path, self.action, self.info.size, detail)
 
     @classmethod
@@ -105,6 +110,7 @@ class PullRow:
             reason=told("reason", ""),
             edited="edited" in row.detail,
             guarded="guarded" in row.detail,
+            seen=told("seen"),
         )
 
 
@@ -129,7 +135,8 @@ def plan_of(run: Run, found: Found) -> Plan:
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
-    kept = set[str]() if op.delete else None
+    # Of a file that has a name of its own, TARGET is the file, and not the folder around it.
+    kept = set[str]() if op.delete and not rename else None
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # then no local file needs to be looked at
     folders, parted = _NewFolders(root), 0
@@ -165,6 +172,8 @@ def plan_of(run: Run, found: Found) -> Plan:
                     and _is_edited(record, local, item.action)
                     and not (sent is not None and sent.local_same(local))
                 )
+                if item.action == "overwrite" and local is not None and (record or sent) and not item.edited:
+                    item.seen = looks(local)
                 if item.action != "compare":  # which reserves room once it is found to differ
                     out.present += item.present
                     item.needed = round_up(info.size, block) - round_up(item.present, block)

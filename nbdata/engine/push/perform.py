@@ -13,17 +13,18 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
-from nbdata.engine.planning.remote_target import delete_planned
+from nbdata.engine.planning.remote_target import delete_planned, is_another
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
-from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.errors import AccessDenied, Cancelled, ChecksumMismatch, NbdataError, NotFound, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PART, validator
+from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
     BIG,
     PartedSend,
@@ -126,6 +127,8 @@ class _Pushing:
                     for unit in self._parts(item):
                         unit()
                     return
+                if not self._small.takes(item.size):  # else the object may be what the first try has sent
+                    self._refuse_changed(item)
                 self._announce(item, before)
 
                 def unchanged() -> None:
@@ -160,10 +163,35 @@ class _Pushing:
             self._results.fail(item.path, error)
 
     def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
+        known = not self._op.delete_source or self._is_still_there(item)
         self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
         self._control.advance(files=1, present=item.size)
-        if self._may_go(item, before, verified=True):
+        if self._may_go(item, before, verified=known):
             self._results.add(item.path, Outcome.UNCHANGED, item.size)
+
+    def _is_still_there(self, item: PushRow) -> bool:
+        """Whether the store still has the object that was listed; False if this user may not ask.
+
+        Raises
+        ------
+        SourceChanged
+            If it was deleted or replaced meanwhile: the file may be the only copy now.
+        """
+        told: ObjectInfo | None
+        try:
+            told = retrying(self._control, lambda: self._store.head(item.key))
+        except AccessDenied:
+            return False
+        except NotFound:
+            told = None
+        if told is None or is_another(told, item.there):
+            what = "changed" if told is not None else "was deleted"
+            raise SourceChanged(
+                f"the object {what} in the store after it was listed",
+                path=item.key,
+                remedy="Run the command again",
+            )
+        return True
 
     # -- many small ones ----------------------------------------------------------------------
 
@@ -211,6 +239,10 @@ class _Pushing:
             self._announce(item, before)
             return self._uploads.begin(store, key, item.size)
 
+        def ready(_: list[str]) -> None:
+            still_same(fd, before, item.file)
+            self._refuse_changed(item)
+
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[item.path]
             os.close(fd)
@@ -234,7 +266,7 @@ class _Pushing:
             hashed_parts(control, partial(FileSource, control, fd), partial(self._hasher, item)),
             begin=begin,
             abandon=partial(self._uploads.abandon, key),
-            before=lambda _: still_same(fd, before, item.file),
+            before=ready,
             whole=MultipartChecker(key, self._op.verify),
             done=done,
             failed=failed,
@@ -256,6 +288,25 @@ class _Pushing:
         return SentPart(answer, hasher.hexdigest(), verified) if verified else None
 
     # -- sent files ---------------------------------------------------------------------------
+
+    def _refuse_changed(self, item: PushRow) -> None:
+        """Raise SourceChanged if a known object is another one than was listed: a plan may be hours old.
+
+        Small files are sent many at a time, without a look at each object.
+        """
+        known = item.pulled or self._index.get(item.path) is not None
+        if item.action != "overwrite" or self._op.overwrite != "changed" or not known:
+            return
+        try:
+            told = retrying(self._control, lambda: self._store.head(item.key))
+        except (NotFound, AccessDenied):
+            return
+        if is_another(told, ObjectInfo(item.key, -1, item.etag or "")):
+            raise SourceChanged(
+                "the object was changed in the store while the push ran",
+                path=item.key,
+                remedy="Pull it first, or replace it with --overwrite always",
+            )
 
     def _announce(self, item: PushRow, before: os.stat_result) -> None:
         """Note that an object is about to be replaced.

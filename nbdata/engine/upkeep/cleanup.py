@@ -110,6 +110,9 @@ class _Cleaning:
                 continue
             if begun is None:  # another process has ended it since
                 continue
+            if reason := begun.in_use():  # or resumed it
+                self.results.add(row.path, Outcome.IN_USE, reason=reason)
+                continue
             try:
                 retrying(self.run.control, lambda row=row: store.abort(row.path, row.upload))  # type: ignore[misc]
                 forget(self.run.context.state_dir, begun.id)

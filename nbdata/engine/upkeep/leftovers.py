@@ -20,6 +20,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
+from nbdata.runtime import LockFile
 from nbdata.sizes import counted
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
@@ -34,6 +35,8 @@ __all__ = ["AS_CACHE", "CHANGED", "Inside", "Leftover", "Written", "left_at_stor
 CHANGED = "changed since nbdata wrote it"
 #: Why a cache in use is kept.
 AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
+# Why an unfinished file is kept.
+_GROWS = "a program is writing it"
 # Why an unused cache is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
 # Seconds after which an unchanged temporary of a store counts as a leftover.
@@ -174,7 +177,8 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - os.lstat(path).st_mtime > _STILL:
                         held = held or _holder(folder)
-                        yield _leftover(root, path, "remove", folder, held)
+                        action, reason = ("in use", _GROWS) if _is_locked(path) else ("remove", "")
+                        yield _leftover(root, path, action, folder, held, reason=reason)
 
 
 def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -264,6 +268,18 @@ def _leftover(
     if held:
         action, reason = "in use", f"job {held} works there"
     return Leftover(os.path.relpath(path, root), action, size, folder, reason, written=written)
+
+
+def _is_locked(path: str) -> bool:
+    """Whether a process writes to an unfinished file of its own, however slowly."""
+    file = LockFile()
+    try:
+        file.open(path)
+        return not file.lock(wait=False)
+    except OSError:
+        return False
+    finally:
+        file.close()
 
 
 def _elsewhere(own: str) -> str | None:

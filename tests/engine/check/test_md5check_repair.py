@@ -14,6 +14,8 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.check.repair import Repair
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.partials import Partial
 from tests.conftest import client_of
 from tests.waiting import PATIENCE
 
@@ -60,6 +62,16 @@ def test_what_is_wrong_or_missing_is_pulled_again_and_checked_once_more(good: st
     subprocess.run(["md5sum", "--check", "--quiet", "MD5SUMS"], cwd=tree, check=True)
     assert not (tree / ".nbdata").exists()
     assert check(tree, repair=good).counts == {"ok": 5}
+
+
+def test_a_repair_leaves_what_an_interrupted_pull_has_of_other_objects(good: str, tree: Path) -> None:
+    damage(tree)
+    staging = tree / ".nbdata"
+    staging.mkdir()
+    begun = Partial(str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), 0o644)
+    begun.close()
+    assert check(tree, repair=good).counts == {"ok": 2, "repaired": 3}
+    assert os.path.exists(begun.data)
 
 
 def test_without_checksum_files_the_source_of_the_repair_says_what_is_right(good: str, tree: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.engine.changing import after_the_plan
 
 from .test_md5check import check, flip, found, sums
 
@@ -77,6 +78,22 @@ def test_an_existing_manifest_is_extended_and_keeps_its_lines(tree: Path) -> Non
     assert (tree / "MD5SUMS").stat().st_ino == before.st_ino
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["new", "extended"])
+@pytest.mark.parametrize("overwrite", ["never", "always"])
+def test_a_manifest_that_another_program_has_written_meanwhile_is_left(
+    overwrite: str, tree: Path, *, before: bool
+) -> None:
+    """Its lines may be the only evidence of damage."""
+    if before:
+        check(tree, write=True, include="*.bin")
+    theirs = f"{'0' * 32}  d/theirs\n"
+    with after_the_plan(lambda: (tree / "MD5SUMS").write_text(theirs)):
+        report = check(tree, write=True, include="*.txt", overwrite=overwrite)
+    assert (report.state, report.details["written"]) == ("FAILED", "")
+    assert "written by another program" in str(report.failures)
+    assert (tree / "MD5SUMS").read_text() == theirs
+
+
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_an_existing_manifest_that_witnesses_damage_is_left_alone(tree: Path, damage: str) -> None:
     check(tree, write=True)
@@ -103,21 +120,9 @@ def test_an_existing_manifest_with_lines_that_could_not_be_kept_is_left_alone(tr
     assert (tree / "MD5SUMS").read_text() == line
 
 
-def test_nothing_is_written_while_a_file_cannot_be_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nbdata.engine.check import manifest as writing
-
-    before = writing._before
-
-    def meddling(*args: object) -> dict[str, str]:
-        return before(*args)  # type: ignore[arg-type]
-
-    def changing(*args: object) -> dict[str, str]:
-        lines = meddling(*args)
-        (tree / "b/e.txt").write_bytes(b"later")
-        return lines
-
-    monkeypatch.setattr(writing, "_before", changing)
-    report = check(tree, write=True)
+def test_nothing_is_written_while_a_file_cannot_be_read(tree: Path) -> None:
+    with after_the_plan(lambda: (tree / "b/e.txt").write_bytes(b"later")):
+        report = check(tree, write=True)
     assert report.counts == {"hashed": 4, "failed": 1}
     assert not (tree / "MD5SUMS").exists()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.transfer.index import Index
 from tests.engine.copy.sides import MIB, Sides, copy
 from tests.stores.servers import ok, read_body, read_head, serving
 
@@ -57,6 +58,23 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None
     assert copy(source, target, overwrite="never").counts == {"skipped": 1}
     assert copy(source, target, overwrite="always").counts == {"copied": 1}
     assert target.get("a") == b"three"
+
+
+def test_an_object_that_was_copied_just_before_a_kill_is_no_conflict(
+    side: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ETags cannot show that both are the same: the object was put in one piece, and its copy in parts."""
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a": os.urandom(33 * MIB), "b": b"one"})
+    assert copy(source, target).counts == {"copied": 2}
+    source.put({"a": os.urandom(33 * MIB), "b": b"two"})
+    with monkeypatch.context() as killed:
+        killed.setattr(Index, "put", lambda self, records: None)
+        killed.setattr(Index, "close", lambda self: os.close(self._fd))
+        copy(source, target)
+    assert copy(source, target).counts == {"copied": 1, "unchanged": 1}
+    assert copy(source, target).counts == {"unchanged": 2}
+    assert target.get("a") == source.get("a")
 
 
 def test_a_part_is_taken_and_a_dry_run_writes_nothing(side: Sides) -> None:
@@ -110,6 +128,15 @@ def test_a_mirror_is_refused_that_would_delete_its_source(source: str, side: Sid
             one.url + source, f"{one.url}d/", delete=True, force=True, storage_options=one.options, quiet=True
         )
     assert sorted(one.keys()) == ["d/x/a", "d/x/b", "d/y"]
+
+
+def test_a_target_that_ends_in_two_slashes_is_not_the_folder_with_one(side: Sides) -> None:
+    source, target = side("moto"), side("moto")
+    source.put({"a": b"1"})
+    target.put({"m/own": b"x"})
+    assert copy(source, target, "m//", delete=True, force=True).counts == {"copied": 1}
+    assert sorted(target.keys()) == ["m//a", "m/own"]
+    assert copy(source, target, "m//", delete=True).counts == {"unchanged": 1}
 
 
 def test_a_mirror_ignores_folder_markers(side: Sides) -> None:

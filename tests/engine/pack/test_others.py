@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.errors import BadOption
+from nbdata.engine.pack import own_files
+from nbdata.errors import BadOption, NbdataError
 from nbdata.transfer.index import Index, Record
 from tests.engine.pack.test_pack import there
 
@@ -93,7 +94,7 @@ def test_after_a_kill_what_had_its_name_and_no_record_yet_is_the_lines_own(
     line, append = nbdata.Pack(f"{url}in/", f"{url}out/{target}", **options), Index.put
 
     def killed(self: Index, records: Mapping[str, Record | None]) -> None:
-        if [*records.items()] == [("\0open", Record("", 0, -1, 0, 0))]:
+        if all(record is not None and not record.tag for record in records.values()):
             append(self, records)
 
     with monkeypatch.context() as patch:
@@ -101,3 +102,49 @@ def test_after_a_kill_what_had_its_name_and_no_record_yet_is_the_lines_own(
         assert line.run(quiet=True).ok
     assert line.run(quiet=True).ok
     assert set(line.run(quiet=True).counts) == {"unchanged"}
+
+
+def test_a_file_that_got_its_new_content_just_before_a_kill_is_no_conflict(
+    kind: Any, put: Put, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, options, _ = kind
+    url = put(_SAMPLES)
+    line, append = nbdata.Pack(f"{url}in/", f"{url}out/{target}", **options), Index.put
+    assert line.run(quiet=True).ok
+    put({"in/2.jpg": b"changed"})
+
+    def killed(self: Index, records: Mapping[str, Record | None]) -> None:
+        if all(record is not None and not record.tag for record in records.values()):
+            append(self, records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "put", killed)
+        assert line.run(quiet=True).ok
+    assert line.run(quiet=True).ok
+    assert set(line.run(quiet=True).counts) == {"unchanged"}
+
+
+@pytest.mark.parametrize(
+    "kind", [*KINDS.values(), ("x.tar", {"format": "tar"}, "x.tar")], ids=[*KINDS, "archive"]
+)
+def test_after_a_kill_what_others_have_put_there_since_is_not_replaced(
+    kind: Any, put: Put, there: Any, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, options, name = kind
+    url, making = put(_SAMPLES), own_files.making
+    line = nbdata.Pack(f"{url}in/", f"{url}out/{target}", **options)
+
+    def killed(index: Index, names: list[str]) -> None:
+        if any(not name.startswith("\0") for name in names):
+            raise NbdataError("killed")
+        making(index, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(own_files, "making", killed)
+        with pytest.raises(NbdataError):
+            line.run(quiet=True)
+    assert there("out/") == {}
+    put({f"out/{name}": b"theirs"})
+    with pytest.raises(BadOption, match="is there, and this command has not made it"):
+        line.run(quiet=True)
+    assert there("out/") == {name: b"theirs"}

@@ -17,6 +17,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.uploads import remembered
+from tests.engine.changing import after_the_plan
 from tests.faults.gate import Gate
 from tests.slow import SlowProxy
 
@@ -108,6 +109,26 @@ def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
     assert report.counts == {"sent": 1}
     assert [p for p in tree.rglob("*") if p.is_file()] == []
     assert objects(url) == before
+
+
+@pytest.mark.parametrize("change", ["deleted", "changed"])
+def test_a_source_is_not_deleted_if_its_object_was_meanwhile(
+    change: str, tree: Path, bucket: str, put: Put
+) -> None:
+    url = f"s3://{bucket}/"
+    nbdata.push(tree, url, quiet=True)
+
+    def meanwhile() -> None:
+        if change == "deleted":
+            store_of(url).delete(["a.txt"])
+        else:
+            put({"a.txt": b"another's"})
+
+    with after_the_plan(meanwhile):
+        report = nbdata.push(tree, url, delete_source=True, on_error="report", quiet=True)
+    assert report.counts == {"unchanged": 4, "failed": 1}
+    assert change in str(report.failures)
+    assert [p.name for p in tree.rglob("*") if p.is_file()] == ["a.txt"]
 
 
 def test_a_source_whose_object_has_no_checksum_is_not_deleted_and_that_is_said(

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.client.records.writer import FileWriter
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
 from nbdata.transfer.locks import Claim, TargetLock
+from tests.engine.changing import after_the_plan
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline", "state")
@@ -66,6 +68,17 @@ def test_a_link_in_the_place_of_a_cache_is_not_followed(data: Path, tmp_path: Pa
     with pytest.raises(nbdata.BadOption, match="a link to another folder"):
         cleanup(link, all=True)
     assert files(data) == before
+
+
+def test_an_ffrecord_file_that_grows_slowly_is_left(tmp_path: Path) -> None:
+    """Nothing is written to the disk while the program computes the next samples."""
+    writer = FileWriter(tmp_path / "x.ffr", n=1)
+    (partial,) = tmp_path.glob(".*.nbdata-partial")
+    os.utime(partial, (0, 0))
+    assert cleanup(tmp_path).counts == {"in use": 1}
+    writer.write_one(b"sample")
+    writer.close()
+    assert files(tmp_path) == {"x.ffr"}
 
 
 # -- partial and temporary files --------------------------------------------------------------------
@@ -457,6 +470,13 @@ def test_an_upload_whose_process_still_runs_is_left(uploading: Uploading) -> Non
     uploading.begin("mine", process=this_process())
     report = cleanup(uploading.url)
     assert report.counts == {"in use": 1}
+    assert uploading.pending() == ["mine"]
+
+
+def test_an_upload_that_was_resumed_after_the_plan_is_left(uploading: Uploading) -> None:
+    upload_id = uploading.begin("mine")
+    with after_the_plan(lambda: uploads.remember(uploading.state, uploading.url, "mine", upload_id)):
+        assert cleanup(uploading.url).counts == {"in use": 1}
     assert uploading.pending() == ["mine"]
 
 
