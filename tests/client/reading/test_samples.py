@@ -19,7 +19,7 @@ import pytest
 import nbdata
 from nbdata.client.reading.samples import Samples
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption, ChecksumMismatch, NotFound, SourceChanged
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotFound, SourceChanged
 from tests.conftest import client_of
 from tests.faults.proxy import BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
 from tests.faults.test_lines import proxy
@@ -393,6 +393,15 @@ def test_pickled_samples_hold_no_secret_and_read_the_same(
     named = pickle.loads(pickle.dumps(opened(url, storage_options=options)))
     assert named[0] == in_order(url)[0]
     named.close()
+
+
+def test_pickled_samples_whose_place_was_indexed_anew_are_refused(put: Put, opened: Open) -> None:
+    url = put({"2.jpg": b"2", "3.jpg": b"3"})
+    told = pickle.dumps(opened(url))
+    put({"1.jpg": b"1"})
+    assert len(opened(url)) == 3
+    with pytest.raises(NbdataError, match="is of others by now"):
+        pickle.loads(told)
 
 
 def test_closed_samples_leave_no_thread_and_begin_anew(s3: EmbeddedServer, images: str) -> None:
