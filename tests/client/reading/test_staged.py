@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -464,6 +465,33 @@ def test_an_object_that_the_next_agent_removed_during_a_read_is_acquired_again(
 
     monkeypatch.setattr(staged, "_read", removed)
     assert samples.fetch([0, 1]) == in_order(images)[:2]
+
+
+def test_a_pass_that_the_garbage_collector_ends_during_a_read_holds_up_nothing(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    left = samples.stream()
+    next(left)
+    forgotten: list[object] = [left]
+    forgotten.append(forgotten)  # as the traceback of an error keeps the loop that it came from
+    know = staged.StagedFetcher._know
+
+    def collects(*args: Any) -> None:
+        gc.collect()
+        know(*args)
+
+    monkeypatch.setattr(staged.StagedFetcher, "_know", collects)
+    got: list[Any] = []
+    gc.disable()
+    try:
+        del left, forgotten
+        reading = threading.Thread(target=lambda: got.extend(samples.fetch([5])), daemon=True)
+        reading.start()
+        reading.join(PATIENCE)
+    finally:
+        gc.enable()
+    assert got == in_order(images)[5:6]
 
 
 def test_a_shard_whose_size_nobody_knows_is_refused_and_not_taken_for_empty(
