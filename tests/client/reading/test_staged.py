@@ -34,6 +34,7 @@ from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from nbdata.operation import slots
 from nbdata.protocols import Epoch
 from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger
 from nbdata.stores.s3.store import S3Store
 from nbdata.transfer.fetch import BIG
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
@@ -492,6 +493,21 @@ def test_a_pass_that_the_garbage_collector_ends_during_a_read_holds_up_nothing(
     finally:
         gc.enable()
     assert got == in_order(images)[5:6]
+
+
+@pytest.mark.parametrize("limit", [50 << 20, 60 * 4096])
+def test_room_of_files_that_are_not_valid_any_more_is_reserved_again(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None, limit: int
+) -> None:
+    assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
+    stop_all(now=True)
+    (kept,) = (path for path in cache.glob(".nbdata/kept-*") if path.is_dir())
+    for record in ("boot", "durable"):  # as after a crash of the machine
+        (kept / record).unlink(missing_ok=True)
+    assert opened(images, cache=limit, cache_dir=str(cache))[0] == in_order(images)[0]
+    used = sum(path.stat().st_blocks * 512 for path in kept.iterdir())
+    assert used < 20 * 4096
+    assert Ledger().room(str(cache), {})[0].reserved >= limit - KeptFolder.overhead_of(4096) - used
 
 
 def test_a_shard_whose_size_nobody_knows_is_refused_and_not_taken_for_empty(
