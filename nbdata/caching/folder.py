@@ -12,18 +12,20 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from nbdata.disk import disk_error
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
-__all__ = ["LOCK", "CacheFolder", "cache_folders", "room_of"]
+__all__ = ["LOCK", "CacheFolder", "again_if_removed", "cache_folders", "room_of"]
 
 _PREFIX = "cache-"
 #: The suffix of the lock file's name.
 LOCK = ".lock"
+# How often folders are made if another cache removes them meanwhile.
+_TRIES = 100
 # Bytes of a folder's entry for one file, without the name: more than any common file system needs.
 _ENTRY = 64
 
@@ -44,6 +46,18 @@ def room_of(files: list[tuple[str, int]], block: int) -> int:
             at = inner
         folders[at] += len(os.fsencode(name)) + _ENTRY
     return total + sum(round_up(max(names, 1), block) for names in folders.values())
+
+
+def again_if_removed(make: Callable[[], None]) -> None:
+    """Make files in a ``.nbdata`` folder, again if another cache that ends removes the folder while it is empty."""
+    for left in reversed(range(_TRIES)):
+        try:
+            make()
+        except FileNotFoundError:
+            if not left:
+                raise
+        else:
+            return
 
 
 class CacheFolder:
@@ -67,18 +81,21 @@ class CacheFolder:
 
     def __enter__(self) -> CacheFolder:
         try:
-            os.makedirs(os.path.dirname(self._own), exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._own, 0o700)
-            if not stat.S_ISDIR(os.lstat(self._own).st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._own)
-            _remove_dead(self._own)
-            self._lock = file_lock(self.path + LOCK)
-            self._lock.acquire()
-            os.mkdir(self.path, 0o700)
+            again_if_removed(self._make)
         except OSError as error:
             raise disk_error(error, self._own) from error
         return self
+
+    def _make(self) -> None:
+        os.makedirs(os.path.dirname(self._own), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._own, 0o700)
+        if not stat.S_ISDIR(os.lstat(self._own).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._own)
+        _remove_dead(self._own)
+        self._lock = file_lock(self.path + LOCK)
+        self._lock.acquire()
+        os.mkdir(self.path, 0o700)
 
     def __exit__(self, *exc: object) -> None:
         _remove(self.path, self._lock)

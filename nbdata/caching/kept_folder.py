@@ -15,9 +15,10 @@ import hashlib
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator
 
-from nbdata.caching.folder import LOCK
+from nbdata.caching.folder import LOCK, again_if_removed
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER
@@ -38,6 +39,8 @@ _ENTRY = 128
 # ``durable`` may have this many lines more than twice the number of files; then it is rewritten. The least and the
 # most bytes of a line.
 _STALE = 100
+# How often to ask for a lock, and the seconds between: who asks whether it is held takes it for a moment.
+_TRIES, _PAUSE = 5, 0.02
 _LINE, _LONGEST = 56, 80
 # Bytes of ``durable`` for each file: two lines, and one more while it is rewritten.
 _LINES = 3 * _LONGEST
@@ -69,9 +72,13 @@ def room_of_object(size: int, block: int) -> int:
 
 def lock_of(folder: str) -> file_lock | None:
     """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too."""
+    left = _TRIES
     while True:
         lock = file_lock(folder + LOCK)
         if not lock.acquire(wait=False):
+            if left := left - 1:
+                time.sleep(_PAUSE)
+                continue
             return None
         if lock.stands():
             return lock
@@ -143,21 +150,24 @@ class KeptFolder:
 
     def __enter__(self) -> KeptFolder:
         try:
-            make_folders(os.path.dirname(self._own), 0o777)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._own, 0o700)
-            self._lock = lock_of(self.path)
-            if self._lock is None:
-                raise BadOption(
-                    "another process fills this cache",
-                    path=os.path.dirname(self._own),
-                    remedy="Give both the same cache= and concurrency=, and they share it; or another cache_dir=",
-                )
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
+            again_if_removed(self._make)
         except OSError as error:
             raise disk_error(error, self._own) from error
         return self
+
+    def _make(self) -> None:
+        make_folders(os.path.dirname(self._own), 0o777)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._own, 0o700)
+        self._lock = lock_of(self.path)
+        if self._lock is None:
+            raise BadOption(
+                "another process fills this cache",
+                path=os.path.dirname(self._own),
+                remedy="Give both the same cache= and concurrency=, and they share it; or another cache_dir=",
+            )
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.path, 0o700)
 
     def __exit__(self, *exc: object) -> None:
         assert self._lock is not None

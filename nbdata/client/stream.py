@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from nbdata.client.waits import Waits
@@ -39,9 +39,9 @@ class Stream:
     report : Report or None
         The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
         loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).
-    unnamed : bool
-        Whether a line magic made it without ``-o``. If it then is the value of a cell, IPython keeps it, but no
-        variable has it: it ends its fetching and says what to do.
+    unnamed : callable
+        Whether a line magic made it, and no variable of the user has it now. If it then is the value of a cell, only
+        IPython keeps it: it ends its fetching and says what to do.
 
     Examples
     --------
@@ -56,11 +56,11 @@ class Stream:
         self._current: weakref.ref[_Pass] | None = None
         self._planned_items = self._next.planned_items
         self.report: Report | None = None
-        self.unnamed = False
+        self.unnamed: Callable[[Stream], bool] = lambda _stream: False
 
     def _ipython_display_(self) -> None:
         text = repr(self)
-        if self.unnamed:
+        if self.unnamed(self):
             begun, self._next = self._next, None
             if begun is not None:
                 begun.close(quiet=True)

@@ -284,7 +284,7 @@ def _performed(run: Run, task: Task) -> Report:
         if planned.empty:
             raise NotFound("; ".join(planned.notes), path=planned.source, remedy="Loosen the filters")
         _expect(task, planned)
-        if where is not None and (planned.needed or planned.files):
+        if where is not None and (planned.needed or planned.files or operation.shared):
             force = isinstance(operation, Storing) and operation.ignore_space
             limited = limited_folders(context.state_dir, context.env)
             try:

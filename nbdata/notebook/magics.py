@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
@@ -141,7 +142,7 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
             if isinstance(result, Report):
                 shown(result)  # its display has just shown it; as the cell's value it would appear twice
             elif cls is CacheStream and not name:
-                result.unnamed = True
+                result.unnamed = partial(_has_no_name, shell)
     except NotFound as error:
         error.remedy = meant_variable(words, error.path or "", shell.user_ns) or error.remedy
         raise
@@ -152,6 +153,11 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     if name:
         shell.user_ns[name] = result
     return result
+
+
+def _has_no_name(shell: InteractiveShell, value: object) -> bool:
+    """Whether no variable of the user has a value; those of IPython, such as ``_``, do not count."""
+    return not any(one is value for name, one in shell.user_ns.items() if not name.startswith("_"))
 
 
 def _more_than_a_command(words: Sequence[str]) -> str:

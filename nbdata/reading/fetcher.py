@@ -199,8 +199,10 @@ class Fetcher:
 
     def _expect(self, coming: list[int], kept: set[int]) -> None:
         """Note which samples come next, and drop samples that were fetched for nothing."""
-        for sample in [s for s in self._samples.values() if s.ahead and s.number not in kept]:
-            self._forget(sample)
+        # A copy, for the garbage collector may call this in the middle of it, when it ends a forgotten pass.
+        for sample in list(self._samples.values()):
+            if sample.ahead and sample.number not in kept:
+                self._forget(sample)
         self._coming = (number for number in coming if number not in self._samples)
 
     def _not_ahead(self, sample: _Sample) -> None:

@@ -110,10 +110,18 @@ def index_name(operation: SampleSource, *more: str) -> str:
     """Return the name of a source's index: the same for the same source and selection."""
     by = operation.by
     if callable(by):
-        with contextlib.suppress(OSError, TypeError):
-            by = inspect.getsource(by)
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            by = _source_of(by)
     said = [*(more or (operation.place,)), str(by), operation.include, operation.exclude]
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _source_of(by: Callable[..., object]) -> str:
+    """Return the source of a function, with the plain values that it has from where it was made."""
+    values = [cell.cell_contents for cell in getattr(by, "__closure__", None) or ()]
+    values += getattr(by, "__defaults__", None) or ()
+    plain = [repr(value) for value in values if isinstance(value, (str, bytes, int, float))]
+    return "\n".join([inspect.getsource(by), *plain])
 
 
 def known_index(path: str) -> SampleIndex | None:
@@ -152,6 +160,9 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
 
     hashes = array("q")
     for key, entries in grouped(selected(), operation.by, left_out.add):
+        if callable(operation.by):  # its source may be that of another function, or use other values by now
+            said = [key, *((one.field, one.path) for one in entries)]
+            digest.update(json.dumps(said).encode("ascii"))
         writer.add(key, entries)
         hashes.append(hash(key))
     if not objects:

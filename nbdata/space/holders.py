@@ -21,7 +21,7 @@ _holders_lock = ForkLock()
 def holder_of(folder: str) -> str:
     """The name of the file that this process holds a flock on. Call it while holding the ledger's lock."""
     with _holders_lock:
-        if folder not in _holders:
+        if folder not in _holders or not _holders[folder].stands():  # the whole folder may have been deleted
             lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
             lock.acquire()
             _holders[folder] = lock

@@ -15,12 +15,12 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nbdata.disk import disk_error
-from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
+from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace, NotFound
 from nbdata.paths import is_inside
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import format_size
@@ -145,8 +145,19 @@ class Ledger:
             self._save(data)
         return Reservation(self, name, path, dict(limited), needed, inodes, less, at_least=at_least)
 
+    @contextlib.contextmanager
+    def _locked_if_there(self) -> Iterator[None]:
+        """Hold the lock; without it if the whole folder was deleted, as by ``rm -rf /tmp/*``: it reserves nothing."""
+        lock = file_lock(self._lock)
+        with contextlib.suppress(FileNotFoundError):
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _change(self, name: str, written: int, made: int) -> None:
-        with file_lock(self._lock):
+        with self._locked_if_there():
             data = self._load()
             entry = data["entries"].get(name)
             if entry is not None:
@@ -189,13 +200,13 @@ class Ledger:
 
     def freed(self, path: str) -> None:
         """Have limited folders around a path scanned again, because files below it were deleted."""
-        with file_lock(self._lock):
+        with self._locked_if_there():
             data = self._load()
             _forget_scans(data["scans"], {"target": os.path.realpath(path)})
             self._save_if_room(data)
 
     def _drop(self, name: str) -> None:
-        with file_lock(self._lock):
+        with self._locked_if_there():
             data = self._load()
             entry = data["entries"].pop(name, None)
             if entry is not None:
@@ -245,11 +256,11 @@ class Ledger:
         _given_back.difference_update([one for one in _given_back if one[0] == self._folder])
 
     def _save_if_room(self, data: dict[str, Any]) -> None:
-        """Save a change that only frees or counts, unless the ledger's own disk is full.
+        """Save a change that only frees or counts, unless the ledger's own disk is full, or its folder is gone.
 
         This process remembers released entries until it can write them.
         """
-        with contextlib.suppress(NotEnoughSpace):
+        with contextlib.suppress(NotEnoughSpace, NotFound):
             self._save(data)
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,17 @@ def test_a_closed_cache_leaves_nothing_and_other_caches_stay(tmp_path):
             os.makedirs(other.slot(0) + "/deep")
             assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True, other.path: True}
         assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True}
+    assert not list(tmp_path.iterdir())
+
+
+def test_caches_that_begin_while_others_end_find_their_folder(tmp_path):
+    def often(_):
+        for _ in range(300):
+            with CacheFolder(str(tmp_path), 4096):
+                pass
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(often, range(4)))
     assert not list(tmp_path.iterdir())
 
 

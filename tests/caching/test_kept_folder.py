@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from nbdata.caching.folder import LOCK
 from nbdata.caching.kept_folder import KeptFolder, name_of, room_of_object
 from nbdata.errors import BadOption
+from nbdata.runtime import file_lock
 from nbdata.stores.objects import ObjectInfo
 
 NAMES = [f"{n:032x}" for n in range(4)]
@@ -21,6 +24,17 @@ def folder(parent: Path, boot: str = "this run") -> KeptFolder:
 def put(kept: KeptFolder, name: str, data: bytes = b"data") -> None:
     Path(kept.part_of(name)).write_bytes(data)
     kept.land(name)
+
+
+def test_who_asks_whether_a_cache_is_in_use_keeps_nobody_out(tmp_path):
+    with folder(tmp_path) as kept:
+        asks = file_lock(kept.path + LOCK)
+    asks.acquire()
+    over = threading.Timer(0.03, asks.release)
+    over.start()
+    with folder(tmp_path) as kept:
+        assert list(kept.found()) == []
+    over.join()
 
 
 def test_complete_files_are_found_again_and_incomplete_ones_deleted(tmp_path):

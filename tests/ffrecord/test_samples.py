@@ -302,6 +302,18 @@ def test_samples_are_made_of_their_bytes(place: str) -> None:
         nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)
 
 
+def test_a_value_that_is_made_for_one_sample_is_not_that_of_another(place: str) -> None:
+    """A transform may change it in place, and a batch may have a sample twice."""
+    with nbdata.samples(place, deserialize=bytearray) as samples:
+        one, other = samples.fetch([3, 3])
+        one["bin"][:] = b"changed"
+        assert other["bin"] != b"changed"
+        (_, one), (other, _) = samples.windows(2).fetch([0, 1])
+        assert one["__key__"] == other["__key__"]
+        one["bin"][:] = b"changed"
+        assert other["bin"] != b"changed"
+
+
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     (tmp_path / "empty.ffr").mkdir()

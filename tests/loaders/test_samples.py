@@ -134,6 +134,18 @@ def test_a_stream_is_split_among_workers_and_ranks(samples: Samples, workers: in
         SampleStream(samples, rank=2, world_size=2)
 
 
+def test_persistent_workers_whose_pass_was_left_early_go_on_with_the_same_epoch(samples: Samples) -> None:
+    some = samples[:21]
+    stream = SampleStream(some, checked, shuffle=True, seed=3)
+    loader = DataLoader(
+        stream, batch_size=1, num_workers=2, persistent_workers=True, prefetch_factor=11, collate_fn=list
+    )
+    iter(loader)  # the second worker comes to the end of its ten samples, the first one has eleven
+    first, second = keys_of(loader), keys_of(loader)
+    assert sorted(first) == sorted(second) == sorted(some.keys)
+    assert first != second
+
+
 def test_a_loader_that_is_left_early_leaves_nothing(samples: Samples) -> None:
     loader = DataLoader(
         SampleDataset(samples),

@@ -52,6 +52,10 @@ def test_a_stream_that_no_variable_has_fetches_nothing_and_says_what_to_do(
     kernel.run(f"%cache_stream {url} --max-size 2MB -o items")
     assert list(tmp_path.glob(".nbdata/cache-*")), "a variable has it: it fetches ahead"
     kernel.run("items.close()")
+    kernel.run(f"items = %cache_stream {url} --max-size 2MB")
+    assert kernel.run("items").text == f"<cache_stream {url}>\n"
+    assert list(tmp_path.glob(".nbdata/cache-*")), "to show it ends nothing, for a variable has it"
+    kernel.run("items.close()")
 
 
 def test_the_cell_is_the_body_of_a_loop(kernel: Kernel, put: Put, tmp_path: Path) -> None:

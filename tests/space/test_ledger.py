@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -123,6 +124,20 @@ def test_a_child_of_a_fork_does_not_keep_its_parents_claims(books: Books) -> Non
             assert books.free() == before + 6 * MB
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_folder_that_was_deleted_breaks_no_job_and_is_made_again(books: Books) -> None:
+    """People make room with ``rm -rf /tmp/*``."""
+    with books.reserve(2 * MB) as reserved:
+        shutil.rmtree(books.folder)
+        reserved._noted -= 60
+        reserved.note_written(MB, 1)
+        books.ledger.freed(books.root)
+    os.mkdir(books.folder)
+    with books.reserve(3 * MB):
+        told = f"print(ledger.room({books.root!r}, limited)[0].reserved)"
+        other = books.elsewhere(told, wait=False)
+        assert other.communicate()[0].strip() == str(3 * MB)
 
 
 def test_a_child_of_a_fork_makes_claims_of_its_own(books: Books) -> None:

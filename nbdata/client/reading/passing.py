@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -17,13 +19,21 @@ _SHOWN, _FEW = 60, 8
 class Pass(Iterator[Any]):
     """Samples one after the other. `state_dict` gives the position, for ``stream(resume=…)``.
 
-    A sample counts as given once it is handed out. Call `close` to leave early, or drop the object.
+    A sample counts as given once it is handed out. Call `close` to leave early, or drop the object. A child of a fork
+    cannot continue its parent's pass: its connections and threads are those of the parent.
     """
 
     def __init__(self, items: Generator[Any, None, None], state: Callable[[], dict[str, Any]]) -> None:
-        self._items, self._state = items, state
+        self._items, self._state, self._process = items, state, os.getpid()
+        _passes.add(self)
 
     def __next__(self) -> Any:
+        if os.getpid() != self._process:
+            raise BadOption(
+                "this pass through samples belongs to the process that began it, and this is a child of it",
+                remedy="Begin a pass in the child, with the part= that it shall have. In the workers of a loader use "
+                "nbdata.loaders.pytorch.SampleStream, which deals the samples out to them",
+            )
         return next(self._items)
 
     def state_dict(self) -> dict[str, Any]:
@@ -32,7 +42,22 @@ class Pass(Iterator[Any]):
 
     def close(self) -> None:
         """Stop all work in progress."""
-        self._items.close()
+        if os.getpid() == self._process:
+            self._items.close()
+
+
+_passes: weakref.WeakSet[Pass] = weakref.WeakSet()
+# Those of the parent stay as they are in a child: to end one would wait for locks that a thread of the parent held
+# during the fork, and close the parent's connections.
+_inherited: list[Pass] = []
+
+
+def _after_fork() -> None:
+    _inherited.extend(_passes)
+    _passes.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # The cause, by the entry in which a state differs.

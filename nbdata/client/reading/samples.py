@@ -115,14 +115,12 @@ class Samples(abc.ABC):
         for index in itertools.chain.from_iterable(ahead):
             for source, number in self._parts(self._checked(index)):
                 coming.setdefault(source, []).append(number)
-        got: dict[tuple[Source, int], dict[str, Any]] = {}
-        for source, numbers in wanted.items():
-            for number, sample in zip(
-                numbers, source.read(numbers, coming.get(source, []), self._overlap), strict=True
-            ):
-                got[source, number] = sample
+        got = {
+            source: iter(source.read(numbers, coming.get(source, []), self._overlap))
+            for source, numbers in wanted.items()
+        }
         return [
-            self._made(number, [dict(got[part]) for part in parts])
+            self._made(number, [next(got[source]) for source, _ in parts])
             for number, parts in zip(asked, items, strict=True)
         ]
 

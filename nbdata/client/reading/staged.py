@@ -250,14 +250,21 @@ class StagedFetcher:
             self._epoch, self._epoch_told = self._epoch._replace(whole=False), True
 
     def drop_ahead(self) -> None:
-        """Withdraw all announcements; objects in the cache stay."""
-        with self._lock:
+        """Withdraw all announcements, unless a call of `fetch` runs, which replaces them; objects in the cache stay.
+
+        It never waits: the garbage collector may end a forgotten pass in the middle of a `fetch` of the same thread.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             if self._staging is not None and self._announced:
                 try:
                     self._staging.forget()
                 except AgentUnavailable:
                     self._let_go()
                 self._announced.clear()
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """End the use of the cache; a thread that waits for it gets an error."""

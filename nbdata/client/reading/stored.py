@@ -23,7 +23,7 @@ from nbdata.formats.sample_index import SampleIndex
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.reading.loose import Found
+from nbdata.reading.loose import Found, known_index
 from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
@@ -66,20 +66,21 @@ class StoredSamples(Samples):
         return {
             "operation": replace(self.operation, by="sample"),
             "path": self._index.path,
+            "fingerprint": self.fingerprint,
             "prefix": self._prefix,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.operation = state["operation"]
-        try:
-            self._index = SampleIndex(state["path"])
-        except FileNotFoundError:
+        found = known_index(state["path"])
+        # The same place may have been indexed anew since, with other numbers for its samples.
+        if found is None or found.about["listing"] != state["fingerprint"]:
             raise NbdataError(
-                "the index of these samples is gone",
+                "the index of these samples is gone, or is of others by now",
                 path=state["path"],
                 remedy="Make them anew with nbdata.samples",
-            ) from None
-        self._prefix = state["prefix"]
+            )
+        self._index, self._prefix = found, state["prefix"]
         self._begin()
 
     def __len__(self) -> int:

@@ -74,18 +74,17 @@ def _there(folder: KeptFolder) -> int:
 
 def perform(run: Run, planned: Plan) -> Report:
     """Run the cache until no process uses it."""
-    del planned
     op = run.operation
     assert isinstance(op, SampleCache)
-    return _Staging(run, op).run_all()
+    return _Staging(run, op, planned.needed).run_all()
 
 
 class _Staging:
     """Runs one cache while it is in use."""
 
-    def __init__(self, run: Run, op: SampleCache) -> None:
+    def __init__(self, run: Run, op: SampleCache, reserved: int) -> None:
         assert run.staged is not None
-        self.run, self.op, self.staged = run, op, run.staged
+        self.run, self.op, self.staged, self.reserved = run, op, run.staged, reserved
         self.block = disk_of(op.cache_dir)[2]
         self.folder = _folder(op)
         if op.max_size <= self.folder.overhead:
@@ -110,6 +109,7 @@ class _Staging:
                 self._note(durable=True)
                 note_cache(self.run.context.state_dir, self.folder.path)
                 self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
+                self._reserve_rest()
                 with self._watched():
                     self.workers.run(self._units())
             except BaseException as error:
@@ -179,6 +179,12 @@ class _Staging:
                 self.contents.there(wanted)
             else:
                 self.folder.remove(name)
+
+    def _reserve_rest(self) -> None:
+        """Reserve the room of files that the plan counted, and that were not valid any more or are gone since."""
+        more = self.contents.capacity - self.contents.used - self.reserved
+        if more > 0 and self.run.reservation is not None:
+            self.run.reservation.grow(more, fresh=True)
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:

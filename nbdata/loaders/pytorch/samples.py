@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,9 @@ class SampleStream(IterableDataset[Any]):
         As in `SampleDataset`.
     shuffle : bool
     seed, epoch : int
-        A process that has finished its part continues with the next epoch. Workers that are not persistent start anew
-        for each pass: call `set_epoch` before it, in the parent process.
+        A process that has finished its part continues with the next epoch; so do persistent workers whose pass was
+        left early. Workers that are not persistent start anew for each pass: call `set_epoch` before it, in the parent
+        process.
     rank, world_size : int, optional
         None: as in ``torch.distributed``, else 0 of 1.
     """
@@ -127,6 +129,7 @@ class SampleStream(IterableDataset[Any]):
         self.shuffle, self.seed, self.epoch = shuffle, seed, epoch
         self._rank, self._world_size = place_of(rank, world_size)
         self._pass: Pass | None = None
+        self._begun_in = 0  # the process of the last pass
         self._resumed: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,6 +146,10 @@ class SampleStream(IterableDataset[Any]):
             self.samples.share(workers)
         self._part = f"{self._rank * workers + number}/{self._world_size * workers}"
         resumed, self._resumed = self._resumed, None
+        left = self._pass is not None and self._begun_in == os.getpid()
+        if worker is not None and left and resumed is None:
+            self.epoch += 1  # other workers may have finished their parts of that epoch
+        self._begun_in = os.getpid()
         self._pass = self.samples.stream(
             shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, resume=resumed
         )

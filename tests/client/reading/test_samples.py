@@ -19,7 +19,7 @@ import pytest
 import nbdata
 from nbdata.client.reading.samples import Samples
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption, ChecksumMismatch, NotFound, SourceChanged
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotFound, SourceChanged
 from tests.conftest import client_of
 from tests.faults.proxy import BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
 from tests.faults.test_lines import proxy
@@ -327,6 +327,32 @@ def test_files_functions_and_filters_say_what_a_sample_is(put: Put, opened: Open
     assert opened(url).index.about["left_out_names"] == ["README"]  # type: ignore[attr-defined]
 
 
+def test_samples_are_those_that_a_function_says_now_although_its_source_is_the_same(
+    put: Put, opened: Open
+) -> None:
+    url = put({"a/1.jpg": b"a1", "b/1.jpg": b"b1", "a/2.jpg": b"a2", "b/2.jpg": b"b2"})
+
+    def by(part: int) -> Callable[[str], tuple[str, str]]:
+        return lambda path: (path[:-4].split("/")[part], path[:-4].split("/")[1 - part])
+
+    assert [one["__key__"] for one in opened(url, by=by(0))] == ["a", "b"]
+    other = opened(url, by=by(1))
+    assert list(other) == [
+        {"__key__": "1", "__url__": f"{url}a/1.jpg", "a": b"a1", "b": b"b1"},
+        {"__key__": "2", "__url__": f"{url}a/2.jpg", "a": b"a2", "b": b"b2"},
+    ]
+    assert opened(url, by=by(0), refresh="never").fingerprint != other.fingerprint
+    parts = [0, 1]
+
+    def said(path: str) -> tuple[str, str]:
+        name = path[:-4].split("/")
+        return name[parts[0]], name[parts[1]]
+
+    assert [one["__key__"] for one in opened(url, by=said)] == ["a", "b"]
+    parts.reverse()
+    assert [one["__key__"] for one in opened(url, by=said)] == ["1", "2"]
+
+
 @pytest.mark.parametrize(
     ("objects", "options", "error", "says"),
     [
@@ -367,6 +393,15 @@ def test_pickled_samples_hold_no_secret_and_read_the_same(
     named = pickle.loads(pickle.dumps(opened(url, storage_options=options)))
     assert named[0] == in_order(url)[0]
     named.close()
+
+
+def test_pickled_samples_whose_place_was_indexed_anew_are_refused(put: Put, opened: Open) -> None:
+    url = put({"2.jpg": b"2", "3.jpg": b"3"})
+    told = pickle.dumps(opened(url))
+    put({"1.jpg": b"1"})
+    assert len(opened(url)) == 3
+    with pytest.raises(NbdataError, match="is of others by now"):
+        pickle.loads(told)
 
 
 def test_closed_samples_leave_no_thread_and_begin_anew(s3: EmbeddedServer, images: str) -> None:

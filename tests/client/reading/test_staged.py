@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from nbdata.operation import slots
 from nbdata.protocols import Epoch
 from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger
 from nbdata.stores.s3.store import S3Store
 from nbdata.transfer.fetch import BIG
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
@@ -464,6 +466,48 @@ def test_an_object_that_the_next_agent_removed_during_a_read_is_acquired_again(
 
     monkeypatch.setattr(staged, "_read", removed)
     assert samples.fetch([0, 1]) == in_order(images)[:2]
+
+
+def test_a_pass_that_the_garbage_collector_ends_during_a_read_holds_up_nothing(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    left = samples.stream()
+    next(left)
+    forgotten: list[object] = [left]
+    forgotten.append(forgotten)  # as the traceback of an error keeps the loop that it came from
+    know = staged.StagedFetcher._know
+
+    def collects(*args: Any) -> None:
+        gc.collect()
+        know(*args)
+
+    monkeypatch.setattr(staged.StagedFetcher, "_know", collects)
+    got: list[Any] = []
+    gc.disable()
+    try:
+        del left, forgotten
+        reading = threading.Thread(target=lambda: got.extend(samples.fetch([5])), daemon=True)
+        reading.start()
+        reading.join(PATIENCE)
+    finally:
+        gc.enable()
+    assert got == in_order(images)[5:6]
+
+
+@pytest.mark.parametrize("limit", [50 << 20, 60 * 4096])
+def test_room_of_files_that_are_not_valid_any_more_is_reserved_again(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None, limit: int
+) -> None:
+    assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
+    stop_all(now=True)
+    (kept,) = (path for path in cache.glob(".nbdata/kept-*") if path.is_dir())
+    for record in ("boot", "durable"):  # as after a crash of the machine
+        (kept / record).unlink(missing_ok=True)
+    assert opened(images, cache=limit, cache_dir=str(cache))[0] == in_order(images)[0]
+    used = sum(path.stat().st_blocks * 512 for path in kept.iterdir())
+    assert used < 20 * 4096
+    assert Ledger().room(str(cache), {})[0].reserved >= limit - KeptFolder.overhead_of(4096) - used
 
 
 def test_a_shard_whose_size_nobody_knows_is_refused_and_not_taken_for_empty(

@@ -126,6 +126,9 @@ class OfRecords(Samples):
     ) -> list[dict[str, Any]]:
         """Make the samples of some stretches of their records."""
 
+    def _deserialize(self, samples: list[dict[str, Any]]) -> None:
+        """Make the values of samples; one that was asked for twice is there twice, for values may be changed."""
+
     @abc.abstractmethod
     def _bytes(self, first: int, end: int) -> int:
         """Return the bytes of consecutive samples."""
@@ -192,13 +195,15 @@ class OfRecords(Samples):
         self._count(len(chunk.numbers), sum(map(len, contents)), began)
         made = self._made_of(chunk.ranges, contents)
         numbers = chunk.numbers
-        if is_ascending(numbers):
-            return made
-        order = itertools.chain.from_iterable(range(first, end) for first, end in chunk.ranges)
-        of_number = dict(zip(order, made, strict=True))
-        if len(of_number) == len(numbers):
-            return [of_number[number] for number in numbers]
-        return [dict(of_number[number]) for number in numbers]
+        if not is_ascending(numbers):
+            order = itertools.chain.from_iterable(range(first, end) for first, end in chunk.ranges)
+            of_number = dict(zip(order, made, strict=True))
+            if len(of_number) == len(numbers):
+                made = [of_number[number] for number in numbers]
+            else:
+                made = [dict(of_number[number]) for number in numbers]
+        self._deserialize(made)
+        return made
 
     def _count(self, samples: int, size: int, began: float) -> None:
         now = time.monotonic()

@@ -69,15 +69,17 @@ class RecordSamples(OfRecords):
                     for number, data in enumerate(here, own)
                 ]
                 at += count
+        return found
+
+    def _deserialize(self, samples: list[dict[str, Any]]) -> None:
         deserialize = self.operation.deserialize
-        for sample in found if deserialize is not None else ():
+        for sample in samples if deserialize is not None else ():
             made = deserialize(sample[_FIELD])
             if isinstance(made, dict):
                 del sample[_FIELD]
                 sample.update(made)
             else:
                 sample[_FIELD] = made
-        return found
 
     def _bytes(self, first: int, end: int) -> int:
         return self._heads.bytes_of(first, end)

@@ -6,7 +6,9 @@ import gzip
 import itertools
 import json
 import lzma
+import multiprocessing
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from tests.faults.test_lines import proxy
 from tests.faults.trainers import SHARDS as TRAINED
 from tests.faults.trainers import trained
 from tests.formats.test_shards import FILE, shard
+from tests.waiting import PATIENCE
 
 __all__ = ["proxy"]
 
@@ -98,6 +101,46 @@ def ranges_of_a_kilobyte(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keys(samples: Any) -> list[str]:
     return [one["__key__"] for one in samples]
+
+
+def test_a_child_of_a_fork_leaves_the_pass_of_its_parent_alone(shards: str, opened: Open) -> None:
+    stream = SampleStream(opened(shards))
+    next(iter(stream))
+    (fetcher,) = stream.samples._reading.bodies[0]._fetchers.values()  # type: ignore[attr-defined]
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:  # as the thread that fetches ahead does at any moment
+        with fetcher._changed:
+            held.set()
+            over.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(PATIENCE)
+        loader = DataLoader(
+            stream, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=PATIENCE / 2
+        )
+        assert sorted(keys(loader)) == KEYS
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_pass_is_not_continued_by_a_child_of_a_fork(shards: str, opened: Open) -> None:
+    left = opened(shards).stream()
+    next(left)
+
+    def child() -> None:
+        left.close()  # does nothing here
+        with pytest.raises(BadOption, match="belongs to the process that began it"):
+            next(left)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    assert len(list(left)) == len(WANTED) - 1
 
 
 @pytest.mark.usefixtures("ranges_of_a_kilobyte")
