@@ -7,7 +7,10 @@ the volumes with them while they are unpacked spares another pass over the data.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import posixpath
+import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,10 +19,11 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.stored_volume import StoredVolume
 from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_files import parse_checksums
-from nbdata.integrity.checksum_names import is_checksum_file, is_manifest, owner_of
-from nbdata.integrity.expectations import Expectations, Expected, collect_expectations
+from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, is_manifest, owner_of
+from nbdata.integrity.expectations import Expectations, Expected, Problem, collect_expectations
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.checksum_reader import ChecksumReader
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
@@ -52,6 +56,12 @@ class Published:
 
     digests: dict[int, Expected] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def mark(self) -> int:
+        """A number for these digests, to recognise them in a later run; 0 if there are none."""
+        said = [(number, one.algorithm, one.digest) for number, one in sorted(self.digests.items())]
+        return zlib.crc32(json.dumps(said).encode()) + 1 if said else 0
 
 
 def source_of(digests: Iterable[Expected]) -> str:
@@ -110,11 +120,16 @@ class ChecksumFiles:
         if not entries:
             return None
         one, info = next(iter(entries.items()))
+        base = info.key[: len(info.key) - len(one)]
         inner = names[0][: names[0].rfind("/") + 1]
         near = {name: there for name, there in entries.items() if name[: len(inner)] == inner}
+        if isinstance(store, LocalStore):  # the entries may be those of one archive only
+            near.update(_on_disk("/" + base + inner, inner, {*names}))
+        others = near.keys() - {*names}
+        near = {name: there for name, there in near.items() if owner_of(name) not in others}
         sidecars, lists = _sorted_out(near, {posixpath.basename(name) for name in names})
         usual = [] if lists else [inner + name for name in _USUAL]
-        return cls(run, store, info.key[: len(info.key) - len(one)], sidecars, lists, usual=usual)
+        return cls(run, store, base, sidecars, lists, usual=usual)
 
     @classmethod
     def at(cls, run: Run, place: str) -> ChecksumFiles:
@@ -135,8 +150,12 @@ class ChecksumFiles:
         for name in self._usual:
             with contextlib.suppress(AccessDenied, BadOption, NotFound):
                 found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
-        sound = [(name, info) for name, info in found.items() if 0 < info.size <= LARGEST]
-        return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
+        sound = [(name, info) for name, info in found.items() if 0 <= info.size <= LARGEST]
+        sound.sort(key=lambda one: not is_manifest(one[0]))
+        return {
+            name: content_of(self._run, self._store, info) if info.size else b""
+            for name, info in sound[:_LISTS]
+        }
 
     def listed(self) -> Iterator[tuple[str, str]]:
         """Yield each name in the lists, relative to the base, with the name of the list."""
@@ -160,11 +179,11 @@ class ChecksumFiles:
         numbers.pop("", None)
         there = {name: volumes[number] for name, number in numbers.items()}
         bases = {posixpath.basename(name) for name in there}
-        sidecars = {
-            name: key
-            for name, key in self._sidecars.items()
-            if posixpath.basename(owner_of(name) or "") in bases
-        }
+        sidecars, other = dict[str, str](), dict[str, str]()
+        for name, key in self._sidecars.items():
+            (sidecars if posixpath.basename(owner_of(name) or "") in bases else other)[name] = key
+        if self._elsewhere and len(other) <= _LISTS:  # one of them may be a list, such as all.md5
+            sidecars |= other
         read, lists = ChecksumReader(self._run.control, self._store, sidecars), self._contents
 
         def content(name: str) -> bytes:
@@ -173,21 +192,51 @@ class ChecksumFiles:
         found = collect_expectations(
             there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere)
         )
-        _refuse_contradictions(there, found)
-        if self._elsewhere and there and not found.expected:
+        expected = {**self._by_base_name(there, found), **found.expected}
+        _refuse_contradictions(there, expected, found.problems)
+        if self._elsewhere and there and not expected:
             raise NotFound(
                 "no checksum file there gives a digest of these volumes",
                 path=redacted(self._elsewhere),
                 expected="VOLUME.md5 (.sha256 …), or a list such as MD5SUMS",
+                got=_first_names(lists),
                 remedy="Correct --against, or leave it out",
             )
+        used = {one.source for one in expected.values()}
         notes = [
             f"{problem.source}: {problem.message}"
             for problem in found.problems
-            if problem.name is None and not problem.harmless
+            if problem.name is None and not (problem.harmless or problem.source in used)
         ]
-        notes += [f"{name}: too large a list, not read" for name in self._lists if name not in lists]
-        return Published({numbers[name]: one for name, one in found.expected.items()}, notes[:_NAMED])
+        if there and not used and (sidecars or lists):
+            shown = [*sidecars, *lists]
+            more = " …" if len(shown) > _NAMED else ""
+            notes.append(
+                f"no digest of these volumes is in {', '.join(shown[:_NAMED])}{more}: nothing is compared"
+            )
+        unread = [name for name in self._lists if name not in lists]
+        if unread:
+            notes.append(f"{', '.join(unread[:_NAMED])}: not read, as too large or too many")
+        return Published({numbers[name]: one for name, one in expected.items()}, notes[: _NAMED + 2])
+
+    def _by_base_name(self, there: Mapping[str, StoredVolume], found: Expectations) -> dict[str, Expected]:
+        """The digests of volumes that a list names by another path, if each file name is there once.
+
+        The path is that on another machine, or from another folder. Of a list beside the volumes it must end with the
+        name of their folder.
+        """
+        told, own = dict[str, set[Expected]](), posixpath.basename(self._base.rstrip("/"))
+        for name, content in self._contents.items():
+            for entry in parse_checksums(content, algorithm=algorithm_in(name)).entries:
+                folder, _, base = (entry.name or "").replace("\\", "/").rpartition("/")
+                if self._elsewhere or (folder and posixpath.basename(folder) == own):
+                    told.setdefault(base, set()).add(Expected(entry.algorithm, entry.digest, name))
+        once = {base: next(iter(all_)) for base, all_ in told.items() if len(all_) == 1}
+        return {
+            name: once[base]
+            for name in there
+            if name not in found.expected and (base := posixpath.basename(name)) in once
+        }
 
     def _name_of(self, volume: StoredVolume) -> str:
         """The name by which these files may know a volume; empty if they cannot."""
@@ -200,16 +249,35 @@ class ChecksumFiles:
 def _sorted_out(
     entries: Mapping[str, ObjectInfo], owners: Container[str] | None = None
 ) -> tuple[dict[str, str], dict[str, ObjectInfo]]:
-    """The sidecars among files, those of `owners` or all, with their keys; and the lists."""
+    """The checksum files among files: the sidecars of `owners`, or all, with their keys; and the lists."""
     sidecars, lists = dict[str, str](), dict[str, ObjectInfo]()
     for name, info in sorted(entries.items()):
         owner = owner_of(name)
-        if owner is not None and 0 < info.size <= _LARGEST_SIDECAR:
-            if owners is None or posixpath.basename(owner) in owners:
-                sidecars[name] = info.key
-        elif is_manifest(name):
+        small = 0 <= info.size <= _LARGEST_SIDECAR
+        if owner is not None and small and (owners is None or posixpath.basename(owner) in owners):
+            sidecars[name] = info.key
+        elif is_checksum_file(name):
             lists[name] = info
     return sidecars, lists
+
+
+def _on_disk(folder: str, inner: str, volumes: Container[str]) -> Iterator[tuple[str, ObjectInfo]]:
+    """Yield the checksum files in a folder of this machine, except those of files that are no volumes."""
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as found:
+            there = {inner + entry.name for entry in found}
+        for name in sorted(filter(is_checksum_file, there)):
+            owner = owner_of(name)
+            path = os.path.join(folder, name[len(inner) :])
+            if (owner in volumes or owner not in there) and os.path.isfile(path):
+                yield name, ObjectInfo(path.lstrip("/"), os.path.getsize(path))
+
+
+def _first_names(lists: Mapping[str, bytes]) -> str | None:
+    """The first name in the lists."""
+    names = (entry.name for content in lists.values() for entry in parse_checksums(content).entries)
+    first = next((name for name in names if name), None)
+    return None if first is None else f"{first} …"
 
 
 def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
@@ -218,14 +286,16 @@ def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
         return b"".join(map(bytes, reader.blocks()))
 
 
-def _refuse_contradictions(volumes: Mapping[str, StoredVolume], found: Expectations) -> None:
+def _refuse_contradictions(
+    volumes: Mapping[str, StoredVolume], expected: Mapping[str, Expected], problems: Iterable[Problem]
+) -> None:
     """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store."""
     wrong = [
         (problem.name, f"{problem.message.rpartition(': ')[2]} ({problem.source})")
-        for problem in found.problems
+        for problem in problems
         if problem.name is not None and problem.name in volumes
     ]
-    for name, one in found.expected.items():
+    for name, one in expected.items():
         stored = stored_checksum(volumes[name].info, one.algorithm)
         if stored is not None and stored[1] != one.digest:
             wrong.append((name, f"{one.digest} in {one.source}, {stored[1]} in the store"))
@@ -235,5 +305,5 @@ def _refuse_contradictions(volumes: Mapping[str, StoredVolume], found: Expectati
             f"checksums contradict each other: {shown}",
             expected="one digest each",
             got=wrong[0][1],
-            remedy="Get the right file, or unpack it as it is with --verify none",
+            remedy="Get the right volume or checksum file; --verify none takes it as it is",
         )

@@ -51,7 +51,7 @@ def refuse_missing(
         why = f"{listed[missing[0]]} lists {'them' if len(missing) > 1 else 'it'}"
         raise _missing(
             missing, chosen.stem, counted(len(chosen.names), "volumes"), why,
-            "Fetch the missing part again; if there is none, correct that list",
+            "Fetch the missing part again; if there is none, correct that list, or use --verify none",
         )  # fmt: skip
 
 

@@ -15,11 +15,12 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
-from nbdata.engine.unpack.checksum_files import ChecksumFiles, Published, source_of
+from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.space import plan_deletion
 from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
+from nbdata.engine.unpack.volume_comparison import compare_unpacked, note_compared, plan_comparison, proven
 from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
 from nbdata.engine.unpack.volumes import Candidates, VolumeList, rows_of, volumes_of
@@ -58,35 +59,28 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     found = find_archive(source_run(run, op), op, target, around)
     volumes, checkpoint = found.volumes, found.checkpoint
     start = checkpoint.restart.compressed if checkpoint is not None else 0
-    published = _published(op, found, checksums or found.volumes.checksums)
+    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
+    out.details["recorded"] = bool(volumes.recorded)
+    if not found.complete:
+        out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
+    digests = plan_comparison(out, op, found, checksums or volumes.checksums)
     rows = run.row_file("plan")
-    for row in rows_of(volumes, start, published.digests):
+    for row in rows_of(volumes, start, digests):
         rows.add(row)
         if not found.complete:
             out.count(row.action, row.size)
     rows.close()
     out.rows = rows.rows()
-    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
-    out.details["recorded"] = bool(volumes.recorded)
     if found.complete:
         sound = target.look(found.written)
         for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for record in records.values():
                 out.count(action, record.size)
         return out
-    out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
     single = single_name(volumes.title)
     if single is not None and out.details["format"] not in ("tar", "zip") and checkpoint is None:
         out.notes.append(f"if it contains no tar archive, it is a single file and becomes {single}")
     out.bytes, out.present = (volumes.size or 0) - start, start
-    if out.details["format"] == "zip" and op.against is not None:
-        out.notes.append("a zip archive is not compared as a whole: each of its members has a checksum")
-    elif published.digests:
-        where = source_of(published.digests.values())
-        lacking = sum(not volume.gone for volume in volumes.volumes) - len(published.digests)
-        more = f", except {counted(lacking, 'volumes')} without a digest" if lacking else ""
-        out.notes.append(f"the volumes are compared with {where} while they are read{more}")
-    out.notes += published.notes
     out.notes += _odd(
         volumes,
         "unless it was made that way, it was not stored completely: compare its digest, for example with md5check",
@@ -106,13 +100,6 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
                 f"{counted(len(sound.gone), 'members', 'were')} moved away ({size}), not to be written again"
             )
     return out
-
-
-def _published(op: UntarVolumes, found: ArchiveSet, checksums: ChecksumFiles | None) -> Published:
-    """The digests to compare the volumes with while they are read."""
-    if checksums is None or found.complete or op.list or op.verify == "none":
-        return Published()
-    return checksums.published(found.volumes.volumes)
 
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
@@ -160,7 +147,12 @@ def _put_all(
     deletion = None
     if op.delete_volumes:
         deletion = Deletion(source_run(run, op), volumes, found.written, results)
+    results.notes += planned.details["unusable"]
     if planned.details["complete"]:
+        if planned.details["compare"]:
+            target.open_index(found.written.index)
+            with contextlib.closing(found.written.index):
+                compare_unpacked(run, volumes, found.written, results, details, planned.details["published"])
         sound = target.look(found.written)
         for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
@@ -206,10 +198,11 @@ def _unpack(
         done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
         whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
         if done and not missed:  # and no leftover of ours is in the target, as no later run would look there
-            written.complete(left_out=not whole)
+            mark = planned.details["published"] if proven(found.volumes) else 0
+            written.complete(left_out=not whole, compared=mark)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(results, details, stream, again_to)
-    _note_compared(results, details, found.volumes, stream)
+    note_compared(results, details, found.volumes, stream)
     _note_odd(results, found.volumes, stream)
     results.notes += stream.remarks.notes()
     return done and whole
@@ -314,31 +307,6 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: MemberSt
     elif stream.format != "tar" and not stream.restart(again_to).compressed:
         note += ": an archive compressed as one piece can only be read from its start"
     results.notes.append(note)
-
-
-def _note_compared(
-    results: Results, details: dict[str, Any], volumes: VolumeList, stream: MemberStream
-) -> None:
-    """Report how many volumes match their published digests, and how many of a plain tar no checksum verified."""
-    if stream.format == "zip":  # is not read from end to end, and has a checksum for each member
-        return
-    read = volumes.volumes[stream.volume_begun :]
-    published = [volume.published for volume in read if volume.published is not None and volume.proven]
-    details["compared"] = len(published)
-    if published:
-        where = source_of(published)
-        match = "matches" if len(published) == 1 else "match"
-        results.notes.append(f"{len(published):,} of {counted(len(read), 'volumes')} {match} {where}")
-    elif stream.format != "tar" and any(volume.published is not None for volume in read):
-        results.notes.append(
-            "no volume could be compared with its checksum file: none was read from its start to its end"
-        )
-    unproven = sum(volume.size != 0 and not volume.proven for volume in read)
-    if unproven and stream.format == "tar" and volumes.verified():
-        results.notes.append(
-            f"{unproven:,} of {counted(len(read), 'volumes')} could not be compared with a checksum: none is "
-            "known, or the run started in the middle of them"
-        )
 
 
 def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:

@@ -36,6 +36,7 @@ from nbdata.errors import (
     MissingVolume,
     NotFound,
 )
+from nbdata.integrity.checksum_names import owner_of
 from nbdata.integrity.expectations import Expected
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.redaction import redacted
@@ -210,7 +211,8 @@ def look_around(run: Run, source: str) -> Candidates:
     found = find(run, source if has_glob(source) else as_folder(source))
     entries = {e.path: e.info for e in found.entries}
     if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
-        entries = {name: info for name, info in entries.items() if "/" not in name} or entries
+        here = {name: info for name, info in entries.items() if "/" not in name}
+        entries = here if set_titles(here) else entries
     return Candidates(location.store, entries)
 
 
@@ -254,7 +256,9 @@ def find_volumes(
             raise
         chosen = VolumeSet(first, "single", (first,), guess_format(first))
     checksums = ChecksumFiles.beside(run, store, entries, chosen.names)
-    refuse_missing(entries, chosen, checksums)
+    assert isinstance(run.operation, UntarVolumes)
+    if run.operation.verify != "none":
+        refuse_missing(entries, chosen, checksums)
     volumes = tuple(StoredVolume(run.control, store, name, entries[name]) for name in chosen.names)
     if _are_whole(chosen, volumes):
         if first is None:
@@ -310,9 +314,33 @@ def _listed(run: Run, places: tuple[str, ...], checksums: ChecksumFiles | None) 
         location = run.open(place)
         info = listed_volume(run, location, place)
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
+    _refuse_sidecars(volumes)
     title = _titled([volume.name for volume in volumes])
     refuse_empty(volumes, title)
+    checksums = checksums or _beside_listed(run, volumes)
     return VolumeList(title, guess_format(title), _continued(tuple(volumes)), checksums=checksums)
+
+
+def _refuse_sidecars(volumes: Sequence[StoredVolume]) -> None:
+    """Refuse a list with the checksum file of a volume in it: a pattern easily takes both."""
+    names = {volume.name for volume in volumes}
+    for name in sorted(names):
+        if owner_of(name) in names:
+            raise BadOption(
+                f"{name} is in the list of volumes, and is a checksum file", expected="volumes alone",
+                remedy="Leave it out: checksum files beside the volumes are found by themselves",
+            )  # fmt: skip
+
+
+def _beside_listed(run: Run, volumes: Sequence[StoredVolume]) -> ChecksumFiles | None:
+    """The checksum files beside volumes that a list names; None if these are in several folders."""
+    (store, key), first = volumes[0].place, volumes[0].name
+    folder = key[: len(key) - len(first)]
+    if not all(one.lies_in(store) and one.info.key == folder + one.name for one in volumes):
+        return None
+    entries = siblings(run, store, folder, first)
+    entries.setdefault(first, volumes[0].info)
+    return ChecksumFiles.beside(run, store, entries, [volume.name for volume in volumes])
 
 
 def _titled(names: list[str]) -> str:

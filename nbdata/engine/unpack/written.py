@@ -270,12 +270,13 @@ class Written:
 
     # -- the whole ----------------------------------------------------------------------------
 
-    def complete(self, *, left_out: bool) -> None:
+    def complete(self, *, left_out: bool, compared: int = 0) -> None:
         """Record that the archive was read to its end, and all members to be unpacked are there.
 
         The records for resuming are deleted. `left_out` is True if some content of the archive is not unpacked.
+        `compared` is the mark of the published digests that all its volumes match, see `Published`.
         """
-        complete = Record(self.fingerprints[-1], *self._digest(), int(left_out), 0)
+        complete = Record(self.fingerprints[-1], *self._digest(), int(left_out), compared)
         self.index.put({self._complete: complete, **self._left_of_a_line()})
 
     def is_complete(self) -> bool:
@@ -287,6 +288,11 @@ class Written:
         """True if `complete` was called with something left out."""
         record = self.index.get(self._complete)
         return record is not None and record.mtime_ns != 0
+
+    def was_compared(self, mark: int) -> bool:
+        """True if the volumes matched the published digests with this mark when `complete` was called."""
+        record = self.index.get(self._complete)
+        return record is not None and record.ctime_ns == mark
 
     def _digest(self) -> tuple[int, int]:
         return sum_of((path, record.tag) for path, record in self.records())

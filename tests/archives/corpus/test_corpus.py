@@ -155,6 +155,8 @@ An archive with a volume that is repeated, is empty, or is missing between other
 written. The plan names a volume that is smaller than the others. A missing last volume is noticed only at the end of
 the data, or if a checksum file beside the volumes lists it.
 
+Archives in subfolders of SOURCE are found if the folder itself holds none.
+
 If a folder or a glob holds several archives, each is unpacked into its own folder below TARGET: `train.tar.gz.00 …` and
 `val.zip` become `train/` and `val/`. The rows of plan and report name the archive. An error in one archive is reported
 at the end, and the others are unpacked. `--set NAME`, with or without the suffix, selects one archive, which is
@@ -165,16 +167,20 @@ archives.
 ## Checksums of the volumes
 
 Each volume that is read from its start to its end is compared with the checksum that the store has of it, and with its
-digest in a checksum file: `VOLUME.md5` (`.sha256` …) or a list such as `MD5SUMS`, beside the volumes or wherever
-`--against` says. The plan names the checksum files; the report says how many volumes match. No separate pass over the
-data is needed:
+digest in a checksum file: `VOLUME.md5` (`.sha256` …), or a list such as `MD5SUMS` or `all.md5`, beside the volumes or
+wherever `--against` says. A list may name the volumes with the folder that they are in, also that of another machine.
+The plan names the checksum files; plan and report say if they have no digest of the volumes; the report says how many
+volumes match. No separate pass over the data is needed:
 
     untar_volumes s3://bucket/volumes/ s3://bucket/files/ --against s3://bucket/md5/
 
 If the store has another MD5 of a volume than the checksum file, or checksum files contradict each other, nothing is
 unpacked. A wrong volume that only its bytes reveal ends the command, which names it; the files of this volume are
-written anew when the command is run again. A resumed command may begin within a volume, which then cannot be compared;
-the report says so. Zip archives are not compared as a whole. `--verify none` compares nothing.
+written anew when the command is run again. If all was unpacked without such a comparison, the next command that finds
+checksum files reads the volumes once more to compare them, before `--delete-volumes` deletes any. A resumed command may
+begin within a volume, which then cannot be compared; the report says so. A digest of the joined archive is not used,
+and zip archives are not compared as a whole. `--verify none` compares nothing, and ignores volumes that only a list
+names.
 
 ## Single compressed files
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ def spoil(volume: Path, at: int = -1000) -> bytes:
     wrong[at] ^= 1
     volume.write_bytes(wrong)
     return right
+
+
+# -- beside the volumes ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("published", [sidecars, listed])
@@ -274,6 +278,100 @@ def test_volumes_left_by_a_run_that_deletes_them_are_still_compared(
     assert look(out) == look(content)
 
 
+@pytest.mark.parametrize(
+    "list_", ["checksums.md5", "all.md5", "a.tar.md5", "a.tar.md5sum", "CHECKSUMS", "MD5SUMS.txt"]
+)
+@pytest.mark.parametrize("source", ["", "a.tar.00", "a.tar*[0-9]"])
+def test_a_list_of_any_usual_name_is_found(list_: str, source: str, content: Path, tmp_path: Path) -> None:
+    volumes = listed(pack(content, tmp_path / "v", "a.tar", volume=1_000_000), list_)
+    spoil(volumes / "a.tar.01")
+    (volumes / "other.bin").write_bytes(b"other")
+    (volumes / "other.bin.md5").write_text(f"{'0' * 32}  other.bin\n")
+    with pytest.raises(nbdata.ChecksumMismatch, match=f"its digest in {list_}"):
+        untar(volumes / source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("list_", ["checksums.md5", "a.tar.md5"])
+def test_a_list_in_a_store_is_found(
+    list_: str, content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str
+) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    upload(s3, bucket, listed(volumes, list_))
+    assert untar(f"s3://{bucket}/v/", tmp_path / "out").details["compared"] > 1
+
+
+def test_the_files_beside_volumes_that_a_list_names_are_found(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    parts = [volumes / name for name in names(volumes)]
+    listed(volumes)
+    assert untar(parts, tmp_path / "out").details["compared"] == len(parts)
+    (volumes / "a.lst").write_text("".join(f"{part.name}\n" for part in parts))
+    assert untar(volumes / "a.lst", tmp_path / "out2").details["compared"] == len(parts)
+    sidecars(volumes)
+    with pytest.raises(nbdata.BadOption, match=r"a\.tar\.00\.md5 is in the list .* a checksum file"):
+        untar(sorted(volumes.glob("a.tar.0*")), tmp_path / "out3")
+
+
+@pytest.mark.parametrize("folder", ["v/", "/home/me/v/", "D:\\v\\"])
+def test_a_list_made_from_the_folder_above_or_on_another_machine_is_understood(
+    folder: str, content: Path, tmp_path: Path
+) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    text = "".join(line.replace("  ", f"  {folder}") for line in lines(volumes).values())
+    (volumes / "MD5SUMS").write_text(text)
+    report = untar(volumes, tmp_path / "out")
+    assert report.details["compared"] == report.details["volumes"] > 1
+    assert not [note for note in report.notes if "absolute" in note]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "part,md5\n", f"{'0' * 32}  elsewhere/a.tar.00\n", f"{'0' * 32}  a.tar\n"]
+)
+def test_a_list_that_says_nothing_of_the_volumes_is_told_in_plan_and_report(
+    text: str, content: Path, tmp_path: Path
+) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    (volumes / "MD5SUMS").write_text(text)
+    told = "no digest of these volumes is in MD5SUMS: nothing is compared"
+    assert told in untar(volumes, tmp_path / "out", dry_run=True).notes
+    assert told in untar(volumes, tmp_path / "out").notes
+
+
+@pytest.mark.parametrize("options", [{}, {"delete_volumes": True}])
+def test_what_was_unpacked_without_a_comparison_is_compared_once_there_are_checksums(
+    options: dict[str, bool], content: Path, tmp_path: Path
+) -> None:
+    volumes, out = pack(content, tmp_path / "v", "a.tar", volume=1_000_000), tmp_path / "out"
+    count, right = len(names(volumes)), spoil(volumes / "a.tar.01")
+    assert untar(volumes, out).ok
+    (volumes / "a.tar.01").write_bytes(right)  # only to make the list
+    text = "".join(lines(volumes).values())
+    spoilt = untar(volumes, out)  # the volume looks new
+    assert spoilt.ok
+    (volumes / "MD5SUMS").write_text(text.replace(text[:32], "0" * 32))
+    with pytest.raises(nbdata.ChecksumMismatch, match="its digest in MD5SUMS"):
+        untar(volumes, out, **options)
+    assert len(names(volumes)) == count + 1
+    (volumes / "MD5SUMS").write_text(text)
+    report = untar(volumes, out)
+    assert report.details["compared"] == count
+    plan = untar(volumes, out, dry_run=True)
+    assert not plan.notes
+    (volumes / "MD5SUMS").write_text(text.replace(text[:32], "0" * 32))
+    with pytest.raises(nbdata.ChecksumMismatch):
+        untar(volumes, out, **options)
+    assert look(out) == look(content)
+
+
+def test_a_volume_too_many_in_a_list_has_a_way_out(content: Path, tmp_path: Path) -> None:
+    volumes = listed(pack(content, tmp_path / "v", "a.tar", volume=1_000_000))
+    with (volumes / "MD5SUMS").open("a") as file:
+        file.write(f"{'0' * 32}  a.tar.{len(names(volumes)) - 1:02}\n")
+    with pytest.raises(nbdata.MissingVolume, match="--verify none"):
+        untar(volumes, tmp_path / "out")
+    assert untar(volumes, tmp_path / "out", verify="none").ok
+
+
 # -- checksum files elsewhere ---------------------------------------------------------------------
 
 
@@ -322,3 +420,33 @@ def test_a_place_without_digests_of_the_volumes_is_refused(content: Path, tmp_pa
         untar(volumes, tmp_path / "out", against=str(tmp_path / "md5"))
     with pytest.raises(nbdata.BadOption, match="--verify none"):
         untar(volumes, tmp_path / "out", against=str(tmp_path / "md5"), verify="none")
+
+
+def test_a_list_of_the_folder_above_is_understood(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    text = "".join(line.replace("  ", "  v/") for line in lines(volumes).values())
+    (tmp_path / "MD5SUMS").write_text(text + f"{'0' * 32}  w/b.tar.00\n")
+    report = untar(volumes, tmp_path / "out", against=str(tmp_path / "MD5SUMS"))
+    assert report.details["compared"] == report.details["volumes"] > 1
+    (tmp_path / "MD5SUMS").write_text(text + f"{'0' * 32}  w/a.tar.00\n")
+    plan = untar(volumes, tmp_path / "out2", against=str(tmp_path / "MD5SUMS"), dry_run=True)
+    assert any(note.endswith("except 1 volume without a digest") for note in plan.notes)
+
+
+def test_a_zip_is_not_compared_as_a_whole(content: Path, tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    with zipfile.ZipFile(tmp_path / "v" / "a.zip", "w") as file:
+        file.writestr("x", b"x" * 1000)
+    (tmp_path / "v" / "MD5SUMS").write_text(f"{'0' * 32}  a.zip\n")
+    assert untar(tmp_path / "v", tmp_path / "out").notes == []
+    plan = untar(tmp_path / "v", tmp_path / "out2", against=str(tmp_path / "v" / "MD5SUMS"), dry_run=True)
+    assert any("not compared as a whole" in note for note in plan.notes)
+
+
+def test_archives_below_a_folder_with_other_files_are_found(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    (tmp_path / "all").mkdir()
+    volumes.rename(tmp_path / "all" / "v")
+    (tmp_path / "all" / "README.txt").write_text("read me")
+    untar(tmp_path / "all", tmp_path / "out")
+    assert look(tmp_path / "out") == look(content)
