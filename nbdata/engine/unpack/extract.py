@@ -208,7 +208,8 @@ class Extraction:
                 if record.local_same(found):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        if self._overwrite == "never":
+        wrong = record is not None and same and self._written.is_doubtful(record)  # from a volume that was wrong
+        if self._overwrite == "never" and not wrong:
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):

@@ -130,6 +130,29 @@ def test_what_a_disk_read_wrongly_is_written_anew_though_volumes_are_deleted(
     assert look(out) == look(content)
 
 
+@pytest.mark.parametrize("place", ["disk", "store"])
+def test_a_file_that_is_known_to_be_wrong_is_replaced_also_by_a_run_that_replaces_none(
+    place: str, tmp_path: Path, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Readahead, "BLOCKS", 1)
+    monkeypatch.setattr(Readahead, "BLOCK_SIZE", 50_000)
+    (tmp_path / "content").mkdir()
+    for number in range(40):
+        (tmp_path / "content" / f"{number:02}").write_bytes(os.urandom(60_000))
+    volumes = listed(pack(tmp_path / "content", tmp_path / "v", "a.tar", volume=500_000))
+    out = str(tmp_path / "out") if place == "disk" else f"s3://{bucket}/out/"
+    right = spoil(volumes / "a.tar.02", 0)
+    with pytest.raises(nbdata.ChecksumMismatch):
+        untar(volumes, out)
+    (volumes / "a.tar.02").write_bytes(right)
+    assert untar(volumes, out, overwrite="never").ok
+    got = tmp_path / "out"
+    if place == "store":
+        nbdata.pull(out, got, quiet=True)
+    for path in (tmp_path / "content").iterdir():
+        assert (got / path.name).read_bytes() == path.read_bytes()
+
+
 def test_without_verification_volumes_are_taken_as_they_are(content: Path, tmp_path: Path) -> None:
     volumes = listed(pack(content, tmp_path / "v", "a.tar", volume=1_000_000))
     spoil(volumes / "a.tar.01")
