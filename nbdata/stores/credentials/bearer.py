@@ -8,6 +8,7 @@ from typing import Any
 
 from nbdata.errors import AccessDenied
 from nbdata.stores.credentials.asked import ask
+from nbdata.stores.objects import Stop
 
 __all__ = ["AskedToken", "FixedToken", "TokenSource"]
 
@@ -35,9 +36,14 @@ class AskedToken:
     ----------
     source : str
         The origin of the credentials, shown in messages.
+    stop : Stop, optional
+        Ends the waiting for a token.
     """
 
-    def __init__(self, module: str, question: Any, env: Mapping[str, str], source: str) -> None:
+    def __init__(
+        self, module: str, question: Any, env: Mapping[str, str], source: str, stop: Stop | None = None
+    ) -> None:
+        self._stop = stop
         self._module, self._question, self._env, self.source = module, question, env, source
         self._refused = ""
         self._lock = threading.Lock()
@@ -46,7 +52,7 @@ class AskedToken:
     def header(self) -> str:
         """The Authorization header. Raises AccessDenied if there is no token."""
         with self._lock:
-            answer = ask(self._module, self._question, self._env, refused=self._refused)
+            answer = ask(self._module, self._question, self._env, refused=self._refused, stop=self._stop)
         if not answer.get("token"):
             raise AccessDenied(
                 f"no credentials from {self.source}: {answer.get('error') or 'no token came'}",

@@ -8,10 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
+from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.filling import fill
 from nbdata.stores.http import client
 from nbdata.stores.http.client import Origin, Pool
@@ -311,6 +312,26 @@ def test_a_stop_ends_a_connect_at_once() -> None:
         assert time.monotonic() - began < AT_ONCE
         for sock in waiting:
             sock.close()
+    assert stop._aborts == []
+
+
+def test_a_stop_does_not_wait_for_a_name_to_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    resolve = socket.getaddrinfo
+
+    def silent(host: str, *args: Any, **options: Any) -> Any:
+        if not options.get("flags"):
+            answered.wait(10 * PATIENCE)
+        return resolve(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    stop = Stop()
+    stopped_after(stop)
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        get(Pool(Origin("http", "localhost", 1)), stop=stop)
+    answered.set()
+    assert time.monotonic() - began < AT_ONCE
     assert stop._aborts == []
 
 
