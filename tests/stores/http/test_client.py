@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.filling import fill
-from nbdata.stores.http import client
+from nbdata.stores.http import client, pools
 from nbdata.stores.http.client import Origin, Pool
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
@@ -103,6 +104,25 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
         pool = pool_at(port)
         assert [get(pool), get(pool)] == [b"a", b"a"]
     assert len(seen) == 2
+
+
+def test_connections_of_old_credentials_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_KEEP_SECONDS", 0.0)
+    ended = 0
+
+    def handle(connection: socket.socket) -> None:
+        nonlocal ended
+        with contextlib.suppress(OSError):
+            while read_head(connection):
+                connection.sendall(ok(b"x"))
+        ended += 1
+
+    known = len(pools._pools)
+    with serving(handle) as port:
+        for number in range(10):  # as when keys are renewed each hour
+            assert get(pools.pool_of(Origin("http", "127.0.0.1", port), f"key {number}")) == b"x"
+        assert len(pools._pools) <= max(known, 1)
+        wait_until(lambda: ended == 9)
 
 
 def test_continue_and_early_hints_are_no_answers() -> None:
