@@ -80,6 +80,11 @@ def test_a_listing_without_continuation_tokens_goes_on_behind_its_last_key() -> 
 
     with serving(each(answer)) as port:
         assert [info.key for info in store(port).list("")] == ["a", "b", "c", "d"]
+        assert [info.key for info in store(port).list("", after="a")] == [
+            "b",
+            "c",
+            "d",
+        ]  # after an interruption
 
 
 def test_a_listing_that_says_there_is_more_and_never_gives_it_is_an_error() -> None:
