@@ -109,6 +109,21 @@ def test_an_idle_agent_ends_and_the_next_operation_starts_another(monkeypatch: p
     assert hello()["pid"] != pid
 
 
+def test_clients_that_only_look_do_not_keep_an_agent_however_often_they_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
+    hello()
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):  # it has ended
+        while time.monotonic() < end:
+            with Connection(endpoint()) as connection:
+                connection.ask({"do": "list"})
+            time.sleep(0.05)
+    assert time.monotonic() < end
+
+
 def test_an_agent_that_makes_a_plan_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_all(now=True)
     monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
