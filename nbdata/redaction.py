@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import TextIOBase
 from types import TracebackType
 from typing import Any, TextIO
@@ -254,6 +254,11 @@ class ScrubbedStream:
         """Write a text without its secrets."""
         self._stream.write(scrub(text))
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts without their secrets."""
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -170,6 +170,7 @@ def test_a_log_shows_no_secret() -> None:
     written = io.StringIO()
     stream = ScrubbedStream(written)
     assert stream.write(TELLING) == len(TELLING)
+    stream.writelines([TELLING, "kn0wn-elsewhere"])
     stream.flush()
     assert shows_none(written.getvalue())
 

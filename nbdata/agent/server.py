@@ -30,7 +30,7 @@ _SILENT_KEEPS = 30.0
 # Seconds after which a paused job no longer keeps the agent alive.
 _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
-# Seconds between two checks for ended jobs, which may leave memory to free.
+# Seconds between two checks for ended jobs, which may leave memory to free, and for the agent's own end.
 _LOOK_EVERY = 0.5
 # An idle agent that uses more bytes of memory than this ends within seconds.
 _IDLE_MEMORY = 300 << 20
@@ -60,22 +60,26 @@ class Server:
         """Serve until idle, drained or stopped. The socket's file is gone on return."""
         threading.Thread(target=self._retire_others, name="retire", daemon=True).start()
         listener.settimeout(0.5)
-        touched = time.monotonic()
+        touched = looked = time.monotonic()
         while not self._stop.is_set():
             self._free_memory()
             try:
                 sock, _ = listener.accept()
-            except TimeoutError:  # no client came in this half second
-                if self._may_end() and self._close(listener):
-                    return
-                if time.monotonic() - touched > _TOUCH_EVERY:
-                    touched = time.monotonic()
-                    self._touch()
+            except TimeoutError:
+                pass  # no client came in this half second
             except OSError as error:  # no descriptor is free until some client leaves
                 print(f"a client could not be accepted: {error}", file=sys.stderr)  # noqa: T201
                 self._stop.wait(0.5)
             else:
                 self._begin(sock)
+            if time.monotonic() - looked < _LOOK_EVERY:
+                continue
+            looked = time.monotonic()  # also while clients come all the time: panels only look
+            if self._may_end() and self._close(listener):
+                return
+            if looked - touched > _TOUCH_EVERY:
+                touched = looked
+                self._touch()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.endpoint.socket)
         for job in self.jobs.unfinished():

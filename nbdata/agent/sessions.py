@@ -23,10 +23,11 @@ from typing import Any, Protocol
 
 from nbdata import wire
 from nbdata.agent.messages import context_of, number_of, operation_of
-from nbdata.agent.staging import serve
+from nbdata.agent.staging import lives, serve
 from nbdata.disk import disk_error, is_full
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
+from nbdata.engine.runner import Planning
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder, was_upgraded
@@ -40,6 +41,8 @@ __all__ = ["Session"]
 # then.
 _RESTART_WINDOW = 2.0
 _SNAPSHOT_EVERY = 0.25
+# Seconds between two checks that a client still waits for its plan.
+_LOOK = 0.25
 # Bytes of a job list beside the jobs.
 _REST = 1 << 10
 # Seconds in which a message must arrive completely once it has begun.
@@ -89,7 +92,7 @@ class Session:
             _sessions.pop(self.id, None)
             for job in list(self._foreground):
                 self.leave(job)
-                if job.operation.bound:
+                if job.operation.bound or job.operation.query:  # nobody else can see a query, or end it
                     job.task.cancel("its process ended")
             with contextlib.suppress(
                 OSError
@@ -254,8 +257,21 @@ class Session:
 
     def plan(self, message: dict[str, Any]) -> dict[str, Any]:
         operation, context = operation_of(message), context_of(message)
-        planned, folder = self._agent.jobs.plan(operation, context, {})
+        control, over = Planning(), threading.Event()
+        self._meanwhile("plan-waiter", partial(self._stop_if_left, control, over))
+        try:
+            planned, folder = self._agent.jobs.plan(operation, context, {}, control)
+        finally:
+            over.set()
         return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
+
+    def _stop_if_left(self, control: Planning, over: threading.Event) -> None:
+        """Stop a plan whose client has left, as after Ctrl-C: it may list for hours."""
+        with contextlib.suppress(ValueError):  # the socket was closed: the plan is over
+            while not over.wait(_LOOK):
+                if not lives(self._sock):
+                    control.cancel()
+                    return
 
     def _refuse_if_draining(self) -> None:
         if self._agent.draining:

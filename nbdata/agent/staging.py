@@ -23,7 +23,7 @@ from nbdata.errors import NbdataError
 from nbdata.protocols import Epoch
 from nbdata.ready import is_ready
 
-__all__ = ["serve"]
+__all__ = ["lives", "serve"]
 
 # Seconds in which a message must arrive completely once it has begun.
 _MESSAGE = 30.0
@@ -38,7 +38,7 @@ def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any
             if "announce" in said:
                 consumer.announce([(str(one[0]), *one[1:]) for one in said["announce"]])
             elif "acquire" in said:
-                got = consumer.acquire(said["acquire"], lambda: _lives(sock))
+                got = consumer.acquire(said["acquire"], lambda: lives(sock))
                 told = itertools.islice(got.failed.items(), _TOLD)
                 send({"failed": {name: error.to_dict() for name, error in told}, "fetched": got.fetched})
             elif "release" in said:
@@ -59,8 +59,8 @@ def _bytes(said: object) -> int:
     return said
 
 
-def _lives(sock: socket.socket) -> bool:
-    """Whether the other end of a connection is alive. It sends nothing while it waits."""
+def lives(sock: socket.socket) -> bool:
+    """Return whether the other end of a connection is alive."""
     if not is_ready(sock, 0):
         return True
     try:

@@ -145,14 +145,21 @@ class Jobs:
         self._streams, self._queries = Turns(_STREAMS), Turns(_QUERIES)
 
     def plan(
-        self, operation: Operation, context: Context, bindings: Mapping[str, object]
+        self,
+        operation: Operation,
+        context: Context,
+        bindings: Mapping[str, object],
+        control: Task | None = None,
     ) -> tuple[Plan, str]:
-        """Make the plan of an operation; return it with the folder of its rows, which is kept for a while."""
+        """Make the plan of an operation; return it with the folder of its rows, which is kept for a while.
+
+        `control` stops it, if given: a `runner.Planning`.
+        """
         folder = runner.new_folder()
         with self._lock:
             self._planning += 1
         try:
-            planned = runner.make_plan(operation, context, runner.Planning(), folder, bindings)
+            planned = runner.make_plan(operation, context, control or runner.Planning(), folder, bindings)
         except BaseException:
             runner.forget(folder)
             raise

@@ -206,6 +206,13 @@ class Ledger:
             self._save_if_room(data)
 
     def _drop(self, name: str) -> None:
+        """Release an entry. If no descriptor is free to open the ledger, the next one to read it releases the entry."""
+        try:
+            self._dropped(name)
+        except OSError:
+            _given_back.add((self._folder, name))
+
+    def _dropped(self, name: str) -> None:
         with self._locked_if_there():
             data = self._load()
             entry = data["entries"].pop(name, None)
@@ -253,7 +260,11 @@ class Ledger:
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
             raise disk_error(error, self._file) from error
-        _given_back.difference_update([one for one in _given_back if one[0] == self._folder])
+        # Another thread may have released an entry of `data` after that was read.
+        written = {
+            one for one in list(_given_back) if one[0] == self._folder and one[1] not in data["entries"]
+        }
+        _given_back.difference_update(written)
 
     def _save_if_room(self, data: dict[str, Any]) -> None:
         """Save a change that only frees or counts, unless the ledger's own disk is full, or its folder is gone.
@@ -346,8 +357,12 @@ class Reservation:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._ledger._change(self._name, self._written, self._made)
-        self._ledger._drop(self._name)
+        try:
+            self._ledger._change(self._name, self._written, self._made)
+        except OSError:
+            pass  # no descriptor is free: the folder is scanned again once the entry is released
+        finally:
+            self._ledger._drop(self._name)
 
 
 def _too_tight(rooms: list[Room], needed: int, inodes: int) -> Room | None:

@@ -51,9 +51,9 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         kind = "obs" if scheme == "obs" else "s3"
         store = S3Store(
             bucket,
-            s3_config(kind, context),
+            s3_config(kind, context, stop=stop),
             stop=stop,
-            renew=lambda refused: s3_config(kind, context, refused=refused),
+            renew=lambda refused: s3_config(kind, context, refused=refused, stop=stop),
         )
         return Location(store, key, place if slash else place + "/")
     if fs is None and scheme in ("gs", "gcs"):
@@ -61,14 +61,16 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         from nbdata.stores.gs.store import GsStore
 
         bucket, slash, key = _bucket(place, "gs://bucket/key")
-        return Location(GsStore(bucket, gs_config(context), stop=stop), key, place if slash else place + "/")
+        return Location(
+            GsStore(bucket, gs_config(context, stop=stop), stop=stop), key, place if slash else place + "/"
+        )
     if fs is None and scheme in AZURE_SCHEMES:
         from nbdata.stores.az.config import az_config
         from nbdata.stores.az.store import AzStore
 
         container, slash, key = _bucket(place, f"{scheme}://container/key")
         container, _, host = container.partition("@")
-        az = AzStore(container, az_config(host, context), stop=stop)
+        az = AzStore(container, az_config(host, context, stop=stop), stop=stop)
         return Location(az, key, place if slash else place + "/")
     if fs is None and scheme in ("http", "https"):
         from nbdata.stores.http.config import http_config
@@ -97,7 +99,7 @@ def children(place: str, context: Context, limit: int, *, stop: Stop | None = No
         from nbdata.stores.s3.config import s3_config
         from nbdata.stores.s3.store import S3Store
 
-        service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context, stop=stop), stop=stop)
         return [f"{scheme}://{bucket.key}" for bucket in service.children(rest, limit)]
     folder = place[: place.rindex("/") + 1]
     location = open_place(folder, context, stop=stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -108,6 +109,21 @@ def test_an_idle_agent_ends_and_the_next_operation_starts_another(monkeypatch: p
     assert hello()["pid"] != pid
 
 
+def test_clients_that_only_look_do_not_keep_an_agent_however_often_they_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
+    hello()
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):  # it has ended
+        while time.monotonic() < end:
+            with Connection(endpoint()) as connection:
+                connection.ask({"do": "list"})
+            time.sleep(0.05)
+    assert time.monotonic() < end
+
+
 def test_an_agent_that_makes_a_plan_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_all(now=True)
     monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
@@ -127,6 +143,46 @@ def test_an_agent_that_makes_a_plan_is_not_idle(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
         assert AgentHost().plan(nbdata.Pull("s3://bucket/x/", str(tmp_path / "out"))).files == 1
     wait_until(lambda: not held(endpoint().alive))
+
+
+ENDLESS = """
+import sys, nbdata
+what, source, target = sys.argv[1:]
+nbdata.pull(source, target, dry_run=True) if what == "plan" else nbdata.du(source)
+"""
+
+
+@pytest.mark.parametrize("what", ["plan", "query"])
+def test_what_only_a_killed_process_waited_for_ends(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
+    pages = 0
+
+    def listing(connection: socket.socket) -> None:
+        nonlocal pages
+        with contextlib.suppress(OSError):
+            while read_head(connection):
+                pages += 1
+                time.sleep(0.02)
+                connection.sendall(
+                    ok(
+                        b"<R><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>"
+                        b"<Contents><Key>x/%09d</Key><Size>1</Size></Contents></R>" % (pages, pages)
+                    )
+                )
+
+    with serving(listing) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+        with subprocess.Popen(
+            [sys.executable, "-c", ENDLESS, what, "s3://bucket/x/", str(tmp_path / "out")]
+        ) as process:
+            wait_until(lambda: pages > 20)
+            process.kill()
+        wait_until(lambda: not held(endpoint().alive))
 
 
 def test_an_agent_that_ends_leaves_no_rows_of_its_jobs(tree: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -229,6 +230,27 @@ def test_a_reservation_can_grow_until_it_is_refused(books: Books) -> None:
         with pytest.raises(NotEnoughSpace):
             held.grow(5 * MB)
         assert books.free() == before - 5 * MB
+
+
+def test_what_a_job_reserved_is_free_after_it_although_no_descriptor_was_left_to_say_so(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = books.free()
+    with monkeypatch.context() as full, books.reserve(4 * MB):
+        full.setattr(file_lock, "acquire", refuse)
+    assert books.free() == before
+    assert not json.loads(Path(books.folder, "ledger.json").read_text())["entries"]
+
+
+def test_what_is_released_while_the_books_are_written_is_not_forgotten(books: Books) -> None:
+    held = books.reserve(4 * MB)
+    data = books.ledger._load()
+    module._given_back.add((books.folder, held._name))  # by another thread, which could not open them
+    books.ledger._save(data)
+    assert books.free() == 10 * MB
 
 
 def test_written_bytes_are_not_counted_twice_when_more_is_claimed(books: Books) -> None:

@@ -12,6 +12,7 @@ from nbdata.stores.credentials.bearer import AskedToken, FixedToken, TokenSource
 from nbdata.stores.credentials.storage_options import is_address, layered, refuse_unknown, trusted, truth
 from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
+from nbdata.stores.objects import Stop
 
 __all__ = ["AzConfig", "az_config"]
 
@@ -57,7 +58,7 @@ class AzConfig:
     stall: float = 30.0
 
 
-def az_config(host: str, context: Context) -> AzConfig:
+def az_config(host: str, context: Context, *, stop: Stop | None = None) -> AzConfig:
     """Return the configuration of ``az://`` for a client. Storage options override the environment.
 
     Parameters
@@ -103,13 +104,13 @@ def az_config(host: str, context: Context) -> AzConfig:
         endpoint = f"{told.get('DefaultEndpointsProtocol', 'https')}://{where}"
     if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown, since it may hold a SAS
         raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
-    credentials = _credentials(options, told, env)
+    credentials = _credentials(options, told, env, stop)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
     return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
 
 
 def _credentials(
-    options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str]
+    options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str], stop: Stop | None
 ) -> tuple[str, str, TokenSource, str]:
     """Return key, SAS, tokens and their origin, from the first place that has any."""
     nobody = FixedToken("", "anonymous access")
@@ -130,7 +131,7 @@ def _credentials(
         question = {
             name: str(options.get(name) or "") for name in ("tenant_id", "client_id", "client_secret")
         }
-        tokens = AskedToken("azure_session", question, env, "storage options")
+        tokens = AskedToken("azure_session", question, env, "storage options", stop)
         return "", "", tokens, tokens.source
     if told.get("AccountKey") or told.get("SharedAccessSignature"):
         return (
@@ -143,7 +144,7 @@ def _credentials(
     sas = env.get("AZURE_STORAGE_SAS_TOKEN") or ""
     if key or sas:
         return key, "" if key else sas.lstrip("?"), nobody, "the environment"
-    tokens = AskedToken("azure_session", None, env, "the environment (azure-identity)")
+    tokens = AskedToken("azure_session", None, env, "the environment (azure-identity)", stop)
     return "", "", tokens, tokens.source
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from email.utils import formatdate
 from urllib.parse import quote, unquote, urlsplit
 
-from nbdata.errors import NbdataError, NotFound, StoreUnavailable
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.az.config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
@@ -167,6 +167,7 @@ class AzStore(ObjectStore):
             "maxresults": str(self._page),
             **more,
         }
+        has_folders, found = False, not after
         while True:
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
             if root.tag != "EnumerationResults":
@@ -182,7 +183,19 @@ class AzStore(ObjectStore):
             ]
             if folders := [ObjectInfo(_name_of(item), -1) for item in root.iterfind("Blobs/BlobPrefix")]:
                 files = sorted([*folders, *files], key=lambda info: info.key)
-            yield Page([info for info in files if info.key > after], bool(marker))
+            # Real folders are listed as a whole, ``a/1`` before ``a-b``: `after` is then a place, not a least key.
+            has_folders = has_folders or root.find("Blobs/Blob/Properties/ResourceType") is not None
+            if has_folders and not found:
+                keys = [info.key for info in files]
+                found = after in keys
+                files = files[keys.index(after) + 1 :] if found else []
+            elif not has_folders:
+                files = [info for info in files if info.key > after]
+            if has_folders and not found and not marker:
+                raise SourceChanged(
+                    "the folder changed while it was listed", path=self.said(after), remedy="List it again"
+                )
+            yield Page(files, bool(marker))
             if not marker:
                 return
             if marker == query.get("marker"):

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbdata.redaction import remember_options
+from nbdata.stores.objects import Stop
+from nbdata.stores.uninterruptible import waited_for
 from nbdata.threads import ForkLock
 
 __all__ = ["EARLY", "ask"]
@@ -51,7 +53,9 @@ _answers: dict[str, tuple[float, list[int], dict[str, Any]]] = {}
 _lock = ForkLock()
 
 
-def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = "") -> dict[str, Any]:
+def ask(
+    module: str, question: Any, env: Mapping[str, str], *, refused: str = "", stop: Stop | None = None
+) -> dict[str, Any]:
     """Return the answer of a module of this package, cached until it nearly expires.
 
     Parameters
@@ -61,13 +65,35 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
         since the epoch) or ``error``.
     refused : str
         A ``token`` that the store refused. A cached answer with this token is not returned.
+    stop : Stop, optional
+        Ends the waiting; the answer is cached once it comes.
+
+    Raises
+    ------
+    Cancelled
+        If `stop` ended the waiting.
     """
     name = hashlib.sha256(json.dumps([module, question, sorted(env.items())]).encode()).hexdigest()
+    cached = _cached(name, _times(env), refused)
+    if cached is not None:
+        return cached
+    return waited_for(lambda: _asked(name, module, question, env, refused), stop)
+
+
+def _cached(name: str, times: list[int], refused: str) -> dict[str, Any] | None:
+    """Return the cached answer, if it is still valid and its token was not refused."""
+    until, then, answer = _answers.get(name, (0.0, [], {}))
+    valid = time.time() < until and then == times and not (refused and answer.get("token") == refused)
+    return answer if valid else None
+
+
+def _asked(name: str, module: str, question: Any, env: Mapping[str, str], refused: str) -> dict[str, Any]:
+    """Run the module, and cache its answer. Another thread may have done so just now."""
     with _lock:
-        until, then, answer = _answers.get(name, (0.0, [], {}))
         times = _times(env)
-        if time.time() < until and then == times and not (refused and answer.get("token") == refused):
-            return answer
+        cached = _cached(name, times, refused)
+        if cached is not None:
+            return cached
         # Run by path, because the import path may have another nbdata.
         code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
         code += "runpy.run_path(sys.argv.pop())['main']()"
@@ -82,7 +108,7 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
                 check=False,
                 cwd="/",
             )
-            answer = json.loads(run.stdout)
+            answer: dict[str, Any] = json.loads(run.stdout)
         except subprocess.TimeoutExpired:
             answer = {"error": f"no credentials came within {_LONGEST} seconds"}
         except ValueError:

@@ -18,6 +18,7 @@ from nbdata.stores.credentials.storage_options import (
 )
 from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
+from nbdata.stores.objects import Stop
 
 __all__ = ["GsConfig", "gs_config"]
 
@@ -44,7 +45,7 @@ class GsConfig:
     stall: float = 30.0
 
 
-def gs_config(context: Context) -> GsConfig:
+def gs_config(context: Context, *, stop: Stop | None = None) -> GsConfig:
     """Return the configuration of ``gs://`` for a client. Storage options override fsspec's configuration.
 
     Without a `token` option, google-auth finds the credentials in the client's environment
@@ -72,7 +73,7 @@ def gs_config(context: Context) -> GsConfig:
     ca, verify = trusted(options.get("verify", True), authorities_in(context.env))
     return GsConfig(
         endpoint,
-        _tokens(options, context, emulated=bool(emulator) and not options.get("endpoint_url")),
+        _tokens(options, context, stop, emulated=bool(emulator) and not options.get("endpoint_url")),
         str(project) if pays else "",
         proxy_for(endpoint, context.env),
         ca,
@@ -81,17 +82,17 @@ def gs_config(context: Context) -> GsConfig:
     )
 
 
-def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> TokenSource:
+def _tokens(options: dict[str, Any], context: Context, stop: Stop | None, *, emulated: bool) -> TokenSource:
     token = options.get("token")
     if token in ("anon",) or truth(options.get("anon", False), "anon"):
         return FixedToken("", "anonymous access")
     if token is None and emulated:
         return FixedToken("", "anonymous access (an emulator)")
     if isinstance(token, dict):
-        return AskedToken("google_session", token, context.env, "storage options")
+        return AskedToken("google_session", token, context.env, "storage options", stop)
     if token in (None, "google_default", "cloud"):
         source = "the environment (GOOGLE_APPLICATION_CREDENTIALS, gcloud's login, or this machine's account)"
-        return AskedToken("google_session", None, context.env, source)
+        return AskedToken("google_session", None, context.env, source, stop)
     if token in ("cache", "browser"):
         raise BadOption(
             f"token: {token!r} asks at a browser, which nbdata does not",
@@ -99,7 +100,7 @@ def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> Tok
         )
     path = os.path.join(context.cwd, os.path.expanduser(str(token)))
     if os.path.isfile(path):
-        return AskedToken("google_session", path, context.env, f"the file {token}")
+        return AskedToken("google_session", path, context.env, f"the file {token}", stop)
     text = str(token)
     if text.endswith(".json") or "/" in text or not text.isascii() or any(c.isspace() for c in text):
         raise BadOption(

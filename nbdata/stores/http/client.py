@@ -26,7 +26,7 @@ from nbdata.stores.http.dial import Closed, Origin, dial, reason, remedy, shut, 
 from nbdata.stores.http.heads import Head, length_of, parse_head, request_head
 from nbdata.stores.http.records import receive_records
 
-__all__ = ["Connection", "Origin", "Pool", "Response"]
+__all__ = ["Connection", "Origin", "Pool", "Response", "close_idle"]
 
 # The most idle connections that a pool keeps.
 _KEEP = 64
@@ -51,6 +51,7 @@ class Pool:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._tls: ssl.SSLContext | None = None
+        self._used = time.monotonic()
         self.reached = False
         _all_pools.add(self)
         weakref.finalize(self, _close, self._idle)
@@ -107,6 +108,7 @@ class Pool:
 
     def kept(self) -> Connection | None:
         """Return an open idle connection, if there is one."""
+        self._used = time.monotonic()
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
@@ -126,12 +128,20 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection whose response was read to its end."""
-        self.reached = True
+        self.reached, self._used = True, time.monotonic()
         with self._lock:
             if len(self._idle) < _KEEP and self._pid == os.getpid():
                 self._idle.append(connection)
                 return
         connection.drop()
+
+    def close_idle(self) -> bool:
+        """Close the connections that have been idle for too long. Returns True if the pool has been unused as long."""
+        with self._lock:
+            for connection in [one for one in self._idle if not one.usable()]:
+                self._idle.remove(connection)
+                connection.drop()
+            return not self._idle and time.monotonic() - self._used > _KEEP_SECONDS
 
     def lost(self, error: Exception) -> StoreUnavailable:
         """Return the error for a connection that broke."""
@@ -162,6 +172,12 @@ def _close(idle: list[Connection]) -> None:
 
 
 _all_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def close_idle() -> None:
+    """Close the connections of all pools that have been idle for too long. No job asks for those of old credentials."""
+    for pool in list(_all_pools):
+        pool.close_idle()
 
 
 def _after_fork() -> None:

@@ -12,12 +12,14 @@ import math
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.stores.base import Stop
+from nbdata.stores.uninterruptible import waited_for
 
 __all__ = [
     "Closed",
@@ -134,7 +136,7 @@ def dial(origin: Origin, context: ssl.SSLContext | None, stop: Stop | None) -> s
 def _open_socket(address: tuple[str, int], stop: Stop | None) -> socket.socket:
     """Connect a socket to the first address of the name that responds. `stop` interrupts it."""
     last: OSError | None = None
-    for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, where in _addresses(address, stop):
         sock = socket.socket(family, kind, protocol)
         sock.settimeout(CONNECT_TIMEOUT)
         try:
@@ -150,6 +152,14 @@ def _open_socket(address: tuple[str, int], stop: Stop | None) -> socket.socket:
             sock.close()
             raise
     raise last or OSError("the name has no address")
+
+
+def _addresses(address: tuple[str, int], stop: Stop | None) -> Sequence[tuple[Any, ...]]:
+    """Resolve a name. A resolver without a network may take a minute, so `stop` ends the waiting."""
+    try:
+        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name, not an address
+        return waited_for(lambda: socket.getaddrinfo(*address, type=socket.SOCK_STREAM), stop)
 
 
 @contextlib.contextmanager

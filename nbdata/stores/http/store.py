@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.http.answers import (
     ResponseBody,
@@ -47,6 +47,8 @@ _PAGE, _DEPTH, _FOLDERS = 16 << 20, 64, 100_000
 _ASKING, _AHEAD = 8, 64
 # Characters of a path or query that stay as written: all valid ones, and escapes.
 _PATH, _QUERY = "/-_.~!$&'()*+,;=:@%[]", "/-_.~!$&'()*+,;=:@%[]?"
+# Names of web pages, which a server may also make.
+_PAGES = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".jsp", ".cgi")
 # Files for which servers report the file's own compression as if they had applied it.
 _PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".svgz", ".br")
 
@@ -211,6 +213,12 @@ class HttpStore(Store):
         asked = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
         if url.path == asked + "/" or (url.path.endswith("/") and unquote(url.path) == f"/{key}/"):
             raise NotFound("a folder, not an object", path=self._said(key), details={"folder": True})
+        moved = url.path != asked and not url.path.startswith(asked + "/")
+        if moved and _is_page(response) and _is_no_page(key, url):
+            raise AccessDenied(
+                "the server leads to a web page in its place, perhaps to log in", path=self._said(key),
+                remedy="Open the address in a browser, and give the user and password or token that it asks for",
+            )  # fmt: skip
         encoding = headers.get("content-encoding", "identity").strip().lower()
         # Apache reports a .gz file's compression as its encoding; the bytes are the file's own.
         if encoding not in ("identity", "") and not key.lower().endswith(_PACKED):
@@ -296,8 +304,8 @@ class HttpStore(Store):
             return None
         if response.status != 200:
             raise self._error(response, folder)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in ("text/html", "application/xhtml+xml"):
+        if not _is_page(response):
+            kind = _kind(response)
             response.close()
             raise BadOption(
                 "the server has no index page of this folder",
@@ -340,6 +348,21 @@ class HttpStore(Store):
 
 # In the class, `list` means the method.
 _Count = list[int]
+
+
+def _kind(response: Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_page(response: Response) -> bool:
+    return _kind(response) in ("text/html", "application/xhtml+xml")
+
+
+def _is_no_page(key: str, url: _Url) -> bool:
+    """Whether a key is the name of a file that is no web page, and the address that it led to has another name."""
+    name = key.rpartition("/")[2]
+    led_to = unquote(url.path.rpartition("/")[2], errors="surrogateescape")
+    return "." in name and not name.lower().endswith(_PAGES) and led_to != name
 
 
 def key_of(url: str) -> str:

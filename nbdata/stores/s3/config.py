@@ -25,6 +25,7 @@ from nbdata.stores.credentials.storage_options import (
 )
 from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
+from nbdata.stores.objects import Stop
 from nbdata.stores.s3.sigv4 import Identity
 
 __all__ = ["S3Config", "s3_config"]
@@ -111,7 +112,7 @@ class S3Config:
         return f"https://s3.{self.region}.{suffix}"
 
 
-def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
+def s3_config(scheme: str, context: Context, *, refused: str = "", stop: Stop | None = None) -> S3Config:
     """Return the configuration for ``s3://`` or ``obs://`` in a client's context.
 
     Storage options of the operation override fsspec's configuration. That overrides the environment, which overrides
@@ -166,7 +167,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
         # botocore does not read AWS_REGION, unlike other AWS clients.
         told = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
-        asked = ask("aws_session", profile, told, refused=refused)
+        asked = ask("aws_session", profile, told, refused=refused, stop=stop)
         region = region or asked.get("region")
         endpoint = endpoint or asked.get("endpoint") or ""
         addressing = addressing or asked.get("addressing")

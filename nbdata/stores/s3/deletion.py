@@ -40,6 +40,7 @@ def _delete(client: S3Client, keys: Sequence[str]) -> None:
         ET.SubElement(ET.SubElement(root, "Object"), "Key").text = key
     body = ET.tostring(root, encoding="utf-8")
     failed = {item.findtext("Key") for item in client.xml("POST", "", {"delete": ""}, body).iterfind("Error")}
+    unknown = failed - set(keys)  # a server that names keys in another way, or none
     for key in keys:  # one request each, so that the error names the key and the reason
-        if key in failed:
+        if key in failed or unknown:
             client.send("DELETE", key, ok=(200, 204, 404)).close()

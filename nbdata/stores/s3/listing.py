@@ -36,6 +36,10 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
                 "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
             )
         objects = sorted([*_folders(root), *listed(root)], key=_key) if more else listed(root)
+        ignored = objects and "start-after" in query and _key(objects[0]) <= _key(ObjectInfo(after, -1))
+        if ignored and "marker" not in query and root.find("KeyCount") is None:
+            query["marker"] = after  # version 1 of the listing begins there
+            continue
         goes_on = root.findtext("IsTruncated") == "true"
         yield Page(objects, goes_on)
         if not goes_on:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import io
 import os
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -294,6 +295,34 @@ def test_folders_of_a_data_lake_and_names_that_xml_cannot_say_are_listed_right()
     with serving(each(lambda head: ok(page))) as port:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
         assert [(i.key, i.size, i.etag) for i in store.list("")] == [("d/\ufffe", 3, '"0x8D"')]
+
+
+@pytest.mark.parametrize("size", [2, 10])
+def test_a_listing_of_a_data_lake_is_resumed_at_its_place(size: int) -> None:
+    kinds = {"a": b"directory", "a/1": b"file", "a/2": b"file", "a-b": b"file", "b": b"file"}
+
+    def answer(head: str) -> bytes:
+        marker = re.search("marker=([0-9]+)", head)
+        start = int(marker[1]) if marker else 0
+        blobs = b"".join(
+            b"<Blob><Name>%b</Name><Properties><Content-Length>1</Content-Length>"
+            b"<ResourceType>%b</ResourceType></Properties></Blob>" % (key.encode(), kind)
+            for key, kind in list(kinds.items())[start : start + size]
+        )
+        more = b"%d" % (start + size) if start + size < len(kinds) else b""
+        return ok(
+            b"<EnumerationResults><Blobs>%b</Blobs><NextMarker>%b</NextMarker></EnumerationResults>"
+            % (blobs, more)
+        )
+
+    keys = ["a/1", "a/2", "a-b", "b"]
+    with serving(each(answer)) as port:
+        store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
+        assert [info.key for info in store.list("")] == keys
+        for number, key in enumerate(keys):
+            assert [info.key for info in store.list("", after=key)] == keys[number + 1 :]
+        with pytest.raises(SourceChanged):  # where to resume is not known
+            list(store.list("", after="a/3"))
 
 
 @pytest.mark.parametrize(

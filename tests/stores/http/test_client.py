@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
+from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.filling import fill
-from nbdata.stores.http import client
+from nbdata.stores.http import client, pools
 from nbdata.stores.http.client import Origin, Pool
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
@@ -102,6 +104,25 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
         pool = pool_at(port)
         assert [get(pool), get(pool)] == [b"a", b"a"]
     assert len(seen) == 2
+
+
+def test_connections_of_old_credentials_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_KEEP_SECONDS", 0.0)
+    ended = 0
+
+    def handle(connection: socket.socket) -> None:
+        nonlocal ended
+        with contextlib.suppress(OSError):
+            while read_head(connection):
+                connection.sendall(ok(b"x"))
+        ended += 1
+
+    known = len(pools._pools)
+    with serving(handle) as port:
+        for number in range(10):  # as when keys are renewed each hour
+            assert get(pools.pool_of(Origin("http", "127.0.0.1", port), f"key {number}")) == b"x"
+        assert len(pools._pools) <= max(known, 1)
+        wait_until(lambda: ended == 9)
 
 
 def test_continue_and_early_hints_are_no_answers() -> None:
@@ -311,6 +332,26 @@ def test_a_stop_ends_a_connect_at_once() -> None:
         assert time.monotonic() - began < AT_ONCE
         for sock in waiting:
             sock.close()
+    assert stop._aborts == []
+
+
+def test_a_stop_does_not_wait_for_a_name_to_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    resolve = socket.getaddrinfo
+
+    def silent(host: str, *args: Any, **options: Any) -> Any:
+        if not options.get("flags"):
+            answered.wait(10 * PATIENCE)
+        return resolve(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    stop = Stop()
+    stopped_after(stop)
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        get(Pool(Origin("http", "localhost", 1)), stop=stop)
+    answered.set()
+    assert time.monotonic() - began < AT_ONCE
     assert stop._aborts == []
 
 

@@ -296,6 +296,26 @@ def test_redirects_are_followed_and_passwords_are_told_to_no_other_host(number: 
     assert all("/real?sig=SECRET" in head for head in there)
 
 
+def test_a_page_to_log_in_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    def answer(head: str) -> bytes:
+        path = head.split()[1]
+        if path == "/data.tar":
+            return status(302, "Location: /login?next=/data.tar")
+        if path == "/moved.tar":
+            return status(302, "Location: /store/0123")
+        if path == "/store/0123":
+            return ok(b"content", "Content-Type: application/octet-stream")
+        return ok(b"<html>Log in</html>", "Content-Type: text/html; charset=utf-8")
+
+    with serving(each(answer)) as port:
+        with pytest.raises(AccessDenied, match="log in"):
+            nbdata.pull(f"http://127.0.0.1:{port}/data.tar", f"{tmp_path}/", quiet=True)
+        assert files(tmp_path) == {}
+        nbdata.pull(f"http://127.0.0.1:{port}/moved.tar", f"{tmp_path}/", quiet=True)
+        nbdata.pull(f"http://127.0.0.1:{port}/page.html", f"{tmp_path}/", quiet=True)
+        assert sorted(files(tmp_path)) == ["moved.tar", "page.html"]
+
+
 def test_a_redirect_on_the_same_server_keeps_the_password() -> None:
     def answer(head: str) -> bytes:
         if "authorization: Basic" not in head:

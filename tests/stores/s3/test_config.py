@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nbdata.engine.job.task import Task
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context
+from nbdata.report import Report, Snapshot
 from nbdata.stores.s3.config import S3Config, s3_config
+from tests.waiting import AT_ONCE, PATIENCE
 
 SECRETS = (
     "AKIAOPTION",
@@ -196,6 +202,31 @@ def test_a_program_that_makes_credentials_is_run_with_the_clients_environment(ho
         "TOKENPROCESS1",
     )
     assert home.s3(options={"profile": "made"}, AWS_TEST_WHO="2").identity.token.endswith("2")  # type: ignore[union-attr]
+
+
+def test_a_cancel_does_not_wait_for_credentials(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.config("[profile slow]\nregion = eu-west-1\n")
+    asking, answered = threading.Event(), threading.Event()
+
+    def silent(*_: object, **__: object) -> None:
+        asking.set()
+        answered.wait(10 * PATIENCE)
+        raise subprocess.TimeoutExpired("python", 60)
+
+    def work(task: Task) -> Report:
+        s3_config("s3", home.context(options={"profile": "slow"}), stop=task)
+        return Report("pull", "s3://bucket/", state="DONE")
+
+    monkeypatch.setattr(subprocess, "run", silent)
+    task = Task(Snapshot(id="t", verb="pull"))
+    task.start(work)
+    assert asking.wait(PATIENCE)
+    began = time.monotonic()
+    task.cancel()
+    task.wait_end(PATIENCE)
+    answered.set()
+    assert task.snapshot().state == "CANCELLED"
+    assert time.monotonic() - began < AT_ONCE
 
 
 def test_credentials_that_end_soon_are_asked_for_again(home: Home) -> None:

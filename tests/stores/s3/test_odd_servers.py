@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 import nbdata
-from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.sigv4 import Identity
 from nbdata.stores.s3.store import S3Store
@@ -80,11 +80,31 @@ def test_a_listing_without_continuation_tokens_goes_on_behind_its_last_key() -> 
 
     with serving(each(answer)) as port:
         assert [info.key for info in store(port).list("")] == ["a", "b", "c", "d"]
+        assert [info.key for info in store(port).list("", after="a")] == [
+            "b",
+            "c",
+            "d",
+        ]  # after an interruption
 
 
 def test_a_listing_that_says_there_is_more_and_never_gives_it_is_an_error() -> None:
     with serving(each(lambda head: listed(["a", "b"]))) as port, pytest.raises(StoreUnavailable):
         list(store(port).list(""))
+
+
+@pytest.mark.parametrize("named", ["", "<Key>/bucket/b</Key>", "<Key>B</Key>"])
+def test_a_deletion_that_failed_is_not_taken_for_done_whatever_the_server_names(named: str) -> None:
+    def answer(head: str) -> bytes:
+        if head.startswith("POST"):
+            return ok(
+                f"<DeleteResult><Error>{named}<Code>AccessDenied</Code></Error></DeleteResult>".encode()
+            )
+        denied = b"/b " in head.encode("latin-1")
+        return b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % (b"403 No" if denied else b"204 Done")
+
+    with serving(each(answer)) as port, pytest.raises(AccessDenied) as caught:
+        store(port).delete(["a", "b", "c"])
+    assert caught.value.path == "s3://bucket/b"
 
 
 def test_an_upload_without_an_id_is_refused() -> None:
