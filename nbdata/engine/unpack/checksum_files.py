@@ -24,6 +24,7 @@ from nbdata.transfer.checksum_reader import ChecksumReader
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.sources import find
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verification.checker import stored_checksum
 
 __all__ = ["LARGEST", "ChecksumFiles", "Published", "content_of", "source_of"]
@@ -173,7 +174,7 @@ class ChecksumFiles:
         found = collect_expectations(
             there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere)
         )
-        _refuse_contradictions(there, found)
+        _refuse_contradictions(self._run, there, found)
         if self._elsewhere and there and not found.expected:
             raise NotFound(
                 "no checksum file there gives a digest of these volumes",
@@ -218,17 +219,27 @@ def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
         return b"".join(map(bytes, reader.blocks()))
 
 
-def _refuse_contradictions(volumes: Mapping[str, StoredVolume], found: Expectations) -> None:
-    """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store."""
+def _refuse_contradictions(run: Run, volumes: Mapping[str, StoredVolume], found: Expectations) -> None:
+    """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store.
+
+    A listing does not show whether a key of KMS encrypts an object, whose ETag is then no MD5: the store is asked again.
+    """
     wrong = [
         (problem.name, f"{problem.message.rpartition(': ')[2]} ({problem.source})")
         for problem in found.problems
         if problem.name is not None and problem.name in volumes
     ]
-    for name, one in found.expected.items():
-        stored = stored_checksum(volumes[name].info, one.algorithm)
-        if stored is not None and stored[1] != one.digest:
-            wrong.append((name, f"{one.digest} in {one.source}, {stored[1]} in the store"))
+    doubtful = [name for name, one in found.expected.items() if _other_digest(volumes[name].info, one)]
+    asked: dict[str, ObjectInfo] = {}
+
+    def ask(name: str) -> None:
+        asked[name] = volumes[name].described()
+
+    run_units(run.control, (partial(ask, name) for name in doubtful))
+    for name in doubtful:
+        one = found.expected[name]
+        if other := _other_digest(asked[name], one):
+            wrong.append((name, f"{one.digest} in {one.source}, {other} in the store"))
     if wrong:
         shown = ", ".join(name for name, _ in wrong[:_NAMED]) + (" …" if len(wrong) > _NAMED else "")
         raise ChecksumMismatch(
@@ -237,3 +248,9 @@ def _refuse_contradictions(volumes: Mapping[str, StoredVolume], found: Expectati
             got=wrong[0][1],
             remedy="Get the right file, or unpack it as it is with --verify none",
         )
+
+
+def _other_digest(info: ObjectInfo, published: Expected) -> str:
+    """The digest of the published algorithm that a store has of a volume, if it is another one; else empty."""
+    stored = stored_checksum(info, published.algorithm)
+    return stored[1] if stored is not None and stored[1] != published.digest else ""

@@ -79,7 +79,7 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     if single is not None and out.details["format"] not in ("tar", "zip") and checkpoint is None:
         out.notes.append(f"if it contains no tar archive, it is a single file and becomes {single}")
     out.bytes, out.present = (volumes.size or 0) - start, start
-    if out.details["format"] == "zip" and op.against is not None:
+    if out.details["format"] == "zip" and (op.against is not None or published.digests):
         out.notes.append("a zip archive is not compared as a whole: each of its members has a checksum")
     elif published.digests:
         where = source_of(published.digests.values())

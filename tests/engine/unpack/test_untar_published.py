@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 import nbdata
 from nbdata.archives.stream import Readahead
 from nbdata.demo.server import EmbeddedServer
+from nbdata.integrity.etags import ETag
 from nbdata.stores.local import LocalStore
+from nbdata.stores.s3 import answers
 from nbdata.verification import checker
 from tests.conftest import client_of
 from tests.engine.unpack.unpacking import look, pack, untar, upload
@@ -158,6 +161,18 @@ def test_a_single_archive_is_compared_with_the_file_beside_it(content: Path, tmp
     assert look(tmp_path / "out2") == look(content)
 
 
+def test_a_zip_is_not_said_to_be_compared_with_the_file_beside_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a", "content")
+    digest = hashlib.md5((tmp_path / "a.zip").read_bytes()).hexdigest()
+    (tmp_path / "a.zip.md5").write_text(f"{digest}  a.zip\n")
+    notes = untar(tmp_path / "a.zip", tmp_path / "out", dry_run=True).notes
+    assert [note for note in notes if "compared" in note] == [
+        "a zip archive is not compared as a whole: each of its members has a checksum"
+    ]
+    assert "compared" not in untar(tmp_path / "a.zip", tmp_path / "out").details
+
+
 @pytest.mark.parametrize("published", [sidecars, listed])
 def test_a_store_with_another_md5_than_the_published_one_is_refused_before_the_start(
     published: Callable[[Path], Path], content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str
@@ -172,6 +187,19 @@ def test_a_store_with_another_md5_than_the_published_one_is_refused_before_the_s
         untar(f"s3://{bucket}/v/", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert untar(f"s3://{bucket}/v/", tmp_path / "out", verify="none").ok
+
+
+def test_an_etag_that_is_no_md5_as_kms_encrypts_the_volume_contradicts_nothing(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(s3, bucket, listed(pack(content, tmp_path / "v", "a.tar", volume=1_000_000)))
+    monkeypatch.setattr(checker, "parse_etag", lambda _: ETag("md5", "0" * 32, md5="0" * 32))
+    with pytest.raises(nbdata.ChecksumMismatch, match="contradict each other"):
+        untar(f"s3://{bucket}/v/", tmp_path / "out")
+    monkeypatch.setattr(answers, "encrypted", lambda _: True)  # by HEAD and GET; a listing does not say it
+    report = untar(f"s3://{bucket}/v/", tmp_path / "out")
+    assert report.details["compared"] == report.details["volumes"] > 1
+    assert look(tmp_path / "out") == look(content)
 
 
 def test_a_digest_that_the_store_has_not_is_computed(
