@@ -136,7 +136,7 @@ class ChecksumFiles:
         for name in self._usual:
             with contextlib.suppress(AccessDenied, BadOption, NotFound):
                 found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
-        sound = [(name, info) for name, info in found.items() if 0 < info.size <= LARGEST]
+        sound = [(name, info) for name, info in found.items() if 0 <= info.size <= LARGEST]
         return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
 
     def listed(self) -> Iterator[tuple[str, str]]:
@@ -187,7 +187,11 @@ class ChecksumFiles:
             for problem in found.problems
             if problem.name is None and not problem.harmless
         ]
-        notes += [f"{name}: too large a list, not read" for name in self._lists if name not in lists]
+        notes += [
+            f"{name}: {'too large a list' if info.size >= 0 else 'a list of unknown size'}, not read"
+            for name, info in self._lists.items()
+            if name not in lists
+        ]
         return Published({numbers[name]: one for name, one in found.expected.items()}, notes[:_NAMED])
 
     def _name_of(self, volume: StoredVolume) -> str:
@@ -215,6 +219,8 @@ def _sorted_out(
 
 def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
     """Read a list."""
+    if not info.size:  # some stores refuse an empty range
+        return b""
     with Reader(run.control, store, info, 0, info.size) as reader:
         return b"".join(map(bytes, reader.blocks()))
 
@@ -222,7 +228,8 @@ def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
 def _refuse_contradictions(run: Run, volumes: Mapping[str, StoredVolume], found: Expectations) -> None:
     """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store.
 
-    A listing does not show whether a key of KMS encrypts an object, whose ETag is then no MD5: the store is asked again.
+    A listing does not show whether a key of KMS encrypts an object, whose ETag is then no MD5: the store is
+    asked again.
     """
     wrong = [
         (problem.name, f"{problem.message.rpartition(': ')[2]} ({problem.source})")

@@ -245,6 +245,13 @@ def test_a_spoilt_checksum_file_is_told_and_the_volumes_are_unpacked(content: Pa
     assert report.details["compared"] == report.details["volumes"] - 1
 
 
+def test_an_empty_list_is_not_called_too_large(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    (volumes / "MD5SUMS").touch()
+    assert "MD5SUMS: holds no checksum" in untar(volumes, tmp_path / "out", dry_run=True).notes
+    assert untar(volumes, tmp_path / "out").ok
+
+
 @pytest.mark.usefixtures("small_steps")
 def test_a_volume_that_was_begun_by_an_earlier_run_is_not_called_compared(
     content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
