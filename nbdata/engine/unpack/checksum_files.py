@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -157,8 +158,9 @@ class ChecksumFiles:
         NotFound
             If the user has named these files, and they give no digest of any volume.
         """
-        numbers = {self._name_of(volume): number for number, volume in enumerate(volumes)}
-        numbers.pop("", None)
+        names = list(map(self._name_of, volumes))
+        known = {name for name, count in Counter(names).items() if name and count == 1}
+        numbers = {name: number for number, name in enumerate(names) if name in known}
         there = {name: volumes[number] for name, number in numbers.items()}
         bases = {posixpath.basename(name) for name in there}
         sidecars = {
@@ -195,7 +197,10 @@ class ChecksumFiles:
         return Published({numbers[name]: one for name, one in found.expected.items()}, notes[:_NAMED])
 
     def _name_of(self, volume: StoredVolume) -> str:
-        """The name by which these files may know a volume; empty if they cannot."""
+        """The name by which these files may know a volume; empty if they cannot.
+
+        Elsewhere, two volumes of one name, from different folders, cannot be told apart.
+        """
         if volume.gone or self._elsewhere:
             return "" if volume.gone else volume.name
         near = volume.lies_in(self._store) and volume.info.key.startswith(self._base)

@@ -357,3 +357,14 @@ def test_a_place_without_digests_of_the_volumes_is_refused(content: Path, tmp_pa
         untar(volumes, tmp_path / "out", against=str(tmp_path / "md5"))
     with pytest.raises(nbdata.BadOption, match="--verify none"):
         untar(volumes, tmp_path / "out", against=str(tmp_path / "md5"), verify="none")
+
+
+def test_a_digest_elsewhere_is_for_no_volume_that_shares_its_name(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    places = [volumes / name for name in names(volumes)]
+    (tmp_path / "sums.md5").write_text("".join(lines(volumes).values()))
+    (tmp_path / "other").mkdir()
+    places[-1] = places[-1].rename(tmp_path / "other" / "a.tar.00")
+    report = untar(list(map(str, places)), tmp_path / "out", against=str(tmp_path / "sums.md5"))
+    assert report.details["compared"] == len(places) - 2 > 0
+    assert look(tmp_path / "out") == look(content)
