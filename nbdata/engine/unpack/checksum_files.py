@@ -11,6 +11,7 @@ import json
 import os
 import posixpath
 import zlib
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -28,6 +29,7 @@ from nbdata.transfer.checksum_reader import ChecksumReader
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.sources import find
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verification.checker import stored_checksum
 
 __all__ = ["LARGEST", "ChecksumFiles", "Published", "content_of", "source_of"]
@@ -143,6 +145,11 @@ class ChecksumFiles:
         base = found.single.key[: len(found.single.key) - len(name)]
         return cls(run, location.store, base, {}, {name: found.single}, elsewhere=location.place)
 
+    @property
+    def named(self) -> bool:
+        """Whether there are any, as far as the names show."""
+        return bool(self._sidecars or self._lists)
+
     @cached_property
     def _contents(self) -> dict[str, bytes]:
         """The content of each list that is not too large, by name."""
@@ -152,10 +159,7 @@ class ChecksumFiles:
                 found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
         sound = [(name, info) for name, info in found.items() if 0 <= info.size <= LARGEST]
         sound.sort(key=lambda one: not is_manifest(one[0]))
-        return {
-            name: content_of(self._run, self._store, info) if info.size else b""
-            for name, info in sound[:_LISTS]
-        }
+        return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
 
     def listed(self) -> Iterator[tuple[str, str]]:
         """Yield each name in the lists, relative to the base, with the name of the list."""
@@ -175,8 +179,9 @@ class ChecksumFiles:
         NotFound
             If the user has named these files, and they give no digest of any volume.
         """
-        numbers = {self._name_of(volume): number for number, volume in enumerate(volumes)}
-        numbers.pop("", None)
+        names = list(map(self._name_of, volumes))
+        known = {name for name, count in Counter(names).items() if name and count == 1}
+        numbers = {name: number for number, name in enumerate(names) if name in known}
         there = {name: volumes[number] for name, number in numbers.items()}
         bases = {posixpath.basename(name) for name in there}
         sidecars, other = dict[str, str](), dict[str, str]()
@@ -193,7 +198,7 @@ class ChecksumFiles:
             there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere)
         )
         expected = {**self._by_base_name(there, found), **found.expected}
-        _refuse_contradictions(there, expected, found.problems)
+        _refuse_contradictions(self._run, there, expected, found.problems)
         if self._elsewhere and there and not expected:
             raise NotFound(
                 "no checksum file there gives a digest of these volumes",
@@ -216,7 +221,7 @@ class ChecksumFiles:
             )
         unread = [name for name in self._lists if name not in lists]
         if unread:
-            notes.append(f"{', '.join(unread[:_NAMED])}: not read, as too large or too many")
+            notes.append(f"{', '.join(unread[:_NAMED])}: not read, as too large, of unknown size or too many")
         return Published({numbers[name]: one for name, one in expected.items()}, notes[: _NAMED + 2])
 
     def _by_base_name(self, there: Mapping[str, StoredVolume], found: Expectations) -> dict[str, Expected]:
@@ -239,7 +244,10 @@ class ChecksumFiles:
         }
 
     def _name_of(self, volume: StoredVolume) -> str:
-        """The name by which these files may know a volume; empty if they cannot."""
+        """The name by which these files may know a volume; empty if they cannot.
+
+        Elsewhere, two volumes of one name, from different folders, cannot be told apart.
+        """
         if volume.gone or self._elsewhere:
             return "" if volume.gone else volume.name
         near = volume.lies_in(self._store) and volume.info.key.startswith(self._base)
@@ -282,23 +290,39 @@ def _first_names(lists: Mapping[str, bytes]) -> str | None:
 
 def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
     """Read a list."""
+    if not info.size:  # some stores refuse an empty range
+        return b""
     with Reader(run.control, store, info, 0, info.size) as reader:
         return b"".join(map(bytes, reader.blocks()))
 
 
 def _refuse_contradictions(
-    volumes: Mapping[str, StoredVolume], expected: Mapping[str, Expected], problems: Iterable[Problem]
+    run: Run,
+    volumes: Mapping[str, StoredVolume],
+    expected: Mapping[str, Expected],
+    problems: Iterable[Problem],
 ) -> None:
-    """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store."""
+    """Raise ChecksumMismatch if checksum files contradict each other about a volume, or the store.
+
+    A listing does not show whether a key of KMS encrypts an object, whose ETag is then no MD5: the store is
+    asked again.
+    """
     wrong = [
         (problem.name, f"{problem.message.rpartition(': ')[2]} ({problem.source})")
         for problem in problems
         if problem.name is not None and problem.name in volumes
     ]
-    for name, one in expected.items():
-        stored = stored_checksum(volumes[name].info, one.algorithm)
-        if stored is not None and stored[1] != one.digest:
-            wrong.append((name, f"{one.digest} in {one.source}, {stored[1]} in the store"))
+    doubtful = [name for name, one in expected.items() if _other_digest(volumes[name].info, one)]
+    asked: dict[str, ObjectInfo] = {}
+
+    def ask(name: str) -> None:
+        asked[name] = volumes[name].described()
+
+    run_units(run.control, (partial(ask, name) for name in doubtful))
+    for name in doubtful:
+        one = expected[name]
+        if other := _other_digest(asked[name], one):
+            wrong.append((name, f"{one.digest} in {one.source}, {other} in the store"))
     if wrong:
         shown = ", ".join(name for name, _ in wrong[:_NAMED]) + (" …" if len(wrong) > _NAMED else "")
         raise ChecksumMismatch(
@@ -307,3 +331,9 @@ def _refuse_contradictions(
             got=wrong[0][1],
             remedy="Get the right volume or checksum file; --verify none takes it as it is",
         )
+
+
+def _other_digest(info: ObjectInfo, published: Expected) -> str:
+    """The digest of the published algorithm that a store has of a volume, if it is another one; else empty."""
+    stored = stored_checksum(info, published.algorithm)
+    return stored[1] if stored is not None and stored[1] != published.digest else ""

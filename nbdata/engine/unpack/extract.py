@@ -95,6 +95,7 @@ class Extraction:
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
         self._links = HardLinks(root, written)
+        self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
@@ -203,12 +204,15 @@ class Extraction:
             if self._written.is_of(record, member.offset):
                 if self._written.is_doubtful(record):
                     return "write"
+                self._links.saw(path, found)
                 if member.kind == "file":
                     return "unchanged"
                 if record.local_same(found):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        wrong = record is not None and same and self._written.is_doubtful(record)  # from a volume that was wrong
+        wrong = (
+            record is not None and same and self._written.is_doubtful(record)
+        )  # from a volume that was wrong
         if self._overwrite == "never" and not wrong:
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
@@ -260,10 +264,13 @@ class Extraction:
     def _tell(self, member: Member, outcome: Outcome, **detail: str) -> None:
         self._results.add(member.name, outcome, max(member.size, 0), moved=False, **detail)
         failed = outcome is Outcome.CONFLICT
+        if failed or outcome is Outcome.SKIPPED:
+            self._missing.add(member.name)
         self._run.control.advance(files=0 if failed else 1, failures=int(failed))
 
     def _done(self, member: Member, record: Record, outcome: Outcome) -> None:
         self._written.adopt(member.name, record)
+        self._missing.discard(member.name)
         self._tell(member, outcome)
 
     def _place(self, member: Member) -> str:
@@ -400,6 +407,7 @@ class Extraction:
             else:
                 if member.linkname in self._pending:
                     self._flush()
+                self._refuse_missing(member)
                 self._refuse_orphan(member)
                 self._folders.refuse_links(os.path.dirname(member.linkname), member.name)
                 self._links.make(member, temporary)
@@ -410,6 +418,15 @@ class Extraction:
         self._pending[member.name] = Outcome.LINK
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
         self._committer.commit(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
+
+    def _refuse_missing(self, member: Member) -> None:
+        """Raise NbdataError if a hard link's original is not there as in the archive: an earlier one may be."""
+        other = member.linkname
+        if other in self._missing:
+            raise NbdataError(
+                f"{other}, to which it is a hard link, was not written", path=member.name,
+                remedy=f"Make room for {other} first, or run the command with --overwrite always",
+            )  # fmt: skip
 
     def _refuse_orphan(self, member: Member) -> None:
         """Raise NbdataError if a hard link's original was moved away: only the original's member holds the content."""
@@ -430,6 +447,7 @@ class Extraction:
 
     def _failed(self, path: str, error: NbdataError) -> None:
         self._pending.pop(path, None)
+        self._missing.add(path)
         self._results.fail(path, error)
 
     def _flush(self) -> None:
@@ -450,6 +468,7 @@ class Extraction:
         self._space.note_written([f.size for f in good if f.size <= _SMALL], len(good))
         moved: list[Row] = []
         for file in good:
+            self._missing.discard(file.path)
             outcome = self._pending.pop(file.path, Outcome.EXTRACTED)
             if outcome is Outcome.EXTRACTED:
                 moved.append(Row(file.path, outcome, file.size, {}))

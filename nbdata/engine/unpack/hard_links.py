@@ -30,7 +30,7 @@ class HardLinks:
     def __init__(self, root: str, written: Written) -> None:
         self._root, self._written = root, written
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
-        self._replaced: set[tuple[int, int]] = set()  # files with several names, one of which was replaced
+        self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
     def make(self, member: Member, temporary: str) -> None:
         """Link to the file that the member names, if this archive has written that file."""
@@ -38,7 +38,8 @@ class HardLinks:
         original = os.path.join(self._root, name)
         found, record = os.lstat(original), self._written.index.get(name)
         known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
-        if not (known and record is not None and (name in self._groups or record.local_same(found))):
+        same = record is not None and (record.local_same(found) or self.was_same(record, found))
+        if not (known and record is not None and (name in self._groups or same)):
             raise NbdataError(
                 f"{name}, to which it is a hard link, differs from the archive", path=member.name,
                 remedy="Run the command with --overwrite always",
@@ -49,6 +50,7 @@ class HardLinks:
                 remedy="Run the command with --overwrite always",
             )  # fmt: skip
         os.link(original, temporary, follow_symlinks=False)
+        self._changed.add((found.st_dev, found.st_ino))
         group = self._groups.setdefault(name, [name])
         if member.name not in group:
             group.append(member.name)
@@ -59,14 +61,19 @@ class HardLinks:
         for name in names:
             self._groups[name] = names
 
+    def saw(self, name: str, found: os.stat_result) -> None:
+        """Note a name that looks as recorded: if its file has others, to make one of them changes its ctime."""
+        if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+            self._groups.setdefault(name, [name])
+
     def replacing(self, record: Record | None, found: os.stat_result) -> None:
         """Note that a name that looked as recorded is about to be replaced."""
         if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
-            self._replaced.add((found.st_dev, found.st_ino))
+            self._changed.add((found.st_dev, found.st_ino))
 
     def was_same(self, record: Record, found: os.stat_result) -> bool:
-        """True if a file looked as recorded before another name of it was replaced in this run."""
-        return (found.st_dev, found.st_ino) in self._replaced and record[2:4] == (
+        """True if a file looked as recorded before another name of it was made or replaced in this run."""
+        return (found.st_dev, found.st_ino) in self._changed and record[2:4] == (
             found.st_size,
             found.st_mtime_ns,
         )

@@ -279,7 +279,7 @@ def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> Non
     assert checkpoint is not None
     assert earlier is not None
     found.written.index.put(earlier.refreshed)
-    taking.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
+    taking.go_on(checkpoint.place.offset, earlier.names.values())
     there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
     for path, size in there:
         results.add(path, Outcome.UNCHANGED, size)

@@ -126,6 +126,10 @@ class StoredVolume:
             return b""
         return self.range(max(self.size - count, 0), self.size)
 
+    def described(self) -> ObjectInfo:
+        """The store's full description of it, as a listing has less."""
+        return retrying(self._control, lambda: self._store.head(self.info.key))
+
     def delete(self) -> bool:
         """Delete it, if it is still the version that was read."""
 

@@ -37,7 +37,7 @@ def plan_comparison(
         published = checksums.published(volumes.volumes)
     out.details["published"], out.details["unusable"] = published.mark, published.notes
     out.details["compare"] = False
-    if is_zip and op.against is not None:
+    if is_zip and checksums is not None and checksums.named:
         out.notes.append("a zip archive is not compared as a whole: each of its members has a checksum")
     if published.digests:
         where = source_of(published.digests.values())

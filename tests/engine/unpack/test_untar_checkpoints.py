@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import zstandard
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.unpack.extract import Extraction
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import (
@@ -131,6 +133,24 @@ def test_a_file_that_only_got_another_name_is_as_it_was(
     os.link(out / "d1/f01", tmp_path / "another")
     assert untar(volumes, out).details["resumed_at"] > 0
     assert look(out) == expected
+    assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
+
+
+def test_a_file_that_loses_a_left_name_in_a_resumed_run_is_as_recorded_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may leave a hard link among the temporaries, which the next run removes."""
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    os.link(out / "d1/f01", tmp_path / "left")
+    go_on = Extraction.go_on
+
+    def removing(self: Extraction, behind: int, names: Iterable[list[str]]) -> None:
+        go_on(self, behind, names)
+        (tmp_path / "left").unlink()
+
+    monkeypatch.setattr(Extraction, "go_on", removing)
+    assert untar(volumes, out).details["resumed_at"] > 0
     assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
 
 

@@ -14,7 +14,9 @@ import pytest
 import nbdata
 from nbdata.archives.stream import Readahead
 from nbdata.demo.server import EmbeddedServer
+from nbdata.integrity.etags import ETag
 from nbdata.stores.local import LocalStore
+from nbdata.stores.s3 import answers
 from nbdata.verification import checker
 from tests.conftest import client_of
 from tests.engine.unpack.unpacking import look, pack, untar, upload
@@ -185,6 +187,18 @@ def test_a_single_archive_is_compared_with_the_file_beside_it(content: Path, tmp
     assert look(tmp_path / "out2") == look(content)
 
 
+def test_a_zip_is_not_said_to_be_compared_with_the_file_beside_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a", "content")
+    digest = hashlib.md5((tmp_path / "a.zip").read_bytes()).hexdigest()
+    (tmp_path / "a.zip.md5").write_text(f"{digest}  a.zip\n")
+    notes = untar(tmp_path / "a.zip", tmp_path / "out", dry_run=True).notes
+    assert [note for note in notes if "compared" in note] == [
+        "a zip archive is not compared as a whole: each of its members has a checksum"
+    ]
+    assert "compared" not in untar(tmp_path / "a.zip", tmp_path / "out").details
+
+
 @pytest.mark.parametrize("published", [sidecars, listed])
 def test_a_store_with_another_md5_than_the_published_one_is_refused_before_the_start(
     published: Callable[[Path], Path], content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str
@@ -199,6 +213,19 @@ def test_a_store_with_another_md5_than_the_published_one_is_refused_before_the_s
         untar(f"s3://{bucket}/v/", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert untar(f"s3://{bucket}/v/", tmp_path / "out", verify="none").ok
+
+
+def test_an_etag_that_is_no_md5_as_kms_encrypts_the_volume_contradicts_nothing(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(s3, bucket, listed(pack(content, tmp_path / "v", "a.tar", volume=1_000_000)))
+    monkeypatch.setattr(checker, "parse_etag", lambda _: ETag("md5", "0" * 32, md5="0" * 32))
+    with pytest.raises(nbdata.ChecksumMismatch, match="contradict each other"):
+        untar(f"s3://{bucket}/v/", tmp_path / "out")
+    monkeypatch.setattr(answers, "encrypted", lambda _: True)  # by HEAD and GET; a listing does not say it
+    report = untar(f"s3://{bucket}/v/", tmp_path / "out")
+    assert report.details["compared"] == report.details["volumes"] > 1
+    assert look(tmp_path / "out") == look(content)
 
 
 def test_a_digest_that_the_store_has_not_is_computed(
@@ -242,6 +269,13 @@ def test_a_spoilt_checksum_file_is_told_and_the_volumes_are_unpacked(content: Pa
     assert any(note.startswith("a.tar.00.md5: line 1") for note in plan.notes)
     report = untar(volumes, tmp_path / "out")
     assert report.details["compared"] == report.details["volumes"] - 1
+
+
+def test_an_empty_list_is_not_called_too_large(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    (volumes / "MD5SUMS").touch()
+    assert "MD5SUMS: holds no checksum" in untar(volumes, tmp_path / "out", dry_run=True).notes
+    assert untar(volumes, tmp_path / "out").ok
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -472,4 +506,15 @@ def test_archives_below_a_folder_with_other_files_are_found(content: Path, tmp_p
     volumes.rename(tmp_path / "all" / "v")
     (tmp_path / "all" / "README.txt").write_text("read me")
     untar(tmp_path / "all", tmp_path / "out")
+    assert look(tmp_path / "out") == look(content)
+
+
+def test_a_digest_elsewhere_is_for_no_volume_that_shares_its_name(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    places = [volumes / name for name in names(volumes)]
+    (tmp_path / "sums.md5").write_text("".join(lines(volumes).values()))
+    (tmp_path / "other").mkdir()
+    places[-1] = places[-1].rename(tmp_path / "other" / "a.tar.00")
+    report = untar(list(map(str, places)), tmp_path / "out", against=str(tmp_path / "sums.md5"))
+    assert report.details["compared"] == len(places) - 2 > 0
     assert look(tmp_path / "out") == look(content)

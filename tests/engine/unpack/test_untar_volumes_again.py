@@ -431,3 +431,29 @@ def test_a_hard_link_gets_no_content_of_a_later_member(inline: None, tmp_path: P
         untar(tmp_path / "a.tar", out)
     untar(tmp_path / "a.tar", out, overwrite="always")
     assert ((out / "a").read_bytes(), (out / "link").read_bytes()) == (b"two", b"one")
+
+
+def test_a_hard_link_gets_no_content_of_an_earlier_member_whose_follower_was_not_written(
+    inline: None, tmp_path: Path
+) -> None:
+    made = [("a", "file", b"one"), ("a", "file", b"two"), ("link", "hardlink", "a")]
+    source, out = archive(tmp_path / "v", *made), tmp_path / "out"
+    for _ in range(2):
+        with pytest.raises(nbdata.TransferFailed, match="a, to which it is a hard link, was not written"):
+            untar(source, out, overwrite="never")
+        assert os.listdir(out) == ["a"]
+    assert untar(source, out, overwrite="always").ok
+    assert (out / "link").read_bytes() == b"two"
+
+
+def test_a_further_name_of_a_file_leaves_its_other_names_as_recorded(inline: None, tmp_path: Path) -> None:
+    made = [("a", "file", b"one"), *((name, "hardlink", "a") for name in "bd")]
+    made[2:2] = [("c", "hardlink", "b")]
+    source, out = archive(tmp_path / "v", *made), tmp_path / "out"
+    untar(source, out, exclude=["c"])
+    report = untar(source, out)
+    assert report.ok
+    assert report.counts["unchanged"] >= 2
+    assert len({(out / name).stat().st_ino for name in "abcd"}) == 1
+    assert untar(source, out).counts == {"unchanged": 4}
+    assert untar(source, out).details["compressed"] == 0
