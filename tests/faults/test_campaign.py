@@ -68,6 +68,7 @@ def test_a_killed_agent_or_kernel_loses_no_more_than_a_part_of_each_connection(
     print(kill_tables(killed))
 
 
+@pytest.mark.long
 def test_a_killed_pack_makes_the_same_shards_when_it_is_said_again(
     seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_killed_pack_makes_the_same_shards_when_it_is_said_again(
     assert {each.source for each in killed} == set(SOURCES)
 
 
+@pytest.mark.long
 def test_killed_unpacking_into_shards_makes_the_same_shards_when_it_is_said_again(
     seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:
@@ -88,6 +90,7 @@ def test_killed_unpacking_into_shards_makes_the_same_shards_when_it_is_said_agai
     assert [each.line for each in killed if not each.good] == []
 
 
+@pytest.mark.long
 def test_a_killed_pack_makes_the_same_volumes_when_it_is_said_again(
     seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:
@@ -99,6 +102,7 @@ def test_a_killed_pack_makes_the_same_volumes_when_it_is_said_again(
     assert {each.source for each in killed} == set(ARCHIVES)
 
 
+@pytest.mark.long
 def test_a_killed_pack_makes_the_same_records_when_it_is_said_again(
     seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:

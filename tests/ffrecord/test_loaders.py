@@ -62,10 +62,10 @@ def test_parts_and_sums_of_data_sets(numbers: Numbers, others: Numbers) -> None:
         ConcatDataset([])
 
 
-WAYS: list[tuple[int, dict[str, Any]]] = [
+WAYS: list[Any] = [
     (0, {}),
     (2, {}),
-    (2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
+    pytest.param(2, {"multiprocessing_context": "spawn", "persistent_workers": True}, marks=pytest.mark.long),
 ]
 
 

@@ -175,10 +175,10 @@ def test_what_is_fetched_ahead_is_not_fetched_again(
         assert proxy.answered - opened < 1.1 * 200 * 20_000
 
 
-WAYS: list[tuple[int, dict[str, Any]]] = [
+WAYS: list[Any] = [
     (0, {}),
     (2, {"multiprocessing_context": "fork"}),
-    (2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
+    pytest.param(2, {"multiprocessing_context": "spawn", "persistent_workers": True}, marks=pytest.mark.long),
 ]
 
 

@@ -235,7 +235,10 @@ def test_a_stream_goes_on_in_its_part_and_nowhere_else(samples: Samples) -> None
         next(iter(ordered))
 
 
-@pytest.mark.parametrize("seed", range(3))
+_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
 ) -> None:
@@ -244,7 +247,7 @@ def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     assert made.good, made.line
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_a_trainer_with_a_cache_sees_each_sample_once_whoever_is_killed(
     seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
 ) -> None:

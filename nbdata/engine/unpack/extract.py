@@ -210,10 +210,7 @@ class Extraction:
                 if record.local_same(found):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        wrong = (
-            record is not None and same and self._written.is_doubtful(record)
-        )  # from a volume that was wrong
-        if self._overwrite == "never" and not wrong:
+        if self._overwrite == "never" and not (record and same and self._written.is_doubtful(record)):
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):

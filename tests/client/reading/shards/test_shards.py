@@ -410,7 +410,7 @@ def checked(one: dict[str, Any]) -> str:
     return str(one["__key__"])
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_stream_each_sample_once_and_the_next_epoch_in_another_order(
     opened: Open, shards: str, context: str
 ) -> None:
