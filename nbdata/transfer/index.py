@@ -74,6 +74,11 @@ class Index:
         Canonical places. Only a hash of them is in the file's name, since a source may hold a signature.
     identity : tuple of (st_dev, st_ino) or None
         The identity of the target folder. None if it does not exist; then no record is valid.
+
+    Raises
+    ------
+    NbdataError
+        If the disk cannot read the index. A damaged index has the records before the damage.
     """
 
     def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
@@ -115,7 +120,9 @@ class Index:
                 self._good = offset + len(line)
         except FileNotFoundError:
             pass
-        except (OSError, TypeError, ValueError):
+        except OSError as error:  # without its records, files that were edited here would count as unknown
+            raise disk_error(error, self.path) from error
+        except (TypeError, ValueError):
             self._records.clear()
             self._lines = self._good = 0
 
@@ -347,7 +354,7 @@ def _record_in(line: bytes) -> tuple[str, Record | None]:
 
 
 def _line_of(path: str, record: Record | None) -> bytes:
-    """The same command as `format_line` makes, but faster, because there are many."""
+    """Make the line that `format_line` makes, but faster, because there are many."""
     if record is None:
         return seal(f"[{_text(path)}]")
     tag, size, local_size, mtime_ns, ctime_ns = record

@@ -90,7 +90,9 @@ class _Pushing:
                 self._results.left(row)
                 continue
             item = PushRow.of(row)
-            gathered = item.action != "compare" and self._small.takes(item.size)
+            gathered = (
+                item.action != "compare" and self._small.takes(item.size) and not self._replaces_known(item)
+            )
             if gathered:
                 batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
@@ -127,8 +129,7 @@ class _Pushing:
                     for unit in self._parts(item):
                         unit()
                     return
-                if not self._small.takes(item.size):  # else the object may be what the first try has sent
-                    self._refuse_changed(item)
+                self._refuse_changed(item)
                 self._announce(item, before)
 
                 def unchanged() -> None:
@@ -289,13 +290,14 @@ class _Pushing:
 
     # -- sent files ---------------------------------------------------------------------------
 
-    def _refuse_changed(self, item: PushRow) -> None:
-        """Raise SourceChanged if a known object is another one than was listed: a plan may be hours old.
-
-        Small files are sent many at a time, without a look at each object.
-        """
+    def _replaces_known(self, item: PushRow) -> bool:
+        """True if the object to replace was pulled or pushed, so that no other one there may be replaced."""
         known = item.pulled or self._index.get(item.path) is not None
-        if item.action != "overwrite" or self._op.overwrite != "changed" or not known:
+        return item.action == "overwrite" and self._op.overwrite == "changed" and known
+
+    def _refuse_changed(self, item: PushRow) -> None:
+        """Raise SourceChanged if a known object is another one than was listed: a plan may be hours old."""
+        if not self._replaces_known(item):
             return
         try:
             told = retrying(self._control, lambda: self._store.head(item.key))
