@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -249,4 +250,9 @@ def _mounts() -> list[tuple[str, str]]:
             rows = [line.split(" ") for line in lines]
     except OSError:  # not Linux: check the usual folders
         return [("/", "?"), (os.path.expanduser("~"), "?"), (tempfile.gettempdir(), "?")]
-    return [(row[1].encode().decode("unicode_escape"), row[2]) for row in rows if len(row) > 2]
+    return [(_unescaped(row[1]), row[2]) for row in rows if len(row) > 2]
+
+
+def _unescaped(text: str) -> str:
+    """Replace the octal escapes of blanks and backslashes in a mount point."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -1,8 +1,8 @@
 """Use any fsspec file system as a store: for other protocols, and for file systems passed with ``fs=``.
 
-Uses only methods that every file system has: ``find``, ``info``, ``open``, ``rm_file``, ``mv``. Reads go through
-``open``, which bounds memory, unlike ``cat_file``. In an object store, ``open`` creates the object when the file is
-closed. Other file systems get the bytes under a temporary name, which is then renamed.
+Uses only methods that every file system has: ``find``, ``ls``, ``info``, ``open``, ``rm_file``, ``mv``. Reads go
+through ``open``, which bounds memory, unlike ``cat_file``. In an object store, ``open`` creates the object when the
+file is closed. Other file systems get the bytes under a temporary name, which is then renamed.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class FsspecStore(Store):
         folder = prefix.rpartition("/")[0]
         try:
             self._fs.invalidate_cache()
-            found = self._fs.find(self._path(folder), detail=True)
+            found = _find(self._fs, self._path(folder))
         except Exception as error:
             known = self._error(error, folder)
             if isinstance(known, NotFound) and not known.details.get("bucket"):
@@ -315,6 +315,47 @@ class FsspecStore(Store):
             )
         # A foreign error's text may hold a signed URL or a key; its type is safe.
         return NbdataError(f"{self.name} failed ({type(error).__name__})", path=path)
+
+
+def _find(fs: Any, path: str) -> dict[str, dict[str, Any]]:
+    """List everything below a folder. Raises the error of a folder that cannot be listed.
+
+    fsspec's own ``find`` leaves such a folder out, as if it were empty. Those of other packages raise by themselves.
+    """
+    if not _finds_as_fsspec(fs):
+        return dict(fs.find(path, detail=True))
+    top = fs._strip_protocol(path)
+    found, pending = dict[str, dict[str, Any]](), [top]
+    while pending:
+        folder = pending.pop()
+        try:
+            entries = fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile
+            continue
+        except OSError:
+            if folder == top and fs.isfile(top):
+                return {}
+            raise
+        for entry in entries:
+            name = entry["name"].rstrip("/")
+            if entry["type"] == "directory" and name != folder:
+                pending.append(name)
+            else:
+                found[entry["name"]] = entry
+    return found
+
+
+def _finds_as_fsspec(fs: Any) -> bool:
+    """Whether the file system's ``find`` is fsspec's, for any file system."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    while isinstance(fs, DirFileSystem):
+        fs = fs.fs
+    if isinstance(fs, AsyncFileSystem):
+        return bool(type(fs)._find is AsyncFileSystem._find)
+    return getattr(fs.find, "__func__", None) is AbstractFileSystem.find
 
 
 def _is_object(key: str, found: dict[str, Any]) -> bool:

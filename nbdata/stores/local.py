@@ -191,7 +191,8 @@ class LocalStore(Store):
             info = _info(key, found)
             if match is not None and match.etag and match.etag != info.etag:
                 raise SourceChanged("the file changed since it was listed", path="/" + key)
-            return _FileBody(fd, info, start, info.size if end is None else min(end, info.size))
+            known = found.st_size, found.st_mtime_ns
+            return _FileBody(fd, info, known, start, info.size if end is None else min(end, info.size))
         except BaseException:
             os.close(fd)
             raise
@@ -246,10 +247,10 @@ class LocalStore(Store):
 
 
 class _FileBody:
-    """A range of an open file."""
+    """A range of an open file of the `known` size and time of change."""
 
-    def __init__(self, fd: int, info: ObjectInfo, start: int, end: int) -> None:
-        self.info = info
+    def __init__(self, fd: int, info: ObjectInfo, known: tuple[int, int], start: int, end: int) -> None:
+        self.info, self._known = info, known
         self.start = start
         self.length = max(0, end - start)
         self._fd, self._at, self._end = fd, start, end
@@ -260,10 +261,13 @@ class _FileBody:
             return 0
         try:
             count = os.preadv(self._fd, [buffer[:want]], self._at)
+            now = os.fstat(self._fd) if self._at + count == self._end else None
         except OSError as error:
             raise disk_error(error, "/" + self.info.key) from error
         if not count:
             raise SourceChanged("the file became shorter while it was read", path="/" + self.info.key)
+        if now is not None and (now.st_size, now.st_mtime_ns) != self._known:
+            raise SourceChanged("the file changed while it was read", path="/" + self.info.key)
         self._at += count
         return count
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nbdata.errors import BadOption
+from nbdata.space import limits
 from nbdata.space.limits import (
     disk_of,
     domains,
@@ -161,3 +162,17 @@ def test_writable_disks_are_each_named_once_and_hold_users_files() -> None:
     assert all(os.access(disk.path, os.W_OK) and disk.size for disk in found)
     assert [disk.free for disk in found] == sorted((disk.free for disk in found), reverse=True)
     assert not any(disk.path.startswith(("/sys/", "/proc/")) for disk in found)
+
+
+@pytest.mark.parametrize("name", ["données x", os.fsdecode(b"donn\xe9es x")], ids=["UTF-8", "other bytes"])
+def test_a_disk_whose_mount_point_has_any_name_is_found(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(os.fsencode(f"disk {tmp_path / name.replace(' ', chr(92) + '040')} ext4 rw 0 0\n"))
+    real = open
+    monkeypatch.setattr(
+        limits, "open", lambda path, **how: real(mounts if "mounts" in path else path, **how), raising=False
+    )
+    assert [disk.path for disk in writable_disks()] == [str(tmp_path / name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbdata.disk import QUOTA, disk_error, full_disk_told
-from nbdata.errors import NotEnoughSpace, NotFound
+from nbdata.errors import NotEnoughSpace, NotFound, SourceChanged
 from nbdata.stores.local import LocalStore
 from tests.agent.rig import fill, tmpfs
 
@@ -37,6 +37,20 @@ def test_what_lies_in_our_own_folder_is_not_listed(tmp_path: Path) -> None:
         (tmp_path / name / "x").write_bytes(b"x")
     (tmp_path / "deep/.0123.nbdata-partial").write_bytes(b"x")
     assert list(LocalStore().list(str(tmp_path).lstrip("/") + "/")) == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_taken_for_one_version(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"a" * 1000)
+    os.utime(file, ns=(0, 0))
+    store = LocalStore()
+    body = store.read(str(file).lstrip("/"), match=store.head(str(file).lstrip("/")))
+    half = memoryview(bytearray(500))
+    assert body.readinto(half) == 500
+    file.write_bytes(b"b" * 1000)
+    with pytest.raises(SourceChanged, match="while it was read"):
+        body.readinto(half)
+    body.close()
 
 
 @pytest.mark.needs("mounts")

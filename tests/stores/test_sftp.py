@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import socket
@@ -249,3 +250,26 @@ def test_without_paramiko_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "sftp:// needs a package that is not installed. pip install paramiko" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
+    tmp_path: Path, server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server.folder / "d/sub").mkdir(parents=True)
+    for name in ("a", "sub/b"):
+        (server.folder / "d" / name).write_text(name)
+    pull = functools.partial(
+        nbdata.pull, f"{server.url}d/", tmp_path / "out", storage_options=OPTIONS, quiet=True, delete=True
+    )
+    assert pull().counts == {"fetched": 2}
+    listed = asyncssh.SFTPServer.scandir
+
+    def scandir(files: asyncssh.SFTPServer, path: bytes) -> object:
+        if path.endswith(b"/sub"):
+            raise asyncssh.SFTPPermissionDenied("no")
+        return listed(files, path)
+
+    monkeypatch.setattr(asyncssh.SFTPServer, "scandir", scandir)
+    with pytest.raises(nbdata.errors.AccessDenied):
+        pull()
+    assert below(tmp_path / "out") == {"a": b"a", "sub/b": b"sub/b"}

@@ -146,7 +146,11 @@ class GsStore(ObjectStore):
             query["startOffset"] = after  # the key `after` is listed again, and dropped below
         path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
         while True:
-            page = _document(self._send("GET", path, "", query).read())
+            page = _parsed(self._send("GET", path, "", query).read())
+            if page is None:  # taken for an empty page, it would make a mirror delete the rest
+                raise StoreUnavailable(
+                    "the store's listing cannot be read", path=self.said(prefix), details={"retry": True}
+                )
             token = page.get("nextPageToken")
             infos = [_info_of(item) for item in page.get("items", ())]
             if folders := [ObjectInfo(name, -1) for name in page.get("prefixes", ())]:
@@ -277,11 +281,16 @@ def _with_resource(resource: dict[str, str], kind: str, data: bytes) -> tuple[di
 
 
 def _document(data: bytes) -> dict[str, Any]:
+    return _parsed(data) or {}
+
+
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    """Parse a JSON object; None if it is none."""
     try:
         found = json.loads(data)
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _info_of(item: Mapping[str, Any]) -> ObjectInfo:

@@ -153,7 +153,7 @@ class S3Client:
             if (
                 not last
                 and signed is not None
-                and field(data, "Code") in EXPIRED
+                and (field(data, "Code") in EXPIRED or self._may_have_expired(method, response, signed))
                 and self._renewed(signed, signed.token)
             ):
                 refuse_spent(body, "the credentials had expired, and there are new ones", self.name)
@@ -175,6 +175,12 @@ class S3Client:
             has_token=bool(identity and identity.token),
             bucket_twice=self._config.names_bucket(self.bucket),
         )
+
+    def _may_have_expired(self, method: str, response: Response, signed: Identity) -> bool:
+        """Whether a response without a body may stand for an expired token, and it is time to ask for a new one."""
+        if method != "HEAD" or response.status not in (400, 403) or not signed.token:
+            return False
+        return self._config.identity != signed or time.monotonic() >= self._asked
 
     def _signed(
         self,

@@ -272,6 +272,7 @@ def test_an_etag_does_not_settle_what_checksum_files_dispute(client: Any, bucket
     report = check(tree, against=f"s3://{bucket}/data/")
     assert report.counts == {"ok": 4, "conflict": 2}
     assert {found(report)[name] for name in ("a.txt", "new")} == {"conflict"}
+    assert found(check(tree / "a.txt", against=f"s3://{bucket}/data/")) == {"a.txt": "conflict"}
 
 
 def test_a_store_folder_of_checksum_files_only_is_one_of_checksum_files(

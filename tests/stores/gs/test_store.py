@@ -307,6 +307,17 @@ def test_a_listing_that_repeats_itself_ends() -> None:
         list(at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store.list(""))
 
 
+def test_a_page_of_something_else_ends_no_listing() -> None:
+    first = ok(b'{"nextPageToken": "p", "items": [{"name": "a", "size": "1"}]}')
+    page = ok(b"<html>log in</html>", "Content-Type: text/html")
+    with (
+        serving(each(lambda head: page if "pageToken" in head else first)) as port,
+        pytest.raises(StoreUnavailable, match="cannot be read") as caught,
+    ):
+        list(at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store.list(""))
+    assert caught.value.details["retry"] is True
+
+
 def test_a_stop_ends_an_upload_that_is_not_answered_at_once() -> None:
     from tests.stores.http.test_client import Stop
 

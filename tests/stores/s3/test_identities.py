@@ -199,6 +199,26 @@ def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     assert ["AKIA2/" in head for head in made.heads] == [False, False, True]
 
 
+def test_keys_that_expire_are_renewed_when_a_response_has_no_body_that_says_so(
+    cloud: tuple[Cloud, str], tmp_path: Path
+) -> None:
+    made, url = cloud
+    answer = made.answer
+    there = store(url, tmp_path, **container(url))
+    made.answer = lambda head: (  # type: ignore[method-assign]
+        answer(head).partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if head.startswith("HEAD") else answer(head)
+    )
+    assert there.head("x").etag == '"e"'
+    made.number = 2
+    assert there.head("x").etag == '"e"'
+    made.number = 3
+    with pytest.raises(
+        nbdata.errors.NbdataError
+    ):  # asked again only after a while: most refusals are lasting
+        there.head("x")
+    assert ["AKIA2/" in head for head in made.heads] == [False, False, True, True]
+
+
 def test_a_job_goes_on_when_its_keys_expire(
     cloud: tuple[Cloud, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: None
 ) -> None:
