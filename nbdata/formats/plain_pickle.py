@@ -126,7 +126,8 @@ class _Array:
         self.array = _array(data, kind, shape, "F" if fortran else "C")
 
 
-def _array(data: Any, kind: Any, shape: Any, order: str = "C") -> Any:
+def _array(data: Any, kind: Any, shape: Any, order: str = "C", axes: Any = None) -> Any:
+    """Make an array; NumPy stores transposed ones in order K, with the axes to transpose it by."""
     import numpy as np
 
     if (
@@ -136,10 +137,14 @@ def _array(data: Any, kind: Any, shape: Any, order: str = "C") -> Any:
     ):
         raise TypeError("the parts of an array")
     real = kind.real()
-    if any(not isinstance(side, int) or side < 0 for side in shape) or order not in ("C", "F"):
+    if any(not isinstance(side, int) or side < 0 for side in shape) or order not in ("C", "F", "K"):
         raise ValueError("the shape of an array")
+    if order == "K" and not (isinstance(axes, tuple) and sorted(axes) == list(range(len(shape)))):
+        raise ValueError("the axes of an array")
     if math.prod(shape) * real.itemsize != len(data):
         raise ValueError("the size of an array")
+    if order == "K":
+        return np.frombuffer(bytearray(data), real).reshape(shape).transpose(axes)
     return np.frombuffer(bytearray(data), real).reshape(shape, order=order)  # type: ignore[call-overload]
 
 

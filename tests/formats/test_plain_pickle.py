@@ -53,13 +53,14 @@ def test_arrays_come_back_as_they_were(protocol: int, kind: str) -> None:
         "c": array,
         "f": np.asfortranarray(array),
         "part": array[:, ::2],
+        "k": array.transpose(2, 0, 1),
         "none": array[:0],
         "one": array[0, 0, 0],
         "nested": [(array, {"again": array})],
         "kind": array.dtype,
     }
     found = load_plain(pickle.dumps(several, protocol), "it")
-    for name in ("c", "f", "part", "none"):
+    for name in ("c", "f", "part", "k", "none"):
         assert type(found[name]) is np.ndarray
         assert found[name].dtype == array.dtype
         assert np.array_equal(found[name], several[name])
@@ -127,6 +128,9 @@ REFUSED = {
     "a bytearray as large as a number says": b"cbuiltins\nbytearray\n(I99999999999\ntR.",
     "an array whose type has fields": b"cnumpy\ndtype\n(Vf8\ntR(I3\nV<\nN(Va\nt}I8\nI1\nI0\ntb.",
     "an array without its state": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntVb\ntR.",
+    "a transposed array without its axes": b"cnumpy.core.numeric\n_frombuffer\n(C\x08"
+    + bytes(8)
+    + b"cnumpy\ndtype\n(Vf8\ntR(I1\ntVK\ntR.",
     "cut off": pickle.dumps([1, 2, 3])[:-3],
     "empty": b"",
     "no pickle": b"\xff\xd8\xff\xe0 a picture",
