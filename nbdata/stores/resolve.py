@@ -43,7 +43,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         from nbdata.stores.s3.store import S3Store
 
         bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
-        if "@" in bucket:
+        if redacted(place) != place:  # keys that could not be sent would look like a bucket
             raise BadOption(
                 f"an {scheme}:// URL holds no keys", path=redacted(place),
                 remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
