@@ -192,8 +192,8 @@ def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
     has them.
     """
     words = []
-    if (share := snapshot.share) is not None:
-        words.append(f"{share:.0%}")
+    if snapshot.percent:
+        words.append(snapshot.percent)
     if moving and snapshot.eta is not None:
         words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.bytes_total:

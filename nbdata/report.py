@@ -158,13 +158,22 @@ class Snapshot(_Record):
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
 
     @property
+    def _progress(self) -> tuple[int, int]:
+        """What is done and the total: in bytes, else in files; the total is 0 while unknown."""
+        done, total = (self.bytes, self.bytes_total) if self.bytes_total else (self.files, self.files_total)
+        return min(done, total or 0), total or 0
+
+    @property
     def share(self) -> float | None:
-        """How much is done, from 0 to 1: by bytes, else by files; None while unknown."""
-        if self.bytes_total:
-            return min(self.bytes / self.bytes_total, 1.0)
-        if self.files_total:
-            return min(self.files / self.files_total, 1.0)
-        return None
+        """How much is done, from 0 to 1; None while unknown."""
+        done, total = self._progress
+        return done / total if total else None
+
+    @property
+    def percent(self) -> str:
+        """How much is done, such as *42%*: 100% only when nothing is missing; empty while unknown."""
+        done, total = self._progress
+        return f"{100 * done // total}%" if total else ""
 
     @property
     def said_again(self) -> str:
