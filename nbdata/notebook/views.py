@@ -10,10 +10,11 @@ import time
 from html import escape
 
 from nbdata.display import numbers_of
+from nbdata.errors import NbdataError
 from nbdata.rendering import dim, edged, html_bar, one_line, printable, text_bar
 from nbdata.report import Snapshot
 
-__all__ = ["Bundle", "background_note", "foreground_note", "message", "view"]
+__all__ = ["Bundle", "background_note", "foreground_note", "message", "state_after", "view"]
 
 Bundle = dict[str, str]
 
@@ -80,6 +81,12 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     )
     text = [f"{text_bar(snapshot.share or 0.0)}  {', '.join([*begin, *rest])}", title.rstrip(), note]
     return {"text/plain": "\n".join(text), "text/html": edged(html, color)}
+
+
+def state_after(error: BaseException) -> str:
+    """Return the state of a job that can be followed no longer: an agent that lives may still carry it on."""
+    alive = isinstance(error, NbdataError) and error.details.get("alive")
+    return "its state is not known" if alive else "interrupted"
 
 
 def message(text: str) -> Bundle:
