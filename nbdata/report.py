@@ -333,7 +333,7 @@ class Plan(_Record):
     def _repr_html_(self) -> str:
         rows = [(action, f"{count:,}", self._size_of(action)) for action, (count, _) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
-            f"<div>{escape(told)}</div>" for told in [*self.notes, *self._named()]
+            f"<div>{escape(printable(told))}</div>" for told in [*self.notes, *self._named()]
         )
 
 
@@ -481,12 +481,12 @@ class Report(_Record):
         named, one = self._named(), len(self.failures) == 1
         head = escape(self.line)
         if one and named and not raised:
-            head += f"<div>{escape(': '.join(filter(None, named[0])))}</div>"
+            head += f"<div>{escape(printable(': '.join(filter(None, named[0]))))}</div>"
         parts = [edged(head, color), *(html_gauge(gauge) for gauge in self.gauges)]
         if self.headline and (counts := [(name, f"{n:,}") for name, n in self.counts.items() if n]):
             parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
         if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
         parts += [html_table(t["caption"], t["head"], t["rows"]) for t in self._tables(raised)]
-        parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
+        parts += [f"<div>{escape(printable(note))}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -34,7 +34,8 @@ def test_no_name_reaches_a_terminal_as_it_is() -> None:
     plan = Plan("pull", odd, notes=[odd])
     job = Snapshot("1", "pull", odd, odd, state="RUNNING", phase=odd)
     shown = [view(job, odd), view(job, odd, state=odd), message(odd)]
-    for text in (report.text(), plan.text(), *(each["text/plain"] for each in shown)):
+    html = [report.html(), plan._repr_html_(), *(each["text/html"] for each in shown)]
+    for text in (report.text(), plan.text(), *(each["text/plain"] for each in shown), *html):
         assert "\x1b" not in text
         assert "\x07" not in text
         assert not any(line == "c" for line in text.splitlines())
