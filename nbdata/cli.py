@@ -66,9 +66,11 @@ _MORE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    shown_before, output = slots.display, sys.stdout
+    shown_before, output, errors = slots.display, sys.stdout, sys.stderr
     try:
-        sys.stdout = _Output(output or open(os.devnull, "w"))  # noqa: SIM115  stdout is None if it is closed
+        # Both are None if they are closed.
+        sys.stdout = _Output(output or open(os.devnull, "w"))  # noqa: SIM115
+        sys.stderr = errors or open(os.devnull, "w")  # noqa: SIM115
         # A hang-up ends only this process: the agent's job continues.
         leave_interrupts()
         return _told(words)
@@ -79,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     finally:
         # The caller of this function gets its own output back.
-        slots.display, sys.stdout = shown_before, output
+        slots.display, sys.stdout, sys.stderr = shown_before, output, errors
 
 
 def _drop_output() -> None:
@@ -88,14 +90,22 @@ def _drop_output() -> None:
 
 
 class _Output:
-    """Wraps standard output and notes write errors. A pipe without a reader is not our error."""
+    """Wraps standard output and notes write errors. A pipe without a reader is not our error.
+
+    Characters that the terminal's encoding lacks are written as escapes, as Python does on standard error.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         with self._told():
-            return self._stream.write(text)
+            try:
+                return self._stream.write(text)
+            except UnicodeEncodeError as error:
+                return self._stream.write(
+                    text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+                )
 
     def flush(self) -> None:
         with self._told():

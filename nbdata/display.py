@@ -43,15 +43,18 @@ class Follower:
             raised = _raised_by(job)
         except KeyboardInterrupt:
             with _no_more_interrupts():
-                alone = job.interrupt()
-                if not quiet:
-                    if alone:
+                try:
+                    if job.interrupt():
                         # Not "stopped": when the kernel is being restarted, the agent continues the job.
-                        self.end(f"interrupted; {job.snapshot().stopped_means}", None)
+                        text = f"interrupted; {job.snapshot().stopped_means}"
                     else:
-                        self.end(
-                            f"detached: job {job.id} continues; transfers {job.id} --cancel stops it", None
-                        )
+                        text = f"detached: job {job.id} continues; transfers {job.id} --cancel stops it"
+                except NbdataError as error:
+                    if not quiet:
+                        self.lost(error)
+                    raise
+                if not quiet:
+                    self.end(text, None)
             raise
         except BaseException as error:
             if not quiet:
@@ -192,8 +195,8 @@ def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
     has them.
     """
     words = []
-    if (share := snapshot.share) is not None:
-        words.append(f"{share:.0%}")
+    if snapshot.percent:
+        words.append(snapshot.percent)
     if moving and snapshot.eta is not None:
         words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.bytes_total:

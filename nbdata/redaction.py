@@ -38,6 +38,7 @@ __all__ = [
 S3_SCHEMES = ("s3", "s3a", "obs")
 #: Protocols of Azure; the text before "@" is the container.
 AZURE_SCHEMES = ("az", "abfs", "abfss")
+_BUCKET_SCHEMES = (*S3_SCHEMES, "gs", "gcs")
 
 _MARK = "…"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -85,6 +86,15 @@ _LOOKS = (
         ),
         r"\1",
     ),
+    # the same with a "/", "?" or "#" in the password, which should have been escaped; behind a port it is a path
+    (
+        "://",
+        re.compile(
+            r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@|arn:)[^\s/?#@\"'<>:\[]*:(?!\d*[/?#])[^\s@\"'<>]*@",
+            re.IGNORECASE,
+        ),
+        r"\1",
+    ),
     ("://", re.compile(r"(\b(?:https?|ftps?)://)(?!user:password@)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
     ("akia", re.compile(r"\bAKIA[A-Z0-9]{16}\b"), _MARK),
     ("asia", re.compile(r"\bASIA[A-Z0-9]{16}\b"), _MARK),
@@ -107,15 +117,31 @@ def redacted(place: str) -> str:
         return place
     if scheme.lower() in AZURE_SCHEMES:
         return place
-    if scheme.lower() in (*S3_SCHEMES, "gs", "gcs"):
+    if _has_odd_password(scheme, rest):
+        rest = rest.rpartition("@")[2]
+    if scheme.lower() in _BUCKET_SCHEMES:
         bucket, slash, key = rest.partition("/")
         return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
     try:
-        parts = urlsplit(place)
+        parts = urlsplit(f"{scheme}://{rest}")
     except ValueError:  # brackets without an address
         return f"{scheme}://{_MARK}"
     netloc = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, netloc, parts.path, _MARK if parts.query else "", ""))
+
+
+def _has_odd_password(scheme: str, rest: str) -> bool:
+    """True if the password of a URL has a "/", "?" or "#", which should have been escaped: `rest` follows ``://``.
+
+    Half of the secret keys of AWS have a slash. A bucket has no colon, unless it is an ARN; a host has one before its
+    port.
+    """
+    in_bucket = scheme.lower() in _BUCKET_SCHEMES
+    begin = re.split("/" if in_bucket else "[/?#]", rest, maxsplit=1)[0]
+    _, colon, word = begin.partition(":")
+    if not colon or "@" in begin or "@" not in rest or begin.startswith(("arn:", "[")):
+        return False
+    return in_bucket or not (word.isdigit() or not word)
 
 
 # -- remembered secrets -------------------------------------------------------------------------
@@ -173,7 +199,8 @@ def _secrets_of_url(text: str, *, proxy: bool = False) -> Iterator[str]:
             return
     netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
     # A proxy's URL has no path: the text up to the last "@" holds its password, even if that was not escaped.
-    user, _, password = (rest if proxy else netloc).rpartition("@")[0].partition(":")
+    odd = proxy or _has_odd_password(scheme, rest)
+    user, _, password = (rest if odd else netloc).rpartition("@")[0].partition(":")
     if password:
         yield from (password, base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
     if scheme.lower() in S3_SCHEMES:

@@ -120,8 +120,11 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
     pad = f"padding:2px 12px 2px 0px;vertical-align:top;border-bottom:1px solid {_LINE}"
 
     def line(cells: Sequence[str], tag: str) -> str:
+        def style(side: str, cell: str) -> str:
+            return f"text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else _WRAP}"
+
         return "".join(
-            f'<{tag} style="text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else _WRAP}">{escape(cell)}</{tag}>'
+            f'<{tag} style="{style(side, cell)}">{escape(printable(cell))}</{tag}>'
             for cell, side in zip(cells, sides, strict=True)
         )
 

@@ -158,13 +158,22 @@ class Snapshot(_Record):
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
 
     @property
+    def _progress(self) -> tuple[int, int]:
+        """What is done and the total: in bytes, else in files; the total is 0 while unknown."""
+        done, total = (self.bytes, self.bytes_total) if self.bytes_total else (self.files, self.files_total)
+        return min(done, total or 0), total or 0
+
+    @property
     def share(self) -> float | None:
-        """How much is done, from 0 to 1: by bytes, else by files; None while unknown."""
-        if self.bytes_total:
-            return min(self.bytes / self.bytes_total, 1.0)
-        if self.files_total:
-            return min(self.files / self.files_total, 1.0)
-        return None
+        """How much is done, from 0 to 1; None while unknown."""
+        done, total = self._progress
+        return done / total if total else None
+
+    @property
+    def percent(self) -> str:
+        """How much is done, such as *42%*: 100% only when nothing is missing; empty while unknown."""
+        done, total = self._progress
+        return f"{100 * done // total}%" if total else ""
 
     @property
     def said_again(self) -> str:
@@ -324,7 +333,7 @@ class Plan(_Record):
     def _repr_html_(self) -> str:
         rows = [(action, f"{count:,}", self._size_of(action)) for action, (count, _) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
-            f"<div>{escape(told)}</div>" for told in [*self.notes, *self._named()]
+            f"<div>{escape(printable(told))}</div>" for told in [*self.notes, *self._named()]
         )
 
 
@@ -472,12 +481,12 @@ class Report(_Record):
         named, one = self._named(), len(self.failures) == 1
         head = escape(self.line)
         if one and named and not raised:
-            head += f"<div>{escape(': '.join(filter(None, named[0])))}</div>"
+            head += f"<div>{escape(printable(': '.join(filter(None, named[0]))))}</div>"
         parts = [edged(head, color), *(html_gauge(gauge) for gauge in self.gauges)]
         if self.headline and (counts := [(name, f"{n:,}") for name, n in self.counts.items() if n]):
             parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
         if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
         parts += [html_table(t["caption"], t["head"], t["rows"]) for t in self._tables(raised)]
-        parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
+        parts += [f"<div>{escape(printable(note))}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -6,6 +6,7 @@ import pytest
 
 import nbdata
 from nbdata.engine.job.failure import failure_of
+from nbdata.notebook.views import message, view
 from nbdata.rendering import printable
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.names import unrepresentable
@@ -31,7 +32,10 @@ def test_no_name_reaches_a_terminal_as_it_is() -> None:
     report = Report("pull", source=odd, failures=[[odd, odd]], notes=[odd], state="FAILED")
     report.tables = [{"caption": "", "head": ["name"], "rows": [[odd]]}]
     plan = Plan("pull", odd, notes=[odd])
-    for text in (report.text(), plan.text()):
+    job = Snapshot("1", "pull", odd, odd, state="RUNNING", phase=odd)
+    shown = [view(job, odd), view(job, odd, state=odd), message(odd)]
+    html = [report.html(), plan._repr_html_(), *(each["text/html"] for each in shown)]
+    for text in (report.text(), plan.text(), *(each["text/plain"] for each in shown), *html):
         assert "\x1b" not in text
         assert "\x07" not in text
         assert not any(line == "c" for line in text.splitlines())

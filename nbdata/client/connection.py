@@ -143,11 +143,13 @@ class Connection:
                 "the agent ended while it was needed",
                 remedy="Run the command again to resume; `nbdata agent log` may say why",
             )
-        pid = peer(self._sock)
+        pid, alive = peer(self._sock), {"alive": True}
         if not pid:
-            return AgentUnavailable(_SILENT, remedy="End its process, then run the command again to resume")
+            remedy = "End its process, then run the command again to resume"
+            return AgentUnavailable(_SILENT, remedy=remedy, details=alive)
         return AgentUnavailable(
             f"{_SILENT} (process {pid})",
+            details=alive,
             remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `kill -9 {pid}` ends it; "
             "then run the command again to resume",
         )

@@ -16,7 +16,7 @@ from IPython.display import display, update_display
 
 from nbdata.errors import NbdataError
 from nbdata.notebook.buttons import EMPTY, Buttons
-from nbdata.notebook.views import Bundle, background_note, message, view
+from nbdata.notebook.views import Bundle, background_note, message, state_after, view
 from nbdata.protocols import Job
 from nbdata.report import Snapshot
 from nbdata.threads import ForkLock
@@ -127,7 +127,7 @@ class JobPanel:
     def _lost(self, error: Exception) -> tuple[Bundle, str]:
         if self._latest is None:
             return message(f"job {self._job.id}: {error}"), str(error)
-        return view(self._latest, str(error), state="interrupted"), str(error)
+        return view(self._latest, str(error), state=state_after(error)), str(error)
 
     def _end(self, bundle: Bundle, line: str) -> None:
         """Replace the panel by its final form and remove the buttons: a saved notebook needs no widgets."""

@@ -45,7 +45,7 @@ def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]
 
     @no_var_expand
     def nbdata(line: str) -> Any:
-        verb, _, rest = line.strip().partition(" ")
+        verb, rest = [*line.split(None, 1), "", ""][:2]
         magic = magics.get(verb.replace("-", "_"))
         if magic is None:
             what = f"there is no verb {verb!r}" if verb else "%nbdata: VERB is missing"

@@ -14,7 +14,7 @@ from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.general_magics import NAME, beside_ipython, by_name, give_back_alias, keep_alias
 from nbdata.notebook.panels import shown
-from nbdata.notebook.variables import meant_variable, words_of
+from nbdata.notebook.variables import meant_variable, words_and_written
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.report import Report
@@ -106,10 +106,10 @@ def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
 
 
 def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) -> Any:
-    words = words_of(line, shell.user_ns, prog=prog)
-    for written in written_secrets(words):
+    words, saved = words_and_written(line, shell.user_ns, prog=prog)
+    for option in written_secrets(saved):
         sys.stderr.write(
-            f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"
+            f"{option}=… is saved with this cell; {option}=env:NAME takes it from the environment\n"
         )
     try:
         operation, face = parse(cls, words, prog=prog, extra=_extra(cls))

@@ -18,7 +18,7 @@ from IPython.display import display
 
 from nbdata.display import Follower, TextDisplay
 from nbdata.interrupts import Held
-from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
+from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, state_after, view
 from nbdata.protocols import Job
 from nbdata.report import BAD_OUTCOMES, Report, Snapshot
 
@@ -78,8 +78,7 @@ class NotebookDisplay(Follower):
 
     def lost(self, error: BaseException) -> None:
         if self._handle is not None and self._last is not None:
-            del error  # it is shown separately
-            self._show(view(self._last, "", state="interrupted"))
+            self._show(view(self._last, "", state=state_after(error)))  # the error is shown separately
 
     def tell(self, text: str) -> None:
         if text or self._handle is not None:

@@ -12,7 +12,7 @@ from nbdata.notebook.general_magics import NAME
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
-from nbdata.verbs.completion import completions, split_line
+from nbdata.verbs.completion import completions, in_quotes, split_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -34,12 +34,11 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
         cls = VERBS[found[1]]
         words, current = split_line(found[2])
         offered = completions(cls, words, current, extra=extra(cls))
-        if not found[2].endswith(
-            current
-        ):  # with quotes or backslashes, the completion replaces only the last name
-            current = re.split(r"[\s/\\'\"]", found[2])[-1]
-            offered = [text[text.rindex(current) :] for text in offered if current in text]
-        return _result(offered, current)
+        # Behind quotes or backslashes, the completion replaces only the last name.
+        typed = current if found[2].endswith(current) else re.split(r"[\s/\\'\"]", found[2])[-1]
+        quoted = in_quotes(found[2])
+        added = (text[len(current) :] for text in offered)
+        return _result([typed + (more if quoted else _escaped(more)) for more in added], typed)
 
     unregister(shell)
     shell.Completer.custom_matchers.append(complete)
@@ -49,6 +48,11 @@ def unregister(shell: InteractiveShell) -> None:
     """Stop offering completions."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != "nbdata"]
+
+
+def _escaped(text: str) -> str:
+    """Return a text as a command needs it outside quotes, so that it stays one word."""
+    return re.sub(r"([\s'\"\\])", r"\\\1", text)
 
 
 def _result(offered: list[str], fragment: str | None) -> SimpleMatcherResult:

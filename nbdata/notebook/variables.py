@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from nbdata.errors import BadOption
 from nbdata.paths import is_brace_pattern
 
-__all__ = ["meant_variable", "words_of"]
+__all__ = ["meant_variable", "words_and_written", "words_of"]
 
 # In a glob, [{] is a brace itself.
 _BRACES = re.compile(r"\$?\{(?!\])([^{}]*)\}")
@@ -26,9 +26,15 @@ _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
 
 
 def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
+    """Return the words of a command; see `words_and_written`."""
+    return words_and_written(line, names, prog=prog)[0]
+
+
+def words_and_written(line: str, names: Mapping[str, object], *, prog: str) -> tuple[list[str], list[str]]:
     """Split a command into words as a shell does, and expand its variables from `names`.
 
-    ``{a,b}`` and ``{000..099}`` are brace patterns and stay as they are. Values are not expanded again.
+    ``{a,b}`` and ``{000..099}`` are brace patterns and stay as they are. Values are not expanded again. The second list
+    has the words as the cell has them: with nothing in place of a variable.
 
     Raises
     ------
@@ -58,7 +64,7 @@ def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
         words = shlex.split(line)
     except ValueError as error:
         raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
-    return [_HELD.sub(value, word) for word in words]
+    return [_HELD.sub(value, word) for word in words], [_HELD.sub("", word) for word in words]
 
 
 def meant_variable(words: Sequence[str], missing: str, names: Mapping[str, object]) -> str:

@@ -10,10 +10,11 @@ import time
 from html import escape
 
 from nbdata.display import numbers_of
-from nbdata.rendering import dim, edged, html_bar, one_line, text_bar
+from nbdata.errors import NbdataError
+from nbdata.rendering import dim, edged, html_bar, one_line, printable, text_bar
 from nbdata.report import Snapshot
 
-__all__ = ["Bundle", "background_note", "foreground_note", "message", "view"]
+__all__ = ["Bundle", "background_note", "foreground_note", "message", "state_after", "view"]
 
 Bundle = dict[str, str]
 
@@ -57,7 +58,10 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     said = state or snapshot.condition
     if moving and snapshot.phase:
         said = f"running: {snapshot.phase}"
-    title = f"{snapshot.verb} {snapshot.source}" + (f" → {snapshot.target}" if snapshot.target else "")
+    said = printable(said)
+    title = printable(
+        f"{snapshot.verb} {snapshot.source}" + (f" → {snapshot.target}" if snapshot.target else "")
+    )
     color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
     known = snapshot.share is not None
     numbers = numbers_of(snapshot, moving=moving)
@@ -66,7 +70,7 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     # The most important facts come first: progress and time left; an unusual state comes before them.
     begin = [*first, said] if moving else [said, *first]
     others = "".join(f" · {word}" for word in begin[2:] + rest)
-    note = f"as of {when}" + (f"; {note}" if note else "")
+    note = printable(f"as of {when}" + (f"; {note}" if note else ""))
     html = "".join(
         [
             f"<div><b>{escape(' · '.join(begin[:2]))}</b>{escape(others)}</div>",
@@ -79,6 +83,13 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     return {"text/plain": "\n".join(text), "text/html": edged(html, color)}
 
 
+def state_after(error: BaseException) -> str:
+    """Return the state of a job that can be followed no longer: an agent that lives may still carry it on."""
+    alive = isinstance(error, NbdataError) and error.details.get("alive")
+    return "its state is not known" if alive else "interrupted"
+
+
 def message(text: str) -> Bundle:
     """A message without numbers."""
+    text = printable(text)
     return {"text/plain": text, "text/html": f"<div>{escape(text)}</div>"}

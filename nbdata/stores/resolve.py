@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption, NbdataError, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
@@ -43,7 +43,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         from nbdata.stores.s3.store import S3Store
 
         bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
-        if "@" in bucket:
+        if redacted(place) != place:  # keys that could not be sent would look like a bucket
             raise BadOption(
                 f"an {scheme}:// URL holds no keys", path=redacted(place),
                 remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
@@ -147,6 +147,11 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
             f"the storage options do not fit {scheme}://",
             remedy=f"Check their names ({type(error).__name__})",
         ) from error
+    except Exception as error:  # some connect at once; a foreign error's text may hold a secret
+        raise StoreUnavailable(
+            f"{scheme}:// cannot be opened ({type(error).__name__})", path=redacted(place),
+            remedy="Check the address, the credentials and the network",
+        ) from error  # fmt: skip
 
 
 def _of_url(cls: Any, place: str) -> dict[str, Any]:

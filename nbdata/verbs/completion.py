@@ -18,6 +18,7 @@ from nbdata.errors import NbdataError
 from nbdata.operation import Operation, slots
 from nbdata.option import Option, options_of
 from nbdata.paths import is_url
+from nbdata.redaction import printable
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.parsing import face_options, flag_of, pairs
 
@@ -37,7 +38,9 @@ def completions(
     extra: Mapping[str, Option],
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the possible completions of the word that is being typed.
+    """Return the possible completions of the word that is being typed; each begins with `current`.
+
+    Names with control characters are left out: a line break would begin another command.
 
     Parameters
     ----------
@@ -50,6 +53,17 @@ def completions(
     extra : dict
         Options of this face beside the common ones.
     """
+    found = _completions(cls, words, current, extra, env)
+    return [text for text in found if text.startswith(current) and printable(text) == text]
+
+
+def _completions(
+    cls: type[Operation],
+    words: Sequence[str],
+    current: str,
+    extra: Mapping[str, Option],
+    env: Mapping[str, str] | None,
+) -> list[str]:
     flags = {
         flag_of(name): declared
         for name, (_, declared) in options_of(cls).items()

@@ -82,7 +82,7 @@ def _progress(job: Snapshot) -> str:
     if job.finished:
         size = format_size(job.bytes) if job.bytes else f"{job.files:,} {job.unit}" if job.files else ""
         return ", ".join(filter(None, [size, format_duration(job.seconds)]))
-    words = [f"{job.share:.0%}" if job.share is not None else format_size(job.bytes) if job.bytes else ""]
+    words = [job.percent or (format_size(job.bytes) if job.bytes else "")]
     if job.state == "RUNNING" and job.eta is not None:
         words.append(f"{format_duration(job.eta)} left")
     return ", ".join(filter(None, words)) or "–"

@@ -209,9 +209,9 @@ def written_secrets(words: Sequence[str]) -> list[str]:
     found = []
     for before, word in zip(["", *words], words, strict=False):
         flag, _, pair = word.partition("=") if word.startswith("--") else (before, "", word)
-        key, equals, value = pair.partition("=")
+        key, _, value = pair.partition("=")
         names = key not in ("key", "username") and is_secret_name(key)  # an access key is no secret by itself
-        if flag in ("--option", "--target-option") and equals and names and not value.startswith("env:"):
+        if flag in ("--option", "--target-option") and names and value and not value.startswith("env:"):
             found.append(f"{flag} {key}")
     return found
 

@@ -80,6 +80,30 @@ def test_output_that_cannot_be_written_is_told_in_one_line(
     assert subprocess.run(closed, env=env, timeout=PATIENCE, check=False).returncode == 0
 
 
+def test_without_standard_error_the_work_is_done_and_stdout_has_only_results(
+    tree: Path, tmp_path: Path
+) -> None:
+    for words, status in (
+        (("pull", tree, tmp_path / "out"), 0),
+        (("pull", "/none/such", tmp_path / "out"), 1),
+    ):
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", NBDATA, *map(str, words)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert (run.returncode, "5 fetched" in run.stdout) == (status, status == 0)
+        assert "no such object" not in run.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
+def test_characters_that_a_terminal_cannot_show_are_escaped(
+    encoding: str, tree: Path, tmp_path: Path
+) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    for words in (["pull", tree, tmp_path / "out"], ["quota", tmp_path]):
+        run = subprocess.run([NBDATA, *map(str, words)], capture_output=True, env=env, timeout=PATIENCE)
+        assert (run.returncode, run.stderr) == (0, b"")
+        assert (rb"\u2192" in run.stdout or rb"\u2588" in run.stdout) is (encoding != "utf-8:strict")
+
+
 def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run the command in a working folder that was deleted."""
     folder.mkdir()

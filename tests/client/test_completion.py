@@ -73,6 +73,15 @@ def test_local_paths_hide_what_is_hidden(tmp_path: Path, monkeypatch: pytest.Mon
     assert offered("push", "nowhere/x") == []
 
 
+def test_a_name_that_a_line_cannot_hold_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (b"x good", b"x\n!run this", b"x\x1b[31m", b"x\xff", b"x\xe2\x80\xaegpj.exe"):
+        Path(os.fsdecode(name)).touch()
+    assert offered("push", "x") == ["x good"]
+
+
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_places_in_a_store_no_deeper_than_the_next_slash(
     put: Put, bucket: str, monkeypatch: pytest.MonkeyPatch, host: str
@@ -204,7 +213,7 @@ def test_the_commands_help_shows_the_line_of_each_shell(capsys: pytest.CaptureFi
 
 
 def test_a_kernel_completes_magics_with_and_without_a_name_before(
-    kernel: Kernel, put: Put, bucket: str
+    kernel: Kernel, put: Put, bucket: str, tmp_path: Path
 ) -> None:
     put({"folder/x": b"", "folder/y": b""})
     kernel.run("%quota -q")
@@ -223,6 +232,13 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
     ]
     assert complete("%%cache_stream --by fo") == ["%%cache_stream --by folder"]
     assert not any("--overwrite" in found for found in complete("import o"))
+    for name in ("two words", "two \"quo'tes\\", "set of sets", "xy", "x\n!run this"):
+        (tmp_path / name).touch()
+    assert complete("%push tw") == [r"%push two\ \"quo\'tes\\", r"%push two\ words"]
+    assert complete(r"%push two\ w") == [r"%push two\ words"]
+    assert complete(r"%push set\ of\ s") == [r"%push set\ of\ sets"]
+    assert complete("%push 'two w") == ["%push 'two words"]
+    assert complete("%push x") == ["%push xy"]
 
 
 @pytest.mark.parametrize("host", ["agent", "inline"])

@@ -84,3 +84,16 @@ def test_an_id_that_two_processes_drew_means_no_job(monkeypatch: pytest.MonkeyPa
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_a_file_system_that_cannot_be_opened_is_told_as_such(
+    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    pull = nbdata.Pull("ftp://user:SECRET@127.0.0.1:9/x", tmp_path / "out")
+    for do in (pull.plan, lambda: pull.run(quiet=True)):
+        with pytest.raises(nbdata.StoreUnavailable, match="cannot be opened") as caught:
+            do()
+        assert caught.value.path == "ftp://127.0.0.1:9/x"
+        assert "SECRET" not in str(caught.value.to_dict())

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import nbdata
+from nbdata.display import numbers_of
 from nbdata.report import Snapshot
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.transfers import JobList
@@ -76,6 +77,16 @@ def test_a_row_shows_verb_places_progress_and_owner() -> None:
     assert "25%" in jobs._repr_html_()
     jobs.whole = True
     assert "<details" not in jobs._repr_html_(), "what is drawn anew each second would close them"
+
+
+def test_nothing_but_the_whole_is_a_hundred_percent() -> None:
+    for done, told in ((0, "0%"), (290, "29%"), (999, "99%"), (1000, "100%"), (1001, "100%")):
+        for job in (
+            snapshot(7, "RUNNING", bytes=done, bytes_total=1000),
+            snapshot(7, "RUNNING", files=done, files_total=1000),
+        ):
+            assert f">{told}<" in JobList([job])._repr_html_()
+            assert numbers_of(job, moving=True)[0] == told
 
 
 def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:

@@ -60,6 +60,7 @@ def test_the_magic_shows_one_true_line_and_returns_the_report(kernel: Kernel, pu
 def test_a_mistake_is_told_in_one_line(kernel: Kernel) -> None:
     out = kernel.run("%pull s3://x/y z --exlude a")
     assert out.error == "BadOption: %pull: unknown option --exlude. Did you mean --exclude?"
+    assert "no such object" in str(kernel.run("%nbdata ls\tnowhere").error), "a tab ends the verb, too"
 
 
 def test_names_are_expanded_and_brace_patterns_are_not(kernel: Kernel, put: Put) -> None:

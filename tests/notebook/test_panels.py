@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.client.connection import Connection
 from nbdata.client.remote import AgentHost
+from nbdata.runtime import endpoint
 from tests.kernel import Kernel
 from tests.waiting import wait_until
 
@@ -241,6 +245,26 @@ def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probin
     assert "again to resume" not in probing.page.of(front)[0]["text/plain"], (
         "the error below it says that already"
     )
+
+
+def test_when_the_agent_does_not_answer_no_panel_says_that_its_job_runs_or_was_interrupted(
+    probing: Kernel,
+) -> None:
+    cell = probing.start("Probe(items=3000, delay=100, tag='stuck').run()")
+    probing.until(lambda: "running" in probing.page.texts(cell))
+    with Connection(endpoint()) as connection:
+        pid = int(connection.ask({"do": "hello"})["pid"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        probing.manager.interrupt_kernel()
+        probing.finish(cell)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    (panel,) = probing.page.of(cell)
+    assert whole(panel)
+    assert panel["text/plain"].split("  ")[1].startswith("its state is not known")
+    assert "running" not in panel["text/plain"]
+    nbdata.Transfers(newest(), cancel=True).run()
 
 
 def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ LINES = [
     Line("pull {bucket}/d/ c --option secret=env:BAD_SECRET", False),
     Line("pull {bucket}/d/ c --option sekret=env:BAD_SECRET", False),
     Line("pull {with_keys}/d/ c", False),
+    Line("pull {with_odd_keys}/d/ c", False),
+    Line("pull {odd_password} h/", False),
     Line("pull {signed} e/", True),
     Line("pull {signed}", True),
     Line("pull {signed_refused} f/", False),
@@ -126,6 +128,9 @@ class Scene:
             "password_gone": f"http://user:{word}@127.0.0.1:9/set/archive.tar",
             "sftp_gone": f"sftp://user:{word}@127.0.0.1:9/set/x",
             "with_keys": f"s3://user:{word}@bucket",
+            # not escaped, as people write them: with a slash
+            "with_odd_keys": f"s3://user:{self.new('odd_key')}@bucket",
+            "odd_password": f"http://user:{self.new('odd_password')}@127.0.0.1:9/set/x",
         }
         for name in ("BAD_KEY", "BAD_SECRET", "BAD_TOKEN"):
             self.variables[name] = self.new(name)

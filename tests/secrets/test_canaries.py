@@ -195,6 +195,12 @@ def test_a_user_who_types_a_secret_is_told_a_safer_way(scene: Scene, kernel: Ker
         [NBDATA, "pull", *f"a b -n {OURS}".split()], capture_output=True, text=True, timeout=PATIENCE
     )
     assert "takes it from the environment" not in told.stderr
+    kernel.run("import os; name = {'of': 'BAD_SECRET'}; secret = os.environ[name['of']]")
+    for pair in ("secret={secret}", "'secret=$secret'", "secret={name['of']}", "{secret}=x"):
+        assert (
+            "is saved with this cell" not in kernel.run(f"%pull a w -n --option key=me --option {pair}").text
+        )
+    assert "is saved with this cell" in kernel.run("%pull a w -n --option 'secret=half-{secret}'").text
 
 
 def test_the_search_finds_what_is_there(scene: Scene, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n
         ("http://u:SECRET@{}/x", REFUSED),
         ("http://{}/x?Signature=SECRET", REFUSED),
         ("s3://k:SECRET@{}/x", REFUSED),
+        ("s3://k:SECRET/more@{}/x", REFUSED),
+        ("http://u:SECRET/more@{}/x", REFUSED),
     ],
 )
 def test_an_error_names_the_place_without_its_secrets(place: str, answer: bytes, tmp_path: Path) -> None:
