@@ -101,12 +101,13 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
 
 
-# Names of storage options in other programs, and their names in nbdata.
+# Names of storage options in other programs, and their names in nbdata, with the value that a flag stands for.
 _STORAGE = {
-    **{name: name for name in ("profile", "endpoint_url", "region", "anon", "token", "key", "secret")},
+    **{name: name for name in ("profile", "endpoint_url", "region", "token", "key", "secret")},
+    **dict.fromkeys(("anon", "no_sign_request"), "anon=true"),
+    **dict.fromkeys(("insecure", "no_check_certificate", "no_verify_ssl"), "verify=false"),
     "endpoint": "endpoint_url",
     "region_name": "region",
-    "no_sign_request": "anon",
     "access_key": "key",
     "access_key_id": "key",
     "aws_access_key_id": "key",
@@ -125,7 +126,9 @@ def storage_pair(name: str, value: str) -> str:
     key = _STORAGE.get(name.removeprefix("--").replace("-", "_"), "")
     if key in ("key", "secret", "token"):
         return f"{key}=env:NAME"
-    return key and f"{key}={'true' if key == 'anon' else shlex.quote(redacted(value)) if value else '…'}"
+    if not key or "=" in key:
+        return key
+    return f"{key}={shlex.quote(redacted(value)) if value else '…'}"
 
 
 def shown(value: Any, declared: Option) -> Any:
@@ -169,6 +172,10 @@ def checked(name: str, value: Any, declared: Option) -> Any:
     if kind == "texts":
         values = (value,) if isinstance(value, str) else _several(value)
         if values is None or not all(isinstance(v, str) and v for v in values):
+            if any(isinstance(v, str) and not v for v in values or ()):
+                raise BadOption(
+                    f"--{name}: one value is empty", remedy="Leave it out, or set the variable in it"
+                )
             raise _wrong(f"--{name}", value, "not a text or a list of texts")
         return values
     if kind == "sample":

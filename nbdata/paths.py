@@ -93,13 +93,18 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     Raises
     ------
     BadOption
-        For an empty path, a NUL, ``pipe:``, ``file://host/``, a misspelt URL such as ``s3//bucket/x``, or a relative
-        path if the working folder was deleted.
+        For an empty path, a NUL, ``-``, ``pipe:``, ``file://host/``, a misspelt URL such as ``s3//bucket/x``, or a
+        relative path if the working folder was deleted.
     """
     text = os.fspath(place)
     if not text or "\0" in text:
         raise BadOption(
             f"{name}: {text!r} is not a path", remedy="Give a local path or a URL such as s3://bucket/folder/"
+        )
+    if text == "-":
+        raise BadOption(
+            f"{name}: '-' would be standard input or output, and nbdata moves data between files and objects",
+            remedy="Name a file or a folder; a file of this name is ./-",
         )
     if text.startswith("pipe:"):
         raise BadOption(

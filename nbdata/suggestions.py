@@ -12,27 +12,57 @@ _ALIKE = 0.6
 # Options of other verbs and other tools, and their names here.
 _OPTIONS = {
     "include": "members",
+    "c": "against",
+    "check": "against",
     "j": "concurrency",
     "jobs": "concurrency",
+    "max-workers": "concurrency",
     "parallel": "concurrency",
     "num-workers": "concurrency",
+    "numworkers": "concurrency",
     "threads": "concurrency",
     "transfers": "concurrency",
     "workers": "concurrency",
     "bandwidth": "max-rate",
     "bwlimit": "max-rate",
     "limit-rate": "max-rate",
+    "max-bandwidth": "max-rate",
     "rate": "max-rate",
+    "no-progress": "quiet",
+    "only-show-errors": "quiet",
+    "silent": "quiet",
 }
-_WHOLE = ("recursive", "r", "R")
+_WHOLE = "Leave it out: a folder is always taken with all folders below it"
+_KEEP = "Write --overwrite never, which leaves what is there"
+_RESUMES = "Leave it out: the same command resumes where it was stopped"
+_SECOND = "Write the target as the second path, without an option"
+_SIZES = "No option selects by size or time: write the paths to a file for --files-from"
+# Options of other tools without a name here: the option that a verb must have for the advice, and the advice.
+_ADVICE = {
+    **dict.fromkeys(("recursive", "r", "R"), ("include", _WHOLE)),
+    **dict.fromkeys(
+        ("skip-existing", "ignore-existing", "keep-existing", "no-clobber"), ("overwrite", _KEEP)
+    ),
+    **dict.fromkeys(("continue", "partial", "resume"), ("overwrite", _RESUMES)),
+    **dict.fromkeys(
+        ("C", "O", "directory", "local-dir", "o", "output", "output-document"), ("overwrite", _SECOND)
+    ),
+    **dict.fromkeys(("max-age", "max-size", "min-age", "min-size"), ("files-from", _SIZES)),
+    "checksum": ("verify", "Leave it out: the bytes are compared with their checksums by default"),
+    "delete-source": ("delete", "Leave it out: only push deletes its source"),
+    "filter": ("include", "Write --include GLOB or --exclude GLOB"),
+    "inplace": ("overwrite", "Leave it out: a file gets its name when it is whole"),
+}
 # Verbs of other tools, and the verb here; or the advice if no verb does the same.
 _VERBS = {
     "archive": "pack",
     "cat": "No verb prints an object: pull it, and read the file",
     "check": "md5check",
+    "cancel": "transfers",
     "checksum": "md5check",
     "clean": "cleanup",
     "cp": "pull gets objects from a store, push sends files to one, copy goes from store to store",
+    "curl": "pull",
     "df": "quota",
     "dir": "ls",
     "download": "pull",
@@ -40,9 +70,13 @@ _VERBS = {
     "fetch": "pull",
     "find": "ls",
     "get": "pull",
+    "gunzip": "untar_volumes",
+    "hash": "md5check",
     "jobs": "transfers",
+    "kill": "transfers",
     "list": "ls",
     "md5": "md5check",
+    "mb": "No verb makes or deletes buckets: the store's own console or program does",
     "md5sum": "md5check",
     "mirror": "pull, push and copy mirror a folder with --delete",
     "mv": "push --delete-source moves files to a store; no verb moves objects within one",
@@ -50,26 +84,35 @@ _VERBS = {
     "put": "push",
     "rm": "No verb deletes objects, except that pull, push and copy mirror with --delete; cleanup removes leftovers",
     "send": "push",
+    "sha256sum": "md5check",
     "size": "du",
+    "stat": "ls",
     "status": "transfers",
     "stream": "cache_stream",
     "sync": "pull, push and copy skip what is there already; with --delete they mirror",
     "tar": "pack",
+    "tree": "ls",
     "unpack": "untar_volumes",
     "untar": "untar_volumes",
     "unzip": "untar_volumes",
     "upload": "push",
     "verify": "md5check",
+    "wget": "pull",
+    "zip": "pack",
 }
-_VERBS |= dict.fromkeys(("delete", "remove"), _VERBS["rm"]) | {"move": _VERBS["mv"]}
+for _word, _same in {
+    "delete": "rm", "remove": "rm", "head": "cat", "tail": "cat", "move": "mv", "rb": "mb", "rsync": "sync",
+}.items():  # fmt: skip
+    _VERBS[_word] = _VERBS[_same]
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """Suggest a remedy for a misspelt word: the nearest known one, or the list."""
     bare = {_bare(name): name for name in reversed(known)}
     typed = _bare(word)
-    if typed in _WHOLE and "include" in bare:
-        return "Leave it out: a folder is always taken with all folders below it"
+    needed, advice = _ADVICE.get(typed, ("", ""))
+    if needed in bare:
+        return advice
     letter = typed.rstrip("0123456789")  # -j8 is -j with its value
     other = _OPTIONS.get(letter if len(letter) == 1 else typed, "")
     near = [other] if other in bare else difflib.get_close_matches(typed.lower(), bare, n=1, cutoff=_ALIKE)

@@ -86,6 +86,8 @@ def test_values_that_are_not_bool_are_refused_by_flags(option: str) -> None:
         (lambda: nbdata.cache_stream(None), "got NoneType)"),
         (lambda: nbdata.push("a", None), "target: this is not a path"),
         (lambda: nbdata.pull("x", 3), "target: 3 is not a path"),
+        (lambda: nbdata.pull("x", "-"), "target: '-' would be standard input or output"),
+        (lambda: nbdata.pull("x", "y", exclude=["a", ""]), "exclude: one value is empty"),
         (lambda: nbdata.pull(b"s3://bucket/d", "x"), "got bytes)"),
         (lambda: nbdata.quota(3), "path: 3 is not a path"),
         (lambda: nbdata.pull("a", "b", files_from=["x"]), "files-from: this is not a path"),

@@ -33,6 +33,10 @@ def test_a_verb_of_another_tool_gets_the_one_that_does_it(word: str, verb: str) 
         ("mv", "--delete-source"),
         ("rm", "No verb deletes"),
         ("cat", "No verb prints"),
+        ("head", "No verb prints"),
+        ("rsync", "with --delete they mirror"),
+        ("mb", "No verb makes or deletes buckets"),
+        ("wget", "Did you mean pull?"),
         ("xyzzy", "Known are pull, push,"),
     ],
 )
@@ -56,6 +60,16 @@ def test_a_word_without_a_verb_of_its_own_gets_advice(
         ("-r", "Leave it out: a folder is always taken"),
         ("--exlude x", "Did you mean --exclude?"),
         ("--bwlimit 5MB", "Did you mean --max-rate?"),
+        ("--delete-source", "Leave it out: only push deletes its source"),
+        ("--skip-existing", "Write --overwrite never"),
+        ("--no-clobber", "Write --overwrite never"),
+        ("--resume", "Leave it out: the same command resumes"),
+        ("-O x", "Write the target as the second path"),
+        ("--max-size 5MB", "No option selects by size"),
+        ("--only-show-errors", "Did you mean --quiet?"),
+        ("--inplace", "Leave it out: a file gets its name"),
+        ("--no-verify-ssl", "Write --option verify=false"),
+        ("--no-sign-request", "Write --option anon=true"),
     ],
 )
 def test_an_option_of_another_tool_gets_the_one_that_does_it(words: str, told: str) -> None:

@@ -85,8 +85,14 @@ def _translate(pattern: str, typed: str) -> str:
     return out + r"(?:/.*)?"
 
 
+def _relative(pattern: str) -> str:
+    """Remove what only says where a pattern starts (``/x`` or ``./x``), or that it is a folder (``x/``)."""
+    return pattern.removeprefix("./").strip("/")
+
+
 def may_match_below(pattern: str, folder: str) -> bool:
     """Whether a glob may match something below an unread folder. Only a False answer is certain."""
+    pattern = _relative(pattern)
     below, base = folder + "/", glob_base(pattern)
     deep = "**" in pattern or pattern.count("/") > folder.count("/")
     return deep and (base.startswith(below) or below.startswith(base))
@@ -99,9 +105,7 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
     """
 
     def compiled(patterns: Iterable[str]) -> list[re.Pattern[str]]:
-        return [
-            glob_regex(p.lstrip("/") if "/" in p.rstrip("/") else f"**/{p.rstrip('/')}") for p in patterns
-        ]
+        return [glob_regex(_relative(p) if "/" in p.rstrip("/") else f"**/{_relative(p)}") for p in patterns]
 
     wanted, unwanted = compiled(include), compiled(exclude)
 

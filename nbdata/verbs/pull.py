@@ -66,7 +66,7 @@ class Pull(Verifying, Mirroring, Writing):
             raise BadOption(
                 f"pull: the target {self.target} is a URL",
                 expected="a local path",
-                remedy="Use push to copy to a store",
+                remedy=f"Use {'copy from store to store' if is_url(self.source) else 'push to copy to a store'}",
             )
         super().check()
 

@@ -20,8 +20,9 @@ class Push(Mirroring):
     the checksum in the store's response, and sends the file again if they differ. Run the same
     command again to resume after an interruption.
 
-    The contents of a source folder go into TARGET. A single file goes to TARGET, or into it if
-    TARGET is a folder or ends in a slash.
+    The contents of a source folder go into TARGET. A single file goes into TARGET if that ends in a
+    slash or is a folder on a disk; else it becomes the object TARGET, also if there are objects below
+    TARGET.
     """
 
     verb: ClassVar[str] = "push"
@@ -60,7 +61,7 @@ class Push(Mirroring):
             raise BadOption(
                 f"push: the source {self.source} is a URL",
                 expected="a local path",
-                remedy="Use pull to fetch it first",
+                remedy=f"Use {'copy from store to store' if is_url(self.target) else 'pull to fetch it'}",
             )
         check_part_size(self.part_size)
         refuse_pairs(self, "delete_source", ("delete",))

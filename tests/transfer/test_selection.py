@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import Entry, Looked, Selection, glob_filter, glob_regex, read_paths
+from nbdata.transfer.selection import (
+    Entry,
+    Looked,
+    Selection,
+    glob_filter,
+    glob_regex,
+    may_match_below,
+    read_paths,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +56,18 @@ def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -
 def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
     passes = glob_filter(["*.txt"], ["secret.txt"])
     assert [passes(p) for p in ("a.txt", "b/c.txt", "b/secret.txt", "b/c.bin")] == [True, True, False, False]
+
+
+def test_a_pattern_may_say_like_rsync_and_tar_where_it_starts_and_that_it_is_a_folder() -> None:
+    for pattern in ("/sub", "/sub/", "./sub", "./sub/", "./sub/**"):
+        passes = glob_filter([], [pattern])
+        assert [passes(p) for p in ("sub/a", "b/sub/a", "a")] == [False, True, True], pattern
+        assert may_match_below(pattern.rstrip("/") + "/a", "sub"), pattern
+
+
+def test_a_slash_at_the_end_of_a_pattern_names_a_folder() -> None:
+    passes = glob_filter([], ["a/tmp/", "cache/"])
+    assert [passes(p) for p in ("a/tmp/x", "b/a/tmp/x", "b/cache/x", "a/x")] == [False, True, False, True]
 
 
 def test_an_unfinished_bracket_is_a_mistake() -> None:

@@ -12,6 +12,7 @@ from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.remote_target import existing_objects, is_text, key_at, name_at, plan_deletions
 from nbdata.engine.planning.target_path import refuse_file
+from nbdata.errors import BadOption
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.sizes import counted, format_size
@@ -153,6 +154,14 @@ def plan(run: Run) -> Plan:
             pulled=mate,
             prove=op.delete_source,
         )
+        unknown = index.get(entry.path) is None and mate is None
+        if (
+            decision.action == "overwrite"
+            and unknown
+            and name == target.key
+            and op.local_target() is not None
+        ):
+            _refuse_unknown(op)
         if decision.action in MOVES:
             out.files += 1
             out.bytes += local.st_size
@@ -184,6 +193,17 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     out.details = {"root": root, "single": single, "left_out": told}
     return out
+
+
+def _refuse_unknown(op: Push) -> None:
+    """BadOption for a target that is an unknown local file: a shell may have expanded a glob to two names."""
+    if op.overwrite != "always":
+        raise BadOption(
+            "the target is another file on the disk, which this push never wrote",
+            path=op.target,
+            remedy="Name a folder or a URL; two names may come from a glob that a shell expanded. --overwrite always "
+            "replaces the file",
+        )
 
 
 def _root(op: Push, single: bool) -> str:

@@ -50,6 +50,19 @@ def test_a_single_file_goes_to_the_key_or_into_the_folder(tree: Path, bucket: st
     assert sorted(objects(f"s3://{bucket}/")) == ["folder/a.txt", "name"]
 
 
+def test_another_local_file_is_not_replaced_as_by_a_glob_that_a_shell_expanded_to_two(tmp_path: Path) -> None:
+    one, two = tmp_path / "1.jpg", tmp_path / "2.jpg"
+    one.write_bytes(b"one")
+    two.write_bytes(b"two")
+    with pytest.raises(nbdata.BadOption, match=r"another file on the disk.*--overwrite always"):
+        nbdata.push(one, two, quiet=True)
+    assert two.read_bytes() == b"two"
+    nbdata.push(one, two, overwrite="always", quiet=True)
+    one.write_bytes(b"once more")
+    nbdata.push(one, two, quiet=True)  # by now it is known
+    assert two.read_bytes() == b"once more"
+
+
 def test_what_is_there_already_is_compared_not_sent_again(tree: Path, bucket: str, put: Put) -> None:
     url = put({"a.txt": b"alpha\n", "b/e.txt": b"x" * 5000})
     report = nbdata.push(tree, url, quiet=True)
