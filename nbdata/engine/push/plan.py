@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
@@ -18,6 +20,7 @@ from nbdata.report import Plan, Row
 from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.file_source import blocks
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import Looked, Selection
@@ -144,24 +147,19 @@ def plan(run: Run) -> Plan:
         except OSError as error:
             left_out(entry.path, "unreadable", disk_error(error, path))
             continue
-        mate = pulled.get(entry.path)
+        record, mate = index.get(entry.path), pulled.get(entry.path)
         decision = decide_push(
             local,
             there,
-            index.get(entry.path),
+            record,
             overwrite=op.overwrite,
             size_only=op.size_only,
             pulled=mate,
             prove=op.delete_source,
         )
-        unknown = index.get(entry.path) is None and mate is None
-        if (
-            decision.action == "overwrite"
-            and unknown
-            and name == target.key
-            and op.local_target() is not None
-        ):
-            _refuse_unknown(op)
+        on_disk = name == target.key and op.local_target() is not None
+        if on_disk and decision.action == "overwrite" and record is None and mate is None:
+            _refuse_unknown(run, op, path, f"/{key}")
         if decision.action in MOVES:
             out.files += 1
             out.bytes += local.st_size
@@ -195,15 +193,30 @@ def plan(run: Run) -> Plan:
     return out
 
 
-def _refuse_unknown(op: Push) -> None:
-    """BadOption for a target that is an unknown local file: a shell may have expanded a glob to two names."""
-    if op.overwrite != "always":
+def _refuse_unknown(run: Run, op: Push, path: str, there: str) -> None:
+    """Raise BadOption if TARGET is an unknown file of the disk: a shell may have expanded a glob to two names.
+
+    A file with the same bytes may be that of a run that was killed before it could record it.
+    """
+    if op.overwrite != "always" and not _same_content(run, path, there):
         raise BadOption(
             "the target is another file on the disk, which this push never wrote",
             path=op.target,
             remedy="Name a folder or a URL; two names may come from a glob that a shell expanded. --overwrite always "
             "replaces the file",
         )
+
+
+def _same_content(run: Run, *paths: str) -> bool:
+    """True if two files of the disk have the same bytes."""
+    with contextlib.ExitStack() as opened:
+        try:
+            one, two = (opened.enter_context(open(path, "rb", buffering=0)) for path in paths)
+            size, other = (os.fstat(file.fileno()).st_size for file in (one, two))
+        except OSError:  # unknown
+            return False
+        both = (blocks(run.control, file.fileno(), 0, size, file.name) for file in (one, two))
+        return size == other and all(a == b for a, b in zip_longest(*both))
 
 
 def _root(op: Push, single: bool) -> str:

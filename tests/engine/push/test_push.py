@@ -63,6 +63,25 @@ def test_another_local_file_is_not_replaced_as_by_a_glob_that_a_shell_expanded_t
     assert two.read_bytes() == b"once more"
 
 
+@pytest.mark.parametrize("size", [0, 3, 3 << 20])
+def test_a_push_to_a_local_file_continues_after_a_kill_before_its_record(size: int, tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    for file in (one, two):  # the second as the killed run left it
+        file.write_bytes(bytes(size))
+    assert nbdata.push(one, two, quiet=True).ok
+    one.write_bytes(b"changed")
+    assert nbdata.push(one, two, quiet=True).counts == {"sent": 1}
+
+
+def test_a_local_target_of_the_same_size_is_compared_to_its_end(tmp_path: Path) -> None:
+    one, two = tmp_path / "v.00", tmp_path / "v.01"
+    one.write_bytes(bytes(3 << 20))
+    two.write_bytes(bytes((3 << 20) - 1) + b"x")
+    with pytest.raises(nbdata.BadOption, match="another file on the disk"):
+        nbdata.push(one, two, quiet=True)
+    assert two.read_bytes().endswith(b"x")
+
+
 def test_what_is_there_already_is_compared_not_sent_again(tree: Path, bucket: str, put: Put) -> None:
     url = put({"a.txt": b"alpha\n", "b/e.txt": b"x" * 5000})
     report = nbdata.push(tree, url, quiet=True)
