@@ -1,20 +1,14 @@
-"""The command line: exit statuses, output streams, JSON and signals."""
+"""The command line: exit statuses, signals, the background, and lists from standard input."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import io
 import json
 import os
 import shlex
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import tarfile
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,73 +29,10 @@ def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
 
 
-def terminal_output(*words: object, columns: int) -> str:
-    """Return what nbdata writes to a terminal of this width."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen([NBDATA, *map(str, words)], stdin=theirs, stdout=theirs, env=env) as process:
-        os.close(theirs)
-        written = b""
-        with contextlib.suppress(OSError):  # the terminal is closed
-            while piece := os.read(ours, 1 << 16):
-                written += piece
-        os.close(ours)
-        assert process.wait(PATIENCE) == 0
-    return written.decode().replace("\r\n", "\n")
-
-
 def test_success_has_status_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
     run = nbdata("pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "buffered"),
-    [
-        (("transfers",), True),
-        (("transfers",), False),
-        (("pull", "--help"), True),
-        (("pull", "{tree}", "{out}", "--json"), True),
-        (("agent", "status"), True),
-    ],
-)
-def test_output_that_cannot_be_written_is_told_in_one_line(
-    words: tuple[str, ...], buffered: bool, tree: Path, tmp_path: Path
-) -> None:
-    line = [NBDATA, *(word.format(tree=tree, out=tmp_path / "out") for word in words)]
-    env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
-    with open("/dev/full", "wb") as full:
-        run = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, env=env, text=True, timeout=PATIENCE)
-    told = "nbdata: standard output cannot be written (No space left on device)\n"
-    assert (run.returncode, run.stderr) == (1, told)
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *line]
-    assert subprocess.run(closed, env=env, timeout=PATIENCE, check=False).returncode == 0
-
-
-def test_without_standard_error_the_work_is_done_and_stdout_has_only_results(
-    tree: Path, tmp_path: Path
-) -> None:
-    for words, status in (
-        (("pull", tree, tmp_path / "out"), 0),
-        (("pull", "/none/such", tmp_path / "out"), 1),
-    ):
-        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", NBDATA, *map(str, words)]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert (run.returncode, "5 fetched" in run.stdout) == (status, status == 0)
-        assert "no such object" not in run.stdout
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
-def test_characters_that_a_terminal_cannot_show_are_escaped(
-    encoding: str, tree: Path, tmp_path: Path
-) -> None:
-    env = {**os.environ, "PYTHONIOENCODING": encoding}
-    for words in (["pull", tree, tmp_path / "out"], ["quota", tmp_path]):
-        run = subprocess.run([NBDATA, *map(str, words)], capture_output=True, env=env, timeout=PATIENCE)
-        assert (run.returncode, run.stderr) == (0, b"")
-        assert (rb"\u2192" in run.stdout or rb"\u2588" in run.stdout) is (encoding != "utf-8:strict")
 
 
 def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -491,14 +422,6 @@ def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_p
     assert (job["state"], job["reason"]) == ("CANCELLED", "its loop has ended")
 
 
-def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) -> None:
-    nbdata("pull", tree, tmp_path / "out")
-    assert terminal_output("transfers", columns=500).startswith("id ")
-    narrow = terminal_output("transfers", columns=80)
-    assert "  pull, done" in narrow
-    assert "ago by" in narrow
-
-
 def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,20 +482,3 @@ def test_a_program_that_imports_nbdata_keeps_its_own_ctrl_c(tmp_path: Path) -> N
     (tmp_path / "program.py").write_text(code)
     for command in ([sys.executable, "-c", code], [sys.executable, tmp_path / "program.py", "-m", "nbdata"]):
         assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True\n"
-
-
-def test_the_json_of_a_listing_has_all_members(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for number in range(1234):
-            member = tarfile.TarInfo(f"d/{number:04}\udcff")
-            member.size, member.mtime = number % 3, number
-            tar.addfile(member, io.BytesIO(b"ab"[: number % 3]))
-    run = nbdata("untar_volumes", tmp_path / "x.tar", "--list", "--json")
-    said = json.loads(run.stdout)
-    assert said["counts"] == {"members": 1234}
-    assert [(one["name"], one["size"], one["mtime"], one["kind"]) for one in said["members"]] == [
-        (f"d/{number:04}\udcff", number % 3, number, "file") for number in range(1234)
-    ]
-    assert "members" not in json.loads(
-        nbdata("untar_volumes", tmp_path / "x.tar", tmp_path / "out", "--json").stdout
-    )
