@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from nbdata.caching.folder import LOCK, again_if_removed
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
+from nbdata.own_files import own_folder
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
@@ -159,6 +161,7 @@ class KeptFolder:
         make_folders(os.path.dirname(self._own), 0o777)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._own, 0o700)
+        own_folder(os.path.dirname(self._own))
         self._lock = lock_of(self.path)
         if self._lock is None:
             raise BadOption(
@@ -168,6 +171,11 @@ class KeptFolder:
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
+        try:
+            own_folder(os.path.dirname(self._own), os.path.basename(self.path))
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __exit__(self, *exc: object) -> None:
         assert self._lock is not None
@@ -184,7 +192,8 @@ class KeptFolder:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
                     line = _line(entry.name, status)
-                    if is_name(entry.name) and (trusted is None or line in trusted):
+                    whole = is_name(entry.name) and stat.S_ISREG(status.st_mode)
+                    if whole and (trusted is None or line in trusted):
                         self._files += 1
                         yield entry.name, status.st_size
                     elif entry.name not in (_BOOT, _DURABLE, _ABOUT):

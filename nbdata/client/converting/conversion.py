@@ -262,7 +262,9 @@ def _locked(folder: str) -> int | None:
     """Lock a file for this process and those that inherit it; None if another process holds the lock."""
     make_folders(unfinished_folder(folder), 0o777)
     number = os.open(
-        os.path.join(unfinished_folder(folder), "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+        os.path.join(unfinished_folder(folder), "lock"),
+        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o666,
     )
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

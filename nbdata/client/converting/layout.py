@@ -15,7 +15,8 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import PARTIAL, make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.paths import CONVERTING, OWN_FOLDER
+from nbdata.own_files import own_folder
+from nbdata.paths import CONVERTING
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
 
@@ -28,9 +29,15 @@ _LOOKED_AT = 100
 _MOST_FILES = 200
 
 
-def unfinished_folder(folder: str) -> str:
-    """Return the folder of splits that are still being made."""
-    return os.path.join(folder, OWN_FOLDER, CONVERTING)
+def unfinished_folder(folder: str, *names: str) -> str:
+    """Return the folder of splits that are still being made, or a folder below it.
+
+    Raises
+    ------
+    UnsafeMember
+        If one of nbdata's own folders there is a link.
+    """
+    return own_folder(folder, CONVERTING, *names)
 
 
 @dataclass(frozen=True)
@@ -78,11 +85,16 @@ class SplitPlan:
     @property
     def unfinished(self) -> str:
         """The split's folder until it is whole."""
-        return os.path.join(unfinished_folder(self.folder), self.split.name)
+        return unfinished_folder(self.folder, self.split.name)
+
+    @property
+    def parts_folder(self) -> str:
+        """The folder in which the parts are made."""
+        return unfinished_folder(self.folder, self.split.name, *filter(None, [self.split.folder]))
 
     def path(self, part: Part) -> str:
         """Return the path at which a part is made."""
-        return os.path.join(self.unfinished, self.split.folder, part.name)
+        return os.path.join(self.parts_folder, part.name)
 
     def size(self, part: Part) -> int:
         """Estimate the bytes of a part."""
@@ -98,7 +110,7 @@ class SplitPlan:
 
     def begin(self) -> None:
         """Make the unfinished folder, or clear it of files that another conversion left there."""
-        inside = os.path.join(self.unfinished, self.split.folder)
+        inside = self.parts_folder
         begun = os.path.join(self.unfinished, _BEGUN)
         if not self.kept:
             shutil.rmtree(self.unfinished, ignore_errors=True)
@@ -238,7 +250,7 @@ def _swap(unfinished: str, final: str) -> None:
 
 def mend(folder: str, name: str) -> None:
     """Finish a split that was killed between the two renames to its final name."""
-    unfinished, final = os.path.join(unfinished_folder(folder), name), os.path.join(folder, name)
+    unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
     old = _old(unfinished)
     if not os.path.lexists(final) and os.path.lexists(old):
         whole = os.path.exists(os.path.join(unfinished, RECORD)) and not os.path.exists(

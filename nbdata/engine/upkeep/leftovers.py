@@ -140,7 +140,7 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
     named = os.path.abspath(op.source)
-    if kept_in(named) == named and kept_in(root) != root:
+    if kept_in(named) == named and root != _without_links(named):
         raise BadOption(
             "this has the name of a cache of samples, and is a link to another folder",
             path=op.source, got=root, remedy=f"Remove the link, or clean up {root} by its own name",
@@ -153,6 +153,12 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     if op.all:
         for index in written_below(run.context.state_dir, root):
             yield from _written(index, root)
+
+
+def _without_links(cache: str) -> str:
+    """Return the path of a cache if neither it nor its ``.nbdata`` is a link."""
+    target = os.path.dirname(os.path.dirname(cache))
+    return os.path.join(os.path.realpath(target), OWN_FOLDER, os.path.basename(cache))
 
 
 def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
@@ -242,12 +248,13 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftov
         yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=AS_CACHE)
         return
     yield from _whole(root, path, target, None)
-    yield _leftover(root, path + LOCK, "remove", target)
+    with contextlib.suppress(FileNotFoundError):  # a copied cache may have none
+        yield _leftover(root, path + LOCK, "remove", target)
 
 
 def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
-    """Yield a folder after all its content."""
-    for folder, folders, names in os.walk(path, topdown=False):
+    """Yield a folder after all its content; of a link, the link alone."""
+    for folder, folders, names in os.walk(path, topdown=False) if not os.path.islink(path) else ():
         for name in [*names, *folders]:
             with contextlib.suppress(FileNotFoundError):
                 yield _leftover(root, os.path.join(folder, name), "remove", target, held)

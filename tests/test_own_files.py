@@ -1,0 +1,175 @@
+"""Links that somebody left in the place of nbdata's own folders lead nowhere: what they point to stays as it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.caching.kept_folder import KeptFolder
+from nbdata.errors import NbdataError, UnsafeMember
+from nbdata.ffrecord import FileWriter
+from nbdata.own_files import own_folder
+from tests.client.converting.data import PLAIN, module
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's folder, which must stay as it is."""
+    root = tmp_path / "project"
+    (root / "train/ffrdata").mkdir(parents=True)
+    for name in (
+        "thesis.tex",
+        "train/notes",
+        "train/ffrdata/PART_00009.ffr",
+        "train/ffrdata/x.nbdata-partial",
+    ):
+        (root / name).write_text(name)
+    return root
+
+
+def content(root: Path) -> dict[str, str]:
+    return {str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()}
+
+
+def linked(at: Path, to: Path) -> Path:
+    """Put a link there, and make the folders above it."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.symlink_to(to)
+    return at
+
+
+# -- cleanup ----------------------------------------------------------------------------------------
+
+PLACES = [
+    ".nbdata",
+    ".nbdata/converting",
+    ".nbdata/converting/train",
+    ".nbdata/converting/train/ffrdata",
+    ".nbdata/kept-0123456789abcdef",
+    ".nbdata/cache-0123456789abcdef",
+    ".nbdata/cache-0123456789abcdef/0",
+    ".nbdata/sets",
+    ".nbdata/sets/x",
+]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_cleanup_removes_a_link_and_nothing_that_it_points_to(
+    tmp_path: Path, project: Path, place: str, everything: bool
+) -> None:
+    before, data = content(project), tmp_path / "data"
+    link = linked(data / place, project)
+    nbdata.cleanup(data, all=everything, quiet=True)
+    assert content(project) == before
+    assert link.is_symlink() == (place in (".nbdata", ".nbdata/sets/x")), "only own entries go"
+
+
+def test_cleanup_of_a_cache_refuses_one_that_is_reached_by_a_link(tmp_path: Path) -> None:
+    cache = tmp_path / "theirs/.nbdata/kept-0123456789abcdef"
+    cache.mkdir(parents=True)
+    (cache / "about").write_text("theirs")
+    linked(tmp_path / "data/.nbdata", cache.parent)
+    with pytest.raises(nbdata.BadOption, match="a link to another folder"):
+        nbdata.cleanup(tmp_path / "data/.nbdata/kept-0123456789abcdef", all=True, quiet=True)
+    assert content(cache) == {"about": "theirs"}
+
+
+def test_a_cache_in_a_folder_that_is_a_link_itself_is_cleaned_up(tmp_path: Path) -> None:
+    cache = tmp_path / "disk/.nbdata/kept-0123456789abcdef"
+    cache.mkdir(parents=True)
+    (cache / "about").write_text("mine")
+    linked(tmp_path / "data", tmp_path / "disk")
+    nbdata.cleanup(tmp_path / "data/.nbdata/kept-0123456789abcdef", all=True, quiet=True)
+    assert not cache.exists()
+
+
+# -- convert ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [".nbdata", ".nbdata/converting", ".nbdata/converting/train"])
+@pytest.mark.parametrize("only_plan", [False, True])
+def test_convert_refuses_a_link_in_the_place_of_its_own_folder(
+    tmp_path: Path, project: Path, place: str, only_plan: bool
+) -> None:
+    before = content(project)
+    link = linked(tmp_path / "out" / place, project)
+    operation = nbdata.Convert(str(module(tmp_path, PLAIN)), str(tmp_path / "in"), str(tmp_path / "out"))
+    with pytest.raises(UnsafeMember, match="a link has the place of a folder of nbdata") as refused:
+        operation.plan() if only_plan else operation.run(quiet=True)
+    assert refused.value.path == str(link)
+    assert content(project) == before
+    link.unlink()
+    report = operation.run(quiet=True)
+    assert report.counts == {"converted": 2}
+
+
+def test_convert_writes_and_removes_nothing_through_a_link_below_an_unfinished_split(
+    tmp_path: Path, project: Path
+) -> None:
+    """The records beside the link are those of an earlier run, so its parts would be kept."""
+    out = tmp_path / "out"
+    text = PLAIN + "\nclass Late(Numbers):\n    def get_meta(self):\n        raise RuntimeError('not yet')\n"
+    text = text.replace("Numbers(50)", "Late(50)")
+    # The functions are looked up late, so the class may follow them.
+    operation = nbdata.Convert(str(module(tmp_path, text)), str(tmp_path / "in"), str(out))
+    with pytest.raises(NbdataError, match="not yet"):
+        operation.run(quiet=True)
+    parts = out / ".nbdata/converting/train/ffrdata"
+    for part in parts.iterdir():
+        (project / "train/ffrdata" / part.name).write_bytes(part.read_bytes())
+        part.unlink()
+    parts.rmdir()
+    linked(parts, project / "train/ffrdata")
+    before = sorted(os.listdir(project / "train/ffrdata"))
+    with pytest.raises(UnsafeMember, match="a link has the place"):
+        operation.run(quiet=True)
+    assert sorted(os.listdir(project / "train/ffrdata")) == before
+
+
+# -- kept caches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [".nbdata", "cache"])
+def test_a_kept_cache_refuses_a_link_in_the_place_of_its_folder(
+    tmp_path: Path, project: Path, which: str
+) -> None:
+    before, parent = content(project), tmp_path / "disk"
+    kept = KeptFolder(str(parent), "s3://bucket/x/", 4096, "boot")
+    link = linked(parent / ".nbdata" if which == ".nbdata" else Path(kept.path), project)
+    with pytest.raises(UnsafeMember, match="a link has the place of a folder of nbdata"), kept:
+        list(kept.found())
+    assert content(project) == before
+    assert not kept.in_use, "its lock is free again"
+    link.unlink()
+    with kept:
+        assert list(kept.found()) == []
+
+
+def test_a_link_in_a_kept_cache_is_no_object_of_it(tmp_path: Path, project: Path) -> None:
+    with KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot") as kept:
+        list(kept.found())
+        link = linked(Path(kept.file_of("0" * 32)), project / "thesis.tex")
+    with kept:
+        assert list(kept.found()) == []
+    assert not link.is_symlink()
+    assert (project / "thesis.tex").read_text() == "thesis.tex"
+
+
+# -- the guard itself -------------------------------------------------------------------------------
+
+
+def test_a_folder_that_the_user_named_may_be_a_link(tmp_path: Path, project: Path) -> None:
+    link = linked(tmp_path / "data", project)
+    assert own_folder(str(link), "converting", "x") == f"{link}/.nbdata/converting/x"
+
+
+def test_a_file_in_the_place_of_an_own_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".nbdata").write_text("")
+    with pytest.raises(UnsafeMember, match="a file has the place of a folder of nbdata"):
+        own_folder(str(tmp_path), "converting")
