@@ -20,7 +20,7 @@ from nbdata.archives.member import Member, file_mode
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.selection import Selection
-from nbdata.archives.zip_directory import Entry, RangeSource, ZipDirectory
+from nbdata.archives.zip_directory import LOCAL, Entry, RangeSource, ZipDirectory
 from nbdata.errors import BadArchive, UnsafeMember
 from nbdata.sizes import format_size
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ZipSource", "read_zip"]
 
-_LOCAL, _LOCAL_SIZE = b"PK\3\4", 30
+_LOCAL_SIZE = 30
 # A gap between two members up to this size is read instead of sending a new request. Largest stretch per request.
 _GAP, _STRETCH = 1 << 20, 64 << 20
 _BLOCK = 256 << 10
@@ -181,7 +181,7 @@ class _Content:
         self._spend(entry.size)
         reading.at(entry.offset, self._end)
         header = reading.exactly(_LOCAL_SIZE)
-        if header[:4] != _LOCAL:
+        if header[:4] != LOCAL:
             raise self._wrong("does not begin where its directory says")
         name, extra = struct.unpack_from("<HH", header, 26)
         if entry.offset + _LOCAL_SIZE + name + extra + entry.packed > self._most:

@@ -20,8 +20,10 @@ from typing import Protocol
 
 from nbdata.errors import BadArchive
 
-__all__ = ["Entry", "RangeSource", "ZipDirectory"]
+__all__ = ["LOCAL", "Entry", "RangeSource", "ZipDirectory"]
 
+#: The first bytes of a member, and so of most archives.
+LOCAL = b"PK\3\4"
 _END, _LOCATOR, _END64, _ENTRY = (b"PK\5\6", b"PK\6\7", b"PK\6\6", b"PK\1\2")
 _END_SIZE, _LOCATOR_SIZE, _END64_SIZE, _ENTRY_SIZE = 22, 20, 56, 46
 _COMMENT = 0xFFFF
@@ -118,6 +120,12 @@ class ZipDirectory:
             # Data before the archive, such as a self-extractor, is missing in the offsets that some programs write.
             self.start = at - self._behind(at) - size
             self._shift = self.start - offset
+            if self._shift > 0 and source.range(0, len(LOCAL)) == LOCAL:
+                raise BadArchive(
+                    "another zip archive stands before this one, and only the last one's members would be read",
+                    path=name, expected="the parts of one archive",
+                    remedy="Each of them is whole: move them apart, and unpack one after the other",
+                )  # fmt: skip
         if size > _MOST or not 0 <= self.start <= self.start + size <= source.size:
             raise self.bad("a directory of impossible size")
         self._data = self._bytes(self.start, self.start + size)
@@ -157,7 +165,8 @@ class ZipDirectory:
         disks = disk + 1
         self._end64_at: int | None = None
         locator = self._bytes(at - _LOCATOR_SIZE, at) if at >= _LOCATOR_SIZE else b""
-        if locator[:4] == _LOCATOR and (0xFFFF in (disk, start_disk, count) or 0xFFFFFFFF in (size, offset)):
+        needed = 0xFFFF in (disk, start_disk, count) or 0xFFFFFFFF in (size, offset)
+        if locator[:4] == _LOCATOR:  # libarchive writes one on request also where the short record is enough
             _, where, place, disks64 = struct.unpack("<4sIQI", locator)
             starts = self._source.starts
             guesses = [at - _LOCATOR_SIZE - _END64_SIZE]
@@ -171,7 +180,8 @@ class ZipDirectory:
                     self._end64_at, disks = guess, max(1, disks64)
                     break
             else:
-                raise self.bad("no directory of its 64-bit form where its end says")
+                if needed:
+                    raise self.bad("no directory of its 64-bit form where its end says")
         if disks > 1 and disks != len(self._source.starts):
             raise BadArchive(
                 "the zip archive has another number of volumes", path=self._name,

@@ -31,7 +31,19 @@ __all__ = ["routes"]
 _WATCHERS = 100
 
 
-class _Handler(APIHandler):
+class _WithoutQuery(JupyterHandler):
+    """Keeps the query of a request, which may be ``?token=…``, out of all log lines.
+
+    Jupyter hides the token in its access log. Tornado logs the whole URI of a request that fails. No route reads the
+    query; Jupyter's authentication reads the parsed arguments, which stay.
+    """
+
+    def initialize(self, **kwargs: Any) -> None:
+        super().initialize(**kwargs)
+        self.request.uri = self.request.path
+
+
+class _Handler(_WithoutQuery, APIHandler):
     """Base of all plain routes."""
 
     auth_resource = "nbdata"
@@ -39,6 +51,7 @@ class _Handler(APIHandler):
     _track_activity = False
 
     def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
+        super().initialize()
         self.feed, self.disks, self.workers = feed, disks, workers
 
     def refuse(self, error: NbdataError) -> None:
@@ -119,12 +132,13 @@ class _ClearCache(_Handler):
         self.finish(json.dumps({"done": True}))
 
 
-class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class _Live(WebSocketMixin, WebSocketHandler, _WithoutQuery):
     """Sends updates to one browser: at most four messages a second, each after the previous one is sent."""
 
     auth_resource = "nbdata"
 
     def initialize(self, feed: Feed) -> None:
+        super().initialize()
         self.feed = feed
         self._sender: asyncio.Task[None] | None = None
 

@@ -18,7 +18,7 @@ __all__ = ["amount", "rows_html", "whole"]
 
 _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "bad", "PAUSED": "warning"}
 _LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
-_ID = "display:inline-block;width:36px;font-family:monospace;padding:0px 0px 0px 8px"
+_ID = "display:inline-block;min-width:6ch;font-family:monospace;padding:0px 1ch"
 # Relative to the width, so that a narrow notebook shows both.
 _NAME = (
     f"display:inline-block;width:26%;max-width:220px;padding:0px 8px 0px 4px;vertical-align:bottom;{_LINE}"

@@ -226,6 +226,28 @@ def test_the_64_bit_form_is_read() -> None:
     assert len(contents(many)) == 70_000
 
 
+@pytest.mark.needs("bsdtar")
+def test_the_64_bit_form_is_read_where_none_is_needed(tree: Path, tmp_path: Path) -> None:
+    """libarchive writes it on request, and then the short record says everything, too."""
+    out = tmp_path / "out.zip"
+    subprocess.run(
+        ["bsdtar", "--format", "zip", "--options", "zip:zip64", "-cf", str(out), "a.txt"], cwd=tree, check=True
+    )
+    data = out.read_bytes()
+    assert b"PK\6\6" in data
+    assert contents(data) == {"a.txt": (tree / "a.txt").read_bytes()}
+
+
+@pytest.mark.parametrize("comment", [b"", b"said at the end"])
+def test_another_zip_archive_before_this_one_is_refused(comment: bytes) -> None:
+    """Their joined bytes look like one archive with something before it, which holds the last one's members alone."""
+    out = io.BytesIO(zipped({"b": b"2"}))
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.comment = comment
+    with pytest.raises(BadArchive, match="another zip archive stands before this one"):
+        contents(zipped({"a": b"1"}) + out.getvalue())
+
+
 def test_something_before_and_a_comment_behind_do_not_matter() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

@@ -241,8 +241,11 @@ class AheadBatches:
         return whole + (self.uneven == "repeat")
 
     def __len__(self) -> int:
-        """Return the steps of the next pass."""
-        return self.steps(self.start)
+        """Return the steps of a whole epoch, also while the next pass resumes in the middle of one.
+
+        Trainers count the steps that were made before against it.
+        """
+        return self.steps()
 
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = self.epoch, self.start

@@ -25,6 +25,14 @@ def test_the_batches_of_an_epoch_have_each_sample_once_in_an_order_that_no_rank_
     assert [list(chain(*step)) for step in zip(*four, strict=True)] == alone
 
 
+def test_the_length_is_of_a_whole_epoch_also_before_a_pass_that_resumes_in_its_middle() -> None:
+    batches = AheadBatches(1488, 16)
+    batches.set_epoch(0, start=464)
+    assert len(batches) == 93
+    assert len(list(batches)) == 64
+    assert len(batches) == 93
+
+
 @pytest.mark.parametrize(
     ("uneven", "steps", "seen"),
     [("drop", [3, 3, 3], 90), ("repeat", [4, 4, 4], 100), ("keep", [4, 3, 3], 100)],

@@ -178,3 +178,14 @@ def test_members_can_be_left_out(form: str, tmp_path: Path) -> None:
     assert files_of(tmp_path / "out") == files
     with pytest.raises(nbdata.BadOption, match="--exclude and --delete-volumes"):
         untar(tmp_path / f"a.{form}", tmp_path / "out", exclude=["b"], delete_volumes=True)
+
+
+def test_two_archives_that_look_like_volumes_of_one_are_refused_and_kept(tmp_path: Path) -> None:
+    """Together they would be the second one with something before it, and the first one's files would be lost."""
+    volumes = {"a.zip.001": zipped({"first": b"1"}), "a.zip.002": zipped({"second": b"2"})}
+    for name, data in volumes.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(BadArchive, match="another zip archive stands before this one"):
+        untar(tmp_path / "a.zip.001", tmp_path / "out", delete_volumes=True)
+    assert {name: (tmp_path / name).read_bytes() for name in volumes} == volumes
+    assert files_of(tmp_path / "out") == {}
