@@ -30,7 +30,8 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
     def complete(context: CompletionContext) -> SimpleMatcherResult:
         found = _LINE.fullmatch(context.text_until_cursor)
         if found is None:
-            return _result([], None)
+            # Nothing else: IPython adds the defaults of absent keys only, and None as a fragment fails.
+            return {"completions": []}  # type: ignore[typeddict-item]  # mypy misreads NotRequired
         cls = VERBS[found[1]]
         words, current = split_line(found[2])
         offered = completions(cls, words, current, extra=extra(cls))
@@ -55,11 +56,11 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\s'\"\\])", r"\\\1", text)
 
 
-def _result(offered: list[str], fragment: str | None) -> SimpleMatcherResult:
+def _result(offered: list[str], fragment: str) -> SimpleMatcherResult:
     return {
         "completions": [SimpleCompletion(text) for text in offered],
         "matched_fragment": fragment,
-        "suppress": fragment is not None,
+        "suppress": True,
         "do_not_suppress": set(),
         "ordered": True,
     }
