@@ -3,7 +3,11 @@
 ##  make help              this list
 ##  make demo              the whole job once, on an embedded S3 server; SMALL=1: store to store; SIZE=500MB: more data
 ##  make prepare           what check and test need beside nbdata and its dependencies; can run side by side
-##  make test              all tests, against the installed wheel; TESTS=tests/engine takes a part, ARGS='-k name' options
+##  make quick             some tests, against the checkout: TESTS=tests/integrity, ARGS='-k name'; ready in seconds
+##  make test              the tests that CI runs, against the installed wheel; TESTS=tests/engine takes a part
+##  make test-all          all tests, also those that are marked as long
+##  make budget            how long each folder took in the last run; fails if one took longer than it may
+##  make where             the tests of a module: M=nbdata/transfer/fetch.py
 ##  make check             check-python, check-lab and check-pages
 ##  make check-python      ruff, mypy --strict, and the floors
 ##  make check-lab         the JupyterLab panel: eslint, prettier, unit tests, and whether its bundle is up to date
@@ -41,7 +45,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -127,9 +131,25 @@ check-python: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite $(VENV)/.archivers
+# Only what these tests declare is installed.
+test test-all: $(VENV)/.nbdata $(if $(filter test test-all,$(MAKECMDGOALS)),$(addprefix $(VENV)/.,$(shell $(PYTHON) tests/needed.py $(TESTS))))
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env \
-	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
+	    --nbval-cell-timeout=120 $(if $(filter test,$@),-m 'not long') $(TESTS) $(ARGS)
+
+budget:
+	@$(PYTHON) tests/budget.py $(ARGS)
+
+where:
+	@$(PYTHON) tests/where.py $(M)
+
+# An environment of its own, small, with nbdata as it lies here: no browser, no node, no PyTorch, no JupyterLab.
+.venv-quick/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-quick
+	.venv-quick/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e '.[quick]'
+	touch $@
+
+quick: .venv-quick/.ready
+	.venv-quick/bin/python -m pytest -m 'not long' $(TESTS) $(ARGS)
 
 # Words with a plainer one; `make words ARGS=vouch` shows where.
 words:
@@ -200,4 +220,4 @@ test-tensorflow: $(VENV)/.nbdata-demo $(VENV)/.test-tensorflow
 	NBDATA_TESTED=wheel $(BIN)/pytest tests/loaders/large $(ARGS)
 
 clean:
-	rm -rf $(VENV) labextension/node_modules labextension/lib build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-quick labextension/node_modules labextension/lib build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

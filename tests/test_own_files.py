@@ -10,7 +10,6 @@ import pytest
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.ffrecord import FileWriter
 from nbdata.own_files import own_folder
 from tests.client.converting.data import PLAIN, module
 

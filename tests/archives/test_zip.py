@@ -231,7 +231,9 @@ def test_the_64_bit_form_is_read_where_none_is_needed(tree: Path, tmp_path: Path
     """libarchive writes it on request, and then the short record says everything, too."""
     out = tmp_path / "out.zip"
     subprocess.run(
-        ["bsdtar", "--format", "zip", "--options", "zip:zip64", "-cf", str(out), "a.txt"], cwd=tree, check=True
+        ["bsdtar", "--format", "zip", "--options", "zip:zip64", "-cf", str(out), "a.txt"],
+        cwd=tree,
+        check=True,
     )
     data = out.read_bytes()
     assert b"PK\6\6" in data
