@@ -89,11 +89,7 @@ class DataSet:
         Filters and file lists apply to missing files too. Samples and limits apply to existing files only.
         Checksum files are left out, except those in `checked`.
         """
-        whole = Selection.of(operation)
-        filters = Selection(whole.include, whole.exclude, whole.files_from)
-        limits = Selection(
-            sample=whole.sample, seed=whole.seed, max_files=whole.max_files, max_bytes=whole.max_bytes
-        )
+        selection = Selection(operation)
         absent = ObjectInfo("", 0)
 
         def everything() -> Iterator[Entry]:
@@ -101,14 +97,14 @@ class DataSet:
             yield from (Entry(name, absent) for name in missing)
 
         def present() -> Iterator[Entry]:
-            for entry in filters.apply(entry for entry in everything() if self.in_scope(entry.path)):
+            for entry in selection.named(e for e in everything() if self.in_scope(e.path)):
                 if entry.info is absent:
                     gone.append(entry.path)
                 elif entry.path in self.names or entry.path in checked:
                     yield entry
 
         rest = present()
-        yield from limits.apply(rest)
+        yield from selection.limited(rest)
         for _ in rest:  # a limit stops before the missing ones are reached
             pass
 
