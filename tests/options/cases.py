@@ -71,7 +71,7 @@ class Case:
 
 _FORMS: dict[str, Scene] = {
     "pull": lambda p: ((p.folder(), p.root / "target"), {}),
-    "push": lambda p: ((p.folder(), p.url("target", {})), {}),
+    "push": lambda p: ((p.folder(), f"{p.root}/target/"), {}),
     "copy": lambda p: ((p.url(), p.url("target", {})), {}),
     "md5check": lambda p: ((p.summed(),), {}),
     "md5check --against": lambda p: ((p.folder(),), {"against": p.url()}),
@@ -212,12 +212,11 @@ def _damaged(place: Place) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 _PULLED: Scene = _FORMS["pull"]
 _UNPACKED: Scene = lambda p: ((_shard(p, tar()), p.root / "target"), {})  # noqa: E731
-_PUSHED: Scene = lambda p: ((p.folder(), f"{p.root}/target/"), {})  # noqa: E731
 _COPIED: Scene = lambda p: ((p.shelf(FILES), "shelf://out/"), {})  # noqa: E731
 
 _room = [
     Case("pull", "ignore_space", _tight(_PULLED), True, results),
-    Case("push", "ignore_space", _tight(_PUSHED), True, results),
+    Case("push", "ignore_space", _tight(_FORMS["push"]), True, results),
     Case(
         "md5check",
         "ignore_space",
@@ -244,7 +243,7 @@ _failing: list[tuple[str, Scene]] = [
 
 _limited: list[tuple[str, Scene]] = [
     ("pull", _PULLED),
-    ("push", _PUSHED),
+    ("push", _FORMS["push"]),
     ("copy", _COPIED),
     ("md5check", _FORMS["md5check"]),
     ("untar_volumes", _UNPACKED),

@@ -35,7 +35,7 @@ def test_what_an_option_leaves_out_is_not_deleted(
         place = Place(tmp_path, put, patch, "run")
         source = place.url() if verb == "copy" else place.folder()
         more = {**FILES, "old.jpg": b"old", "old.txt": b"old"}
-        target = place.folder("target", more) if verb == "pull" else place.url("target", more)
+        target = place.url("target", more) if verb == "copy" else place.folder("target", more)
         value = VALUES[option](place) if callable(VALUES[option]) else VALUES[option]
         options: dict[str, Any] = {option: value, "delete": True, "force": True, "dry_run": True}
         if option in LIMITS:
