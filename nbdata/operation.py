@@ -134,6 +134,13 @@ class Operation:
         }
         return hashlib.sha256(json.dumps([self.verb, deciding], sort_keys=True).encode()).hexdigest()[:32]
 
+    def options_in(self, *groups: type[Operation]) -> dict[str, Any]:
+        """Return the options of these groups by name, to hand them to an operation of another verb that has them too.
+
+        An option that is added to a group is handed on by itself.
+        """
+        return {one.name: getattr(self, one.name) for group in groups for one in fields(group)}
+
     def places(self) -> tuple[str, str]:
         """Return source and target, as far as the verb has them."""
         return getattr(self, "source", "") or "", getattr(self, "target", "") or ""

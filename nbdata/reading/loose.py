@@ -21,8 +21,9 @@ from nbdata.formats.samples import by_sample, split_name
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
-from nbdata.transfer.selection import Entry, glob_filter
+from nbdata.transfer.selection import Entry, PathFilter
 from nbdata.transfer.sources import Opener, find, folder_part
+from nbdata.verbs.options import Filtering
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["INDEX_NAME", "Found", "grouped", "index_name", "index_of", "known_index", "refuse_twice"]
@@ -112,7 +113,7 @@ def index_name(operation: SampleSource, *more: str) -> str:
     if callable(by):
         with contextlib.suppress(OSError, TypeError, ValueError):
             by = _source_of(by)
-    said = [*(more or (operation.place,)), str(by), operation.include, operation.exclude]
+    said = [*(more or (operation.place,)), str(by), *operation.options_in(Filtering).values()]
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -141,7 +142,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
     digest = hashlib.blake2b(digest_size=16)
     left_out, objects, shown = _LeftOut(), 0, time.monotonic()
     writer = IndexWriter()
-    passes = glob_filter(operation.include, operation.exclude)
+    passes = PathFilter(operation).passes
 
     def selected() -> Iterator[Entry]:
         nonlocal objects, shown
@@ -167,8 +168,8 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
         hashes.append(hash(key))
     if not objects:
         raise NotFound(
-            "there are no samples: nothing is there" if not operation.include and not operation.exclude
-            else "there are no samples: nothing passes include and exclude",
+            "there are no samples: nothing passes include and exclude" if operation.filtered
+            else "there are no samples: nothing is there",
             path=redacted(operation.place), remedy="Check the spelling and the filters",
         )  # fmt: skip
     if not len(writer):

@@ -8,15 +8,23 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import PIPED_LISTS, glob_base
 from nbdata.stores.base import ObjectInfo
-from nbdata.verbs.options import Selecting
+from nbdata.verbs.options import Filtering, Selecting
 
-__all__ = ["Entry", "Looked", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
+__all__ = [
+    "Entry",
+    "Looked",
+    "PathFilter",
+    "Selection",
+    "glob_filter",
+    "glob_regex",
+    "may_match_below",
+    "read_paths",
+]
 
 # How many names of unselected objects an error shows.
 _NAMED = 3
@@ -117,6 +125,27 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
     return passes
 
 
+class PathFilter:
+    """The filters of an operation: a test for paths relative to its source.
+
+    This is the one place that applies the options of the group `Filtering`, for every verb.
+
+    Parameters
+    ----------
+    operation : Filtering
+    """
+
+    def __init__(self, operation: Filtering) -> None:
+        self.passes = glob_filter(operation.include, operation.exclude)
+        self._allowed = glob_filter((), operation.exclude)
+        # A pattern without a slash matches at any depth.
+        self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in operation.include]
+
+    def may_hold(self, folder: str) -> bool:
+        """Whether something below an unread folder may pass, by a filter that names only what lies below it."""
+        return any(may_match_below(pattern, folder) for pattern in self._include) and self._allowed(folder)
+
+
 def read_paths(file: str) -> set[str]:
     """Read relative paths from a file, one per line. NotFound if unreadable, BadOption if not a regular file."""
 
@@ -164,70 +193,73 @@ class Looked:
             yield entry
 
 
-@dataclass(frozen=True)
 class Selection:
     """The filters, sample and limits of one operation. `apply` streams the selected entries.
+
+    There are two steps: `named` looks at the paths alone, `limited` draws and counts.
 
     A sample is drawn by a hash of seed and path. So it does not depend on the order of the listing, and hardly changes
     when objects are added. Limits count selected objects whether they are already fetched or not, so running the same
     command again resumes the same selection.
+
+    Parameters
+    ----------
+    operation : Selecting
     """
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    files_from: str | None = None
-    sample: str | None = None
-    seed: int = 0
-    max_files: int | None = None
-    max_bytes: int | None = None
-
-    @classmethod
-    def of(cls, op: Selecting) -> Selection:
-        """The selection in an operation's options."""
-        return cls(op.include, op.exclude, op.files_from, op.sample, op.seed, op.max_files, op.max_bytes)
+    def __init__(self, operation: Selecting) -> None:
+        self._op = operation
+        self._options: dict[str, Any] = operation.options_in(Selecting)
 
     @property
     def given(self) -> list[str]:
         """The selection options that the user gave. Without any, everything is selected."""
         return [
             f"--{name.replace('_', '-')}"
-            for name in self.__dataclass_fields__
-            if name != "seed" and getattr(self, name) not in (None, ())
+            for name, value in self._options.items()
+            if name != "seed" and value not in (None, ())
         ]
 
     def none_left(self, looked: Looked) -> str:
         """Explain why nothing was selected; '' if the user gave no selection options."""
         if not (given := self.given):
             return ""
-        if self.max_files == 0:
+        if self._op.max_files == 0:
             return "nothing was selected: --max-files is 0"
         what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
         # With a limit, the rest was not even looked at.
         among = (
-            "the first " * (self.max_bytes is not None)
+            "the first " * (self._op.max_bytes is not None)
             + f"{looked.count:,} object{'s' * (looked.count != 1)}"
             + (f": {what}" if what else "")
         )
         text = f"nothing was selected by {', '.join(given)} of {among}"
-        if self.max_bytes is not None:
+        if self._op.max_bytes is not None:
             text += "; --max-bytes ends before the first object that would exceed it, in key order"
         return text
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the selected entries, in the order of the listing."""
-        chosen = iter(entries)
-        if self.include or self.exclude:
-            passes = glob_filter(self.include, self.exclude)
-            chosen = (e for e in entries if passes(e.path))
-        if self.files_from is not None:
-            chosen = self._listed(chosen)
-        if self.sample is not None:
-            chosen = self._sampled(chosen)
-        return chosen if self.max_files is None and self.max_bytes is None else self._limited(chosen)
+        return self.limited(self.named(entries))
 
-    def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        assert self.files_from is not None
-        wanted = read_paths(self.files_from)
+    def named(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries that the filters and the file list select; these look at the path alone."""
+        chosen = iter(entries)
+        if self._op.filtered:
+            passes = PathFilter(self._op).passes
+            chosen = (e for e in entries if passes(e.path))
+        return chosen if self._op.files_from is None else self._listed(chosen, self._op.files_from)
+
+    def limited(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries that the sample and the limits select."""
+        chosen = iter(entries)
+        if self._op.sample is not None:
+            chosen = self._sampled(chosen, self._op.sample)
+        bounded = self._op.max_files is not None or self._op.max_bytes is not None
+        return self._bounded(chosen) if bounded else chosen
+
+    def _listed(self, entries: Iterable[Entry], file: str) -> Iterator[Entry]:
+        wanted = read_paths(file)
         for entry in entries:
             if entry.path in wanted:
                 wanted.discard(entry.path)
@@ -236,26 +268,26 @@ class Selection:
             others = f" and {len(wanted) - 1:,} more" if len(wanted) > 1 else ""
             raise NotFound(
                 f"--files-from names what the source does not have: {min(wanted)!r}{others}",
-                path=PIPED_LISTS.get(os.path.splitext(self.files_from)[1], self.files_from),
+                path=PIPED_LISTS.get(os.path.splitext(file)[1], file),
                 remedy="Paths are relative to SOURCE, one a line",
             )
 
-    def _sampled(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        assert self.sample is not None
-        if self.sample.endswith("%"):
-            bound = int(float(self.sample[:-1]) / 100 * 2**64)
-            yield from (e for e in entries if _draw(self.seed, e.path) < bound)
+    def _sampled(self, entries: Iterable[Entry], wanted: str) -> Iterator[Entry]:
+        seed = self._op.seed
+        if wanted.endswith("%"):
+            bound = int(float(wanted[:-1]) / 100 * 2**64)
+            yield from (e for e in entries if _draw(seed, e.path) < bound)
             return
-        drawn = ((_draw(self.seed, e.path), number, e) for number, e in enumerate(entries))
-        smallest = heapq.nsmallest(int(self.sample), drawn, key=lambda d: d[:2])
+        drawn = ((_draw(seed, e.path), number, e) for number, e in enumerate(entries))
+        smallest = heapq.nsmallest(int(wanted), drawn, key=lambda d: d[:2])
         yield from (e for _, _, e in sorted(smallest, key=lambda d: d[1]))
 
-    def _limited(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def _bounded(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         size = 0
         for files, entry in enumerate(entries, 1):
             size += max(entry.info.size, 0)
-            if self.max_files is not None and files > self.max_files:
+            if self._op.max_files is not None and files > self._op.max_files:
                 return
-            if self.max_bytes is not None and size > self.max_bytes:
+            if self._op.max_bytes is not None and size > self._op.max_bytes:
                 return
             yield entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
@@ -14,6 +14,7 @@ from nbdata.paths import is_url
 __all__ = [
     "FACE_OPTIONS",
     "Connecting",
+    "Filtering",
     "Mirroring",
     "Selecting",
     "Storing",
@@ -149,11 +150,12 @@ class Writing(Storing):
 
 
 @dataclass(frozen=True)
-class Selecting(Operation):
-    """Verbs that can select a part of the objects in their source.
+class Filtering(Operation):
+    """Verbs that can filter the objects in their source by path.
 
     Filters are globs on the path relative to the source; ``*`` stays in a folder, ``**`` crosses
-    folders, and a pattern without a slash looks at the last component only.
+    folders, and a pattern without a slash looks at the last component only. Each option of this group
+    decides by the path alone; `nbdata.transfer.selection.PathFilter` applies all of them.
     """
 
     include: tuple[str, ...] = option(
@@ -169,6 +171,17 @@ class Selecting(Operation):
         kind="texts",
         metavar="GLOB",
     )
+
+    @property
+    def filtered(self) -> bool:
+        """True if there are filters."""
+        return any(getattr(self, one.name) != one.default for one in fields(Filtering))
+
+
+@dataclass(frozen=True)
+class Selecting(Filtering):
+    """Verbs that can select a part of the objects that pass their filters; see `nbdata.transfer.selection`."""
+
     max_files: int | None = option(
         None, "Take only the first N objects in key order.", kind="count", metavar="N"
     )
@@ -195,7 +208,12 @@ class Selecting(Operation):
     @property
     def partial(self) -> bool:
         """True if a sample, a limit or a list selects only a part of the objects that pass the filters."""
-        return any(v is not None for v in (self.max_files, self.max_bytes, self.sample, self.files_from))
+        filters = self.options_in(Filtering)
+        return any(
+            getattr(self, one.name) != one.default
+            for one in fields(Selecting)
+            if one.name not in filters and one.name != "seed"  # which selects nothing by itself
+        )
 
 
 @dataclass(frozen=True)

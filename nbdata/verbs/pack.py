@@ -16,7 +16,14 @@ from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
-from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
+from nbdata.verbs.options import (
+    Connecting,
+    Filtering,
+    Storing,
+    Verifying,
+    check_part_size,
+    refuse_pairs,
+)
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
 
@@ -41,7 +48,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Storing):
+class Pack(Verifying, Filtering, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -127,15 +134,6 @@ class Pack(Verifying, Storing):
         "sample",
         "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each file.",
         choices=("sample", "file"),
-    )
-    include: tuple[str, ...] = option(
-        (), "Take only files whose path matches GLOB. Repeatable.", kind="texts", metavar="GLOB"
-    )
-    exclude: tuple[str, ...] = option(
-        (),
-        "Leave out files whose path matches GLOB, also if --include matches them. Repeatable.",
-        kind="texts",
-        metavar="GLOB",
     )
     select: str | None = option(
         None,
@@ -378,17 +376,16 @@ class Pack(Verifying, Storing):
 
     def samples(self) -> SampleSource:
         """Return the samples to pack, without shards that an earlier run wrote into the source."""
-        exclude = self.exclude
+        filters = self.options_in(Filtering)
         source = self.source if isinstance(self.source, str) else self.source[0]
         folder = self.names.folder
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
-            exclude += tuple(posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
+            own = (posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
+            filters["exclude"] += tuple(own)
         # If only the names matter, files that belong to no sample are included.
         by = "file" if self.made == "files" and self.select is None else self.by
-        return SampleSource(
-            source=self.source, by=by, include=self.include, exclude=exclude, verify=self.verify
-        )
+        return SampleSource(source=self.source, by=by, **self.options_in(Verifying, Connecting), **filters)
 
     def places(self) -> tuple[str, str]:
         return self.source if isinstance(self.source, str) else self.source[0], self.target

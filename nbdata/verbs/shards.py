@@ -8,7 +8,7 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, suggest
-from nbdata.verbs.options import Storing, Verifying
+from nbdata.verbs.options import Connecting, Storing, Verifying
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["Shards", "shards"]
@@ -59,8 +59,10 @@ class Shards(Verifying, Storing):
 
     def samples(self) -> SampleSource:
         """Return the shards as a source of samples."""
-        verify = "none" if self.action == "ls" else self.verify
-        return SampleSource(source=self.source, verify=verify)
+        options = self.options_in(Verifying, Connecting)
+        if self.action == "ls":
+            options["verify"] = "none"
+        return SampleSource(source=self.source, **options)
 
     def places(self) -> tuple[str, str]:
         return self.source if isinstance(self.source, str) else self.source[0], ""

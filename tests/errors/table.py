@@ -359,6 +359,7 @@ RECORDS = [
     Mistake("a truncated FFRecord file", "samples cut.ffr", "BadArchive"),
     Mistake("an FFRecord file with a damaged header", "samples spoilt.ffr", "ChecksumMismatch"),
     Mistake("something else of that name", "samples photo.ffr", "BadArchive"),
+    Mistake("filters for shards", "samples two/one.tar --include '*.jpg'", "BadOption"),
     Mistake("selection by names in a file without names", "samples good.ffr --include '*.jpg'", "BadOption"),
     Mistake("a folder without FFRecord files", "samples {b}/d.ffr/", "NotFound"),
 ]

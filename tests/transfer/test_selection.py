@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from nbdata.transfer.selection import (
     may_match_below,
     read_paths,
 )
+from nbdata.verbs.pull import Pull
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,10 @@ def test_an_unfinished_bracket_is_a_mistake() -> None:
         glob_regex("**/{x,y}[b")
 
 
+def selection(**options: Any) -> Selection:
+    return Selection(Pull("s3://bucket/", "target", **options))
+
+
 def entries(count: int) -> list[Entry]:
     return [Entry(f"{n:04d}", ObjectInfo(f"{n:04d}", 10)) for n in range(count)]
 
@@ -85,30 +91,30 @@ def entries(count: int) -> list[Entry]:
 def test_a_sample_is_the_same_again_has_its_size_and_keeps_the_order(
     count: int, wanted: int, seed: int
 ) -> None:
-    chosen = [e.path for e in Selection(sample=str(wanted), seed=seed).apply(entries(count))]
-    assert chosen == [e.path for e in Selection(sample=str(wanted), seed=seed).apply(entries(count))]
+    chosen = [e.path for e in selection(sample=str(wanted), seed=seed).apply(entries(count))]
+    assert chosen == [e.path for e in selection(sample=str(wanted), seed=seed).apply(entries(count))]
     assert chosen == sorted(chosen)
     assert len(chosen) == min(count, wanted)
 
 
 def test_a_share_is_about_that_share() -> None:
-    assert 150 < len(list(Selection(sample="10%").apply(entries(2000)))) < 250
+    assert 150 < len(list(selection(sample="10%").apply(entries(2000)))) < 250
 
 
 def test_what_selects_nothing_does_not_count_what_it_did_not_look_at() -> None:
-    for selection, told in (
-        (Selection(max_files=0), "nothing was selected: --max-files is 0"),
-        (Selection(max_bytes=5), "nothing was selected by --max-bytes of the first 1 object: 0000;"),
+    for chosen, told in (
+        (selection(max_files=0), "nothing was selected: --max-files is 0"),
+        (selection(max_bytes=5), "nothing was selected by --max-bytes of the first 1 object: 0000;"),
     ):
         looked = Looked()
-        assert not [*selection.apply(looked.at(entries(4)))]
-        assert selection.none_left(looked).startswith(told)
+        assert not [*chosen.apply(looked.at(entries(4)))]
+        assert chosen.none_left(looked).startswith(told)
 
 
 def test_limits_stop_before_what_would_exceed_them() -> None:
-    assert len(list(Selection(max_bytes=25).apply(entries(10)))) == 2
-    assert len(list(Selection(max_bytes=5).apply(entries(10)))) == 0
-    assert len(list(Selection(max_files=3).apply(entries(10)))) == 3
+    assert len(list(selection(max_bytes=25).apply(entries(10)))) == 2
+    assert len(list(selection(max_bytes=5).apply(entries(10)))) == 0
+    assert len(list(selection(max_files=3).apply(entries(10)))) == 3
 
 
 def test_a_list_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ class MappedSource:
             operation.samples(),
             storage_options=end.options or None,
             fs=operation.fs if end.takes_fs else None,
-            concurrency=operation.concurrency,
         )
         self.renamed = self._not_selected = 0
         self._all: Samples = make_samples(self._read, quiet)

@@ -14,6 +14,7 @@ from nbdata.reading.shards.indexing import foreign_index, saved_name
 from nbdata.reading.shards.listing import Shard
 from nbdata.redaction import redacted
 from nbdata.transfer.sources import folder_part
+from nbdata.verbs.options import Connecting
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 from nbdata.verbs.samples import SampleSource
@@ -65,9 +66,7 @@ def _index_in(folder: str, name: str) -> str:
 
 
 def _save(operation: SampleSource, index: SampleIndex, url: str) -> str:
-    Push(source=index.path, target=url, storage_options=operation.storage_options, fs=operation.fs).run(
-        quiet=True
-    )
+    Push(source=index.path, target=url, **operation.options_in(Connecting)).run(quiet=True)
     return redacted(url)
 
 
@@ -75,9 +74,7 @@ def _fetch(
     operation: SampleSource, url: str, path: str, sound: Callable[[], SampleIndex | None]
 ) -> SampleIndex | None:
     try:
-        Pull(source=url, target=path, storage_options=operation.storage_options, fs=operation.fs).run(
-            quiet=True
-        )
+        Pull(source=url, target=path, **operation.options_in(Connecting)).run(quiet=True)
     except NotFound:
         return None
     found = sound()

@@ -25,6 +25,7 @@ from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
+from nbdata.verbs.options import Connecting, Verifying
 from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 
@@ -43,11 +44,11 @@ _T = TypeVar("_T")
 
 def cache_of(samples: SampleSource, place: str) -> SampleCache:
     """Return the cache operation for a place, with the options of the caller of `nbdata.samples`."""
+    options = samples.options_in(Verifying, Connecting)
+    options["storage_options"] = resolved(samples.storage_options)
     return SampleCache(
-        source=folder_part(place), cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0,
-        verify=samples.verify, storage_options=resolved(samples.storage_options), fs=samples.fs,
-        concurrency=samples.concurrency,
-    )  # fmt: skip
+        source=folder_part(place), cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0, **options
+    )
 
 
 def refuse_too_little(samples: SampleSource) -> None:

@@ -20,6 +20,7 @@ from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
+from nbdata.integrity.digests import ALGORITHMS
 from nbdata.paths import glob_base, glob_pattern, has_glob, is_ours
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo
@@ -35,7 +36,8 @@ __all__ = ["DataSet", "beside", "list_data", "parent"]
 
 # Names of manifests to look for beside a single remote object, as its folder may be too large to list.
 _MANIFESTS = (
-    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS", "SHA512SUMS") for end in ("", ".txt")),
+    *(f"{name.upper()}SUMS" for name in ALGORITHMS),  # as --write calls them
+    *(f"{name}SUMS.txt" for name in ("MD5", "SHA256", "SHA1", "SHA512")),
     *(f"{name}sum{s}.txt" for name in ("md5", "sha256") for s in ("", "s")),
     "CHECKSUM",
     "CHECKSUMS",
@@ -89,11 +91,7 @@ class DataSet:
         Filters and file lists apply to missing files too. Samples and limits apply to existing files only.
         Checksum files are left out, except those in `checked`.
         """
-        whole = Selection.of(operation)
-        filters = Selection(whole.include, whole.exclude, whole.files_from)
-        limits = Selection(
-            sample=whole.sample, seed=whole.seed, max_files=whole.max_files, max_bytes=whole.max_bytes
-        )
+        selection = Selection(operation)
         absent = ObjectInfo("", 0)
 
         def everything() -> Iterator[Entry]:
@@ -101,14 +99,14 @@ class DataSet:
             yield from (Entry(name, absent) for name in missing)
 
         def present() -> Iterator[Entry]:
-            for entry in filters.apply(entry for entry in everything() if self.in_scope(entry.path)):
+            for entry in selection.named(e for e in everything() if self.in_scope(e.path)):
                 if entry.info is absent:
                     gone.append(entry.path)
                 elif entry.path in self.names or entry.path in checked:
                     yield entry
 
         rest = present()
-        yield from limits.apply(rest)
+        yield from selection.limited(rest)
         for _ in rest:  # a limit stops before the missing ones are reached
             pass
 

@@ -70,7 +70,7 @@ def plan(run: Run) -> Plan:
         rows.add(row.row())
         if row.action == "check":
             note_size(out, row.size)
-    if not (data.single or op.include or op.exclude):  # else the lines may be of other files
+    if not (data.single or op.filtered):  # else the lines may be of other files
         for name, reason in known.unreadable.items():
             out.count("unreadable", 0)
             rows.add(CheckRow(name, "unreadable", None, reason=reason).row())

@@ -96,7 +96,7 @@ def plan(run: Run) -> Plan:
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
     looked = Looked()
-    for entry in Selection.of(op).apply(looked.at(source_objects.entries())):
+    for entry in Selection(op).apply(looked.at(source_objects.entries())):
         key = name or key_at(target, entry.path)
         item = CopyRow(entry.path, "unrepresentable", entry.info, key, _unfit(target, entry.path) or "")
         there = remote.get(key)
@@ -117,7 +117,7 @@ def plan(run: Run) -> Plan:
         out.notes.append(
             f"{counted(source_objects.left_out, 'objects', 'lie')} in the target itself and are left out"
         )
-    if not out.actions and (why := Selection.of(op).none_left(looked)):
+    if not out.actions and (why := Selection(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
     rows.close()

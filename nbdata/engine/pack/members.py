@@ -23,7 +23,7 @@ from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore, stat_tag
 from nbdata.transfer.names import LocalNames
-from nbdata.transfer.selection import glob_filter
+from nbdata.transfer.selection import PathFilter
 from nbdata.transfer.sources import find, folder_part
 from nbdata.verbs.archive_names import ArchiveNames
 from nbdata.verbs.pack import Pack
@@ -147,7 +147,7 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         raise NotFound(
             "there is nothing to pack",
             path=location.place,
-            remedy="Check the spelling" + " and the filters" * bool(op.include or op.exclude),
+            remedy="Check the spelling" + " and the filters" * op.filtered,
         )
     return members
 
@@ -166,7 +166,7 @@ def _own(store: Store, prefix: str, target: Location) -> str | None:
 
 
 def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | None) -> None:
-    passes = glob_filter(op.include, op.exclude)
+    passes = PathFilter(op).passes
     names, time, local = op.archive_names, op.fixed_time, LocalNames(encode=False)
     odd, outside, volumes = _Named(), _Named(), 0
     for one in found:

@@ -370,7 +370,7 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     index = index_of_packed(run.control, operation, files, heads, store_of, state)
     if index is not None:
         return _Shards(index, [Shard(*file) for file in files], of_each, heads)
-    if operation.include or operation.exclude:
+    if operation.filtered:
         raise names_wanted()
     return _Records(heads, files, of_each)
 

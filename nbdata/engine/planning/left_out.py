@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from nbdata.errors import NbdataError
 from nbdata.report import Row
 from nbdata.stores.local import MAY_HOLD
-from nbdata.transfer.selection import glob_filter, may_match_below, read_paths
+from nbdata.transfer.selection import PathFilter, read_paths
 from nbdata.verbs.options import Selecting
 
 __all__ = ["LeftOut"]
@@ -32,7 +32,7 @@ class LeftOut:
     Parameters
     ----------
     operation : Selecting
-        Its include, exclude and files_from apply here too.
+        Its filters and its file list apply here too.
     within : callable, optional
         Returns whether a path is selected at all.
 
@@ -43,10 +43,7 @@ class LeftOut:
     """
 
     def __init__(self, operation: Selecting, within: Callable[[str], bool] | None = None) -> None:
-        include, exclude = operation.include, operation.exclude
-        self._passes, self._allowed = glob_filter(include, exclude), glob_filter((), exclude)
-        # A pattern without a slash matches at any depth.
-        self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in include]
+        self._filter = PathFilter(operation)
         names = operation.files_from
         self._listed = None if names is None else sorted(read_paths(names))
         self._within = within
@@ -75,9 +72,7 @@ class LeftOut:
             name == path or name.startswith(path + "/") for name in self._listed
         ):
             return False
-        if kind in MAY_HOLD and any(may_match_below(pattern, path) for pattern in self._include):
-            return self._allowed(path)
-        return self._passes(path)
+        return (kind in MAY_HOLD and self._filter.may_hold(path)) or self._filter.passes(path)
 
     def rows(self) -> Iterator[Row]:
         """Yield one row per entry; empty folders have none."""

@@ -14,7 +14,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.report import Plan, Row
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
-from nbdata.transfer.selection import glob_filter
+from nbdata.transfer.selection import PathFilter
 from nbdata.verbs.pull import Pull
 
 __all__ = ["delete_planned", "looks", "plan_local_deletions"]
@@ -28,7 +28,7 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
     BadOption
         If that would delete a file that this pull never wrote, unless ``--force``.
     """
-    passes = glob_filter(op.include, op.exclude)
+    passes = PathFilter(op).passes
     prefix = root.lstrip("/") + "/"
     prefix_path = "/" + prefix
     for info in LocalStore().list(prefix):

@@ -423,7 +423,7 @@ class _Pulling:
         This is known only after everything is committed: then no partial of this source is needed. A repair looks at
         some of its objects only.
         """
-        whole = self._promised is None and not Selection.of(self._op).given
+        whole = self._promised is None and not Selection(self._op).given
         if whole and not self._results.failures:
             for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)

@@ -141,7 +141,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     empty = _missing(root)  # then no local file needs to be looked at
     folders, parted = _NewFolders(root), 0
     looked = Looked()
-    for entry in Selection.of(op).apply(looked.at(found.entries)):
+    for entry in Selection(op).apply(looked.at(found.entries)):
         info = entry.info
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
         if reason and not (rename or op.encode_names):
@@ -186,7 +186,7 @@ def plan_of(run: Run, found: Found) -> Plan:
         rows.add(item.row())
     if kept is not None:
         plan_local_deletions(op, root, kept, index, out, rows)
-    if not out.actions and (why := Selection.of(op).none_left(looked)):
+    if not out.actions and (why := Selection(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
     rows.close()

@@ -126,7 +126,7 @@ def plan(run: Run) -> Plan:
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     looked = Looked()
     gone = freed = 0  # files that --delete-source deletes, and their bytes
-    for entry in Selection.of(op).apply(looked.at(found.entries)):
+    for entry in Selection(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
         if why or (taken is not None and key in taken):
@@ -182,7 +182,7 @@ def plan(run: Run) -> Plan:
         out.notes.append(f"deletes {what} on the disk, each after TARGET is known to have it")
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers, pulled=pulled)
-    if not out.actions and (why := Selection.of(op).none_left(looked)):
+    if not out.actions and (why := Selection(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
     elif not out.actions and not told:

@@ -36,7 +36,7 @@ def plan(run: Run) -> Plan:
     found = find(run, op.source)
     looked = Looked()
     listed = all_named(op.source, found.entries) if op.by == "shard" else found.entries
-    groups = grouped(Selection.of(op).apply(looked.at(listed)), op.by, loose.append)
+    groups = grouped(Selection(op).apply(looked.at(listed)), op.by, loose.append)
     for group in ItemFile(run.folder, block).write(groups):
         run.control.checkpoint()
         refused = group.refused()
@@ -78,7 +78,7 @@ def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
             f"cache_stream: no folders below {op.source}, and {counted(loose, 'files')}",
             remedy="Use --by file or --by sample, or name the folder that holds the folders",
         )
-    why = Selection.of(op).none_left(looked)
+    why = Selection(op).none_left(looked)
     return NotFound(
         why or "there is nothing to stream", path=op.source, remedy="Loosen the filters" if why else ""
     )

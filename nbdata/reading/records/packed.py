@@ -22,7 +22,7 @@ from nbdata.reading.records.remote import bytes_of
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.selection import Entry, glob_filter
+from nbdata.transfer.selection import Entry, PathFilter
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["index_of_packed", "names_in"]
@@ -159,7 +159,7 @@ class _Maker:
 
     def __init__(self, operation: SampleSource) -> None:
         self._operation = operation
-        self._passes = glob_filter(operation.include, operation.exclude)
+        self._passes = PathFilter(operation).passes
         self._writer, self._hashes = IndexWriter(), array("q")
         self._count = 0
         self._left_out, self._left_out_names = 0, list[str]()

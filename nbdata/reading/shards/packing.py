@@ -36,7 +36,7 @@ def packs_shards(operation: Pack) -> bool:
         if len(sources) > 1:
             raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
         return False
-    if operation.include or operation.exclude:
+    if operation.filtered:
         raise BadOption("--include and --exclude are for files", remedy="Name the shards that are meant")
     return True
 

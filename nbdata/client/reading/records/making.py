@@ -29,7 +29,7 @@ def record_samples(operation: SampleSource) -> Samples:
     headers = headers_of(operation, files)
     if (found := _packed(operation, files, headers)) is not None:
         return found
-    if operation.include or operation.exclude or callable(operation.by):
+    if operation.filtered or callable(operation.by):
         raise names_wanted()
     return RecordSamples(operation, files, headers)
 

@@ -1,0 +1,46 @@
+"""Options that an operation hands on to another verb arrive there, and one place alone applies the filters."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nbdata
+from nbdata.client.reading.staged import cache_of
+from nbdata.option import options_of
+from nbdata.verbs.options import Connecting, Filtering, Verifying
+from nbdata.verbs.pack import Pack
+from nbdata.verbs.samples import SampleSource
+from nbdata.verbs.shards import Shards
+
+PACKAGE = Path(nbdata.__file__).parent
+GIVEN = {"storage_options": {"key": "x"}, "concurrency": 3, "verify": "md5"}
+FILTERS = {"include": ("*.jpg",), "exclude": ("no*",)}
+# The filters of these are of another kind: members of an archive. And `verbs` declares them.
+_OTHERS = ("verbs", "engine/unpack", "archives")
+
+
+def test_what_packs_and_lists_shards_reads_samples_with_its_own_options() -> None:
+    pack = Pack("s3://b/x/", "s3://b/y/", **GIVEN, **FILTERS)
+    assert pack.samples().options_in(Verifying, Connecting, Filtering) == {**GIVEN, **FILTERS, "fs": None}
+    shards = Shards("verify", "s3://b/x.tar", **GIVEN)
+    assert shards.samples().options_in(Verifying, Connecting) == {**GIVEN, "fs": None}
+
+
+def test_a_cache_of_samples_reads_with_the_options_of_the_samples() -> None:
+    samples = SampleSource("s3://b/x/", cache="1GB", **GIVEN)
+    assert cache_of(samples, "s3://b/x/").options_in(Verifying, Connecting) == {**GIVEN, "fs": None}
+
+
+def test_one_class_alone_applies_the_filters() -> None:
+    """A second place would not know a filter that is added."""
+    names = options_of(Filtering).keys()
+    texts = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+    readers = {
+        path
+        for path, text in texts.items()
+        if not path.startswith(_OTHERS) and any(f".{name}" in text for name in names)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr in names
+    }
+    assert readers == {"transfer/selection.py"}
