@@ -31,28 +31,25 @@ __all__ = ["routes"]
 _WATCHERS = 100
 
 
-class _WithoutQuery(JupyterHandler):
-    """Keeps the query of a request, which may be ``?token=…``, out of all log lines.
+class _Route(JupyterHandler):
+    """Base of all routes. It keeps the query of a request, which may be ``?token=…``, out of all log lines.
 
-    Jupyter hides the token in its access log. Tornado logs the whole URI of a request that fails. No route reads the
-    query; Jupyter's authentication reads the parsed arguments, which stay.
+    Jupyter hides the token in its access log, but Tornado logs the whole URI of a request that fails. No route reads
+    the query; Jupyter's authentication reads the parsed arguments, which stay.
     """
 
-    def initialize(self, **kwargs: Any) -> None:
-        super().initialize(**kwargs)
+    auth_resource = "nbdata"
+
+    def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
+        self.feed, self.disks, self.workers = feed, disks, workers
         self.request.uri = self.request.path
 
 
-class _Handler(_WithoutQuery, APIHandler):
+class _Handler(_Route, APIHandler):
     """Base of all plain routes."""
 
-    auth_resource = "nbdata"
     # A panel's automatic requests are not user activity; nbdata_last_activity says when jobs run.
     _track_activity = False
-
-    def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
-        super().initialize()
-        self.feed, self.disks, self.workers = feed, disks, workers
 
     def refuse(self, error: NbdataError) -> None:
         """Respond with the error as text."""
@@ -132,15 +129,10 @@ class _ClearCache(_Handler):
         self.finish(json.dumps({"done": True}))
 
 
-class _Live(WebSocketMixin, WebSocketHandler, _WithoutQuery):
+class _Live(WebSocketMixin, WebSocketHandler, _Route):
     """Sends updates to one browser: at most four messages a second, each after the previous one is sent."""
 
-    auth_resource = "nbdata"
-
-    def initialize(self, feed: Feed) -> None:
-        super().initialize()
-        self.feed = feed
-        self._sender: asyncio.Task[None] | None = None
+    _sender: asyncio.Task[None] | None = None
 
     @ws_authenticated
     @authorized
@@ -194,5 +186,5 @@ def routes(
         (at("jobs/finished/clear"), _ClearFinished, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
-        (at("live"), _Live, {"feed": feed}),
+        (at("live"), _Live, shared),
     ]
