@@ -1,16 +1,17 @@
 """``%nbdata VERB …``, and ``%ls`` for URLs: the magics that are not simply named after a verb.
 
-IPython has its own ``%ls``, which lists folders of the disk as the shell does and also works without the percent sign.
-Many notebooks use it, so it must keep working, and ``ls s3://…`` should work too. So nbdata handles a ``%ls`` command
-that names a URL, and IPython handles every other one. Unloading the extension restores IPython's ``%ls``. ``%nbdata ls
-data`` uses nbdata for a folder of the disk as well.
+IPython has its own ``%ls``, an alias, which lists folders of the disk as the shell does and also works without the
+percent sign. Many notebooks use it, so it must keep working, and ``ls s3://…`` should work too. So nbdata handles a
+``%ls`` command that names a URL, and IPython handles every other one. To IPython, ``%ls`` remains an alias: ``%alias``
+lists and changes it, and Tab offers files. ``%nbdata ls data`` uses nbdata for a folder of the disk as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from IPython.core.alias import Alias
 from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption
@@ -18,18 +19,18 @@ from nbdata.notebook.variables import words_of
 from nbdata.paths import canonical, is_url
 from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
+from nbdata.verbs.listing import Ls
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["NAME", "beside_ipython", "by_name", "give_back_alias", "keep_alias"]
+__all__ = ["NAME", "LsBesideIPython", "by_name", "names_url", "replacing"]
 
 #: The magic whose first word is the verb.
 NAME = "nbdata"
 
 _Magic = Callable[[str], Any]
-# What `keep_alias` has taken from IPython's aliases.
-_taken: list[tuple[str, str]] = []
+_AnyMagic = TypeVar("_AnyMagic", bound=Callable[..., Any])
 
 
 def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]) -> _Magic:
@@ -58,43 +59,79 @@ def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]
     return nbdata
 
 
-def beside_ipython(shell: InteractiveShell, ours: _Magic, before: _Magic | None) -> _Magic:
-    """Create ``%ls``: runs `ours` for a command with a URL, otherwise the earlier magic `before`."""
-    if before is None:
-        return ours
+class LsBesideIPython:
+    """Creates ``%ls``: nbdata's for a command with a URL, otherwise the magic or alias that has the name already.
 
-    @no_var_expand
-    def ls(line: str) -> Any:
-        if _names_url(line, shell):
-            return ours(line)
-        assert before is not None
+    Parameters
+    ----------
+    shell : InteractiveShell
+        The shell.
+    ours : callable
+        nbdata's magic.
+    """
+
+    def __init__(self, shell: InteractiveShell, ours: _Magic) -> None:
+        self._shell = shell
+        self._ours = ours
+
+    def over(self, before: _Magic | None) -> _Magic:
+        """Return the magic that takes the place of an earlier one."""
+        if before is None:
+            return self._ours
+        if isinstance(before, Alias):
+            made: _Magic = _AliasBesideUrls(self._shell, before, self._run)
+        else:
+
+            @no_var_expand
+            def ls(line: str) -> Any:
+                return self._run(before, line)
+
+            made = ls
+        made.__doc__ = (
+            f"List a folder of the disk, as IPython's own %ls; with a URL: {self._ours.__doc__}\n"
+            "%nbdata ls PLACE is this for a folder of the disk, too."
+        )
+        return made
+
+    def keep(self) -> None:
+        """Take the place of IPython's alias again if it was defined anew, as by ``%reset`` and ``%alias``."""
+        known = self._shell.magics_manager.magics["line"]
+        if isinstance(alias := known.get(Ls.verb), Alias) and not isinstance(alias, _AliasBesideUrls):
+            known[Ls.verb] = replacing(self.over(alias), alias)
+
+    def _run(self, before: _Magic, line: str) -> Any:
+        if names_url(line, self._shell):
+            return self._ours(line)
         expands = not getattr(before, "_ipython_magic_no_var_expand", False)
-        return before(_expanded(shell, line) if expands else line)
-
-    ls.__doc__ = (
-        f"List a folder of the disk, as IPython's own %ls; with a URL: {ours.__doc__}\n"
-        "%nbdata ls PLACE is this for a folder of the disk, too."
-    )
-    ls.ipython_has = before  # type: ignore[attr-defined]  # what stands there again after unloading
-    return ls
+        return before(_expanded(self._shell, line) if expands else line)
 
 
-def keep_alias(shell: InteractiveShell, name: str) -> None:
-    """Have IPython not define its alias of this name anew, as at its end and for %reset: our magic has the name."""
-    aliases = shell.alias_manager
-    if aliases is not None and not _taken:
-        _taken.extend(one for one in aliases.default_aliases if one[0] == name)
-        aliases.default_aliases = [one for one in aliases.default_aliases if one[0] != name]
+class _AliasBesideUrls(Alias):
+    """An alias of IPython that leaves commands with a URL to nbdata."""
+
+    _ipython_magic_no_var_expand = True
+
+    def __init__(self, shell: InteractiveShell, alias: Alias, run: Callable[[_Magic, str], Any]) -> None:
+        super().__init__(shell, alias.name, alias.cmd)  # type: ignore[no-untyped-call]
+        self._alias = alias
+        self._run = run
+
+    def __repr__(self) -> str:
+        """Return what ``%ls?`` shows; IPython shows no docstring of an alias."""
+        return f"<alias {self.name} for {self.cmd!r}; nbdata's for a URL, see %nbdata {self.name} --help>"
+
+    def __call__(self, rest: str = "") -> Any:
+        return self._run(self._alias, rest)
 
 
-def give_back_alias(shell: InteractiveShell) -> None:
-    """Undo `keep_alias`."""
-    if (aliases := shell.alias_manager) is not None:
-        aliases.default_aliases = [*aliases.default_aliases, *_taken]
-    _taken.clear()
+def replacing(magic: _AnyMagic, before: object) -> _AnyMagic:
+    """Note on a magic of nbdata what had its name before; unloading gives the name back."""
+    magic.ipython_has = getattr(before, "ipython_has", before)  # type: ignore[attr-defined]
+    return magic
 
 
-def _names_url(line: str, shell: InteractiveShell) -> bool:
+def names_url(line: str, shell: InteractiveShell) -> bool:
+    """True if a word of a ``%ls`` command is a URL, after its variables are expanded."""
     try:
         return any(is_url(canonical(word)) for word in words_of(line, shell.user_ns, prog="%ls") if word)
     except BadOption:  # the magic that gets the command reports the error

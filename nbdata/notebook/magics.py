@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from IPython.core.magic import no_var_expand
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound, TransferFailed
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
-from nbdata.notebook.general_magics import NAME, beside_ipython, by_name, give_back_alias, keep_alias
+from nbdata.notebook.general_magics import NAME, LsBesideIPython, by_name, replacing
 from nbdata.notebook.panels import shown
 from nbdata.notebook.variables import meant_variable, words_and_written
 from nbdata.operation import Operation
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["register", "unregister"]
 
 
+# Of each shell with nbdata, what keeps its ``%ls``.
+_ls: weakref.WeakKeyDictionary[InteractiveShell, LsBesideIPython] = weakref.WeakKeyDictionary()
+
+
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """Return the option that magics add to a verb."""
     what = "stream" if cls.bound else "Report (with -b the Job)"
@@ -41,26 +46,30 @@ def _extra(cls: type[Operation]) -> dict[str, Option]:
 
 def register(shell: InteractiveShell) -> None:
     """Register ``%pull``, ``%push`` … in a shell."""
+    unregister(shell)
+    known = shell.magics_manager.magics
     magics = {cls.verb: _magic(cls, shell) for cls in VERBS.values()}
-    keep_alias(shell, Ls.verb)
-    known = shell.magics_manager.magics["line"]
-    before = known.get(Ls.verb)
-    own = {**magics, Ls.verb: beside_ipython(shell, magics[Ls.verb], getattr(before, "ipython_has", before))}
-    own[NAME] = by_name(magics, _in_one_line)
+    ls = _ls[shell] = LsBesideIPython(shell, magics[Ls.verb])
+    own = {**magics, Ls.verb: ls.over(known["line"].get(Ls.verb)), NAME: by_name(magics, _in_one_line)}
     for name, magic in own.items():
-        shell.register_magic_function(magic, "line", name)  # type: ignore[arg-type]
-    shell.register_magic_function(_loop(shell), "cell", CacheStream.verb)  # type: ignore[arg-type]
+        shell.register_magic_function(replacing(magic, known["line"].get(name)), "line", name)  # type: ignore[arg-type]
+    loop = replacing(_loop(shell), known["cell"].get(CacheStream.verb))
+    shell.register_magic_function(loop, "cell", CacheStream.verb)  # type: ignore[arg-type]
+    shell.events.register("pre_execute", ls.keep)
     tab.register(shell, _extra)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Remove them from the shell."""
-    give_back_alias(shell)
-    for name in (*VERBS, NAME):
-        magic = shell.magics_manager.magics["line"].pop(name, None)
-        if (before := getattr(magic, "ipython_has", None)) is not None:
-            shell.magics_manager.magics["line"][name] = before
-    shell.magics_manager.magics["cell"].pop(CacheStream.verb, None)
+    """Remove them from the shell, and restore what had their names; a name that is no longer ours stays as it is."""
+    if (ls := _ls.pop(shell, None)) is not None:
+        shell.events.unregister("pre_execute", ls.keep)
+    for kind, names in (("line", (*VERBS, NAME)), ("cell", (CacheStream.verb,))):
+        known = shell.magics_manager.magics[kind]
+        for name in names:
+            if hasattr(known.get(name), "ipython_has"):
+                before = known.pop(name).ipython_has
+                if before is not None:
+                    known[name] = before
     tab.unregister(shell)
 
 

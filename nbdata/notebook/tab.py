@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbdata.notebook.general_magics import NAME
+from nbdata.notebook.general_magics import NAME, names_url
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
+from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.completion import completions, in_quotes, split_line
+from nbdata.verbs.listing import Ls
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["register", "unregister"]
 
-# ``%pull …`` and ``%nbdata pull …``, also after ``name =``.
-_LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?(?:{NAME}\s+)?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
+# ``%pull …`` and ``%nbdata pull …``, also after ``name =``; of cell magics there is one.
+_LINE = re.compile(
+    rf"(\s*(?:\w+\s*=\s*)?%(?:{NAME}\s+)?|%%(?={CacheStream.verb}\s))({'|'.join(VERBS)})\s(.*)", re.DOTALL
+)
 
 
 def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping[str, Option]]) -> None:
@@ -29,15 +33,16 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
     @context_matcher(identifier="nbdata")  # type: ignore[untyped-decorator]
     def complete(context: CompletionContext) -> SimpleMatcherResult:
         found = _LINE.fullmatch(context.text_until_cursor)
-        if found is None:
+        if found is None or _is_ipythons(found, shell):
             # Nothing else: IPython adds the defaults of absent keys only, and None as a fragment fails.
             return {"completions": []}  # type: ignore[typeddict-item]  # mypy misreads NotRequired
-        cls = VERBS[found[1]]
-        words, current = split_line(found[2])
+        _, verb, line = found.groups()
+        cls = VERBS[verb]
+        words, current = split_line(line)
         offered = completions(cls, words, current, extra=extra(cls))
         # Behind quotes or backslashes, the completion replaces only the last name.
-        typed = current if found[2].endswith(current) else re.split(r"[\s/\\'\"]", found[2])[-1]
-        quoted = in_quotes(found[2])
+        typed = current if line.endswith(current) else re.split(r"[\s/\\'\"]", line)[-1]
+        quoted = in_quotes(line)
         added = (text[len(current) :] for text in offered)
         return _result([typed + (more if quoted else _escaped(more)) for more in added], typed)
 
@@ -49,6 +54,15 @@ def unregister(shell: InteractiveShell) -> None:
     """Stop offering completions."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != "nbdata"]
+
+
+def _is_ipythons(found: re.Match[str], shell: InteractiveShell) -> bool:
+    """True for ``%ls`` of a folder, which IPython handles; an option can still become nbdata's, by a URL after it."""
+    before, verb, line = found.groups()
+    if verb != Ls.verb or NAME in before or names_url(line, shell):
+        return False
+    magic = shell.magics_manager.magics["line"].get(verb)
+    return getattr(magic, "ipython_has", None) is not None and not split_line(line)[1].startswith("-")
 
 
 def _escaped(text: str) -> str:
