@@ -14,12 +14,14 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.job import shortage
+from nbdata.engine.job import task as task_module
 from nbdata.protocols import Job
 from nbdata.space import ledger
 from nbdata.space.ledger import Ledger
 from tests.agent.rig import fill, tmpfs
 from tests.faults.gate import Gate
-from tests.slow import SlowProxy
+from tests.faults.proxy import BEFORE, Fault, FaultProxy
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 MB = 10**6
@@ -38,6 +40,36 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     with Gate(s3.url, limit=4 * MB) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         yield line
+
+
+@pytest.fixture
+def looks_often(inline: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process, and a job that waits for room checks it every few moments."""
+    monkeypatch.setattr(shortage, "_LOOK_EVERY", 0.02)
+
+
+@pytest.fixture
+def large_waits(s3: EmbeddedServer, inline: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A proxy in front of the store that never answers for the object ``large``, so its pull goes on.
+
+    Jobs run in this process, and note at once in the ledger what they wrote.
+    """
+    monkeypatch.setattr(ledger, "_NOTE_EVERY", 0)
+    with FaultProxy(s3.url) as line:
+        line.begin(lambda request, before: Fault("stall", BEFORE) if request.key.endswith("/large") else None)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        yield
+
+
+class Clock:
+    """The clock of tasks. A job that waits for room reads it at each check."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return time.monotonic()
 
 
 def all_but_a_megabyte(disk: Path) -> Path:
@@ -106,7 +138,9 @@ def test_what_waits_for_room_can_be_cancelled_at_once_and_the_same_line_continue
     assert whole(disk / "out", content)
 
 
-def test_what_waits_for_room_tries_when_told_to_and_waits_again(put: Put, gate: Gate, disk: Path) -> None:
+def test_what_waits_for_room_tries_when_told_to_and_waits_again(
+    put: Put, gate: Gate, disk: Path, looks_often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, filler, content = begun(put, gate, disk / "out")
     wait_until(lambda: job.snapshot().state == "PAUSED")
     nbdata.transfers(job.id, resume=True)
@@ -114,8 +148,9 @@ def test_what_waits_for_room_tries_when_told_to_and_waits_again(put: Put, gate: 
     assert job.snapshot().reason.startswith("no space")
     nbdata.transfers(job.id, pause=True)  # a user's pause; it must not resume by itself
     assert job.snapshot().reason == "user"
+    monkeypatch.setattr(task_module, "time", clock := Clock())
     filler.unlink()
-    time.sleep(2.5)  # longer than the interval between two checks of the room
+    wait_until(lambda: clock.reads > 5 or job.snapshot().state != "PAUSED")
     assert job.snapshot().state == "PAUSED"
     nbdata.transfers(job.id, resume=True)
     assert job.wait(PATIENCE).state == "DONE"
@@ -150,7 +185,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
 
 
 def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known_size(
-    disk: Path, tmp_path: Path
+    disk: Path, tmp_path: Path, looks_often: None
 ) -> None:
     """The extracted size is unknown, so room is reserved in steps. A refused step waits as on a full disk."""
     import tarfile
@@ -234,10 +269,9 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
 
 
 @pytest.mark.needs("mounts")
-def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, tmp_path: Path) -> None:
+def test_no_room_is_kept_for_folders_that_were_made(large_waits: None, put: Put, tmp_path: Path) -> None:
     small = {f"d/{number}/deep/file": b"x" for number in range(8)}
-    url = put({**small, "d/large": os.urandom(20_000_000)}) + "d/"
-    slow.pace(200_000)  # so the large one takes much longer than the small ones
+    url = put({**small, "d/large": os.urandom(MB)}) + "d/"
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         job = nbdata.Pull(url, disk / "out").start()
 
@@ -249,16 +283,15 @@ def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, t
         wait_until(lambda: job.snapshot().files == 8 and kept() <= 1 + 3)
         assert not job.snapshot().finished
         job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait(PATIENCE)
 
 
 @pytest.mark.needs("mounts")
 def test_files_that_were_there_and_differed_use_up_nothing_that_is_kept_for_others(
-    slow: SlowProxy, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large_waits: None, put: Put, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("NBDATA_HOST", "inline")
-    monkeypatch.setattr(ledger, "_NOTE_EVERY", 0)
-    url = put({**{f"d/{n}": b"new" for n in range(8)}, "d/large": os.urandom(20_000_000)}) + "d/"
-    slow.pace(200_000)  # so the large one takes much longer than the small ones
+    url = put({**{f"d/{n}": b"new" for n in range(8)}, "d/large": os.urandom(MB)}) + "d/"
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         (disk / "out").mkdir()
         for number in range(8):
@@ -285,7 +318,7 @@ def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
 
 
 def test_a_pull_started_with_ignore_space_waits_until_there_is_more_room(
-    put: Put, s3: EmbeddedServer, disk: Path
+    put: Put, s3: EmbeddedServer, disk: Path, looks_often: None
 ) -> None:
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(50)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
@@ -308,7 +341,7 @@ def all_numbers(disk: Path) -> Path:
 
 
 @pytest.mark.needs("mounts")
-def test_a_job_also_waits_for_free_inodes(put: Put, gate: Gate, tmp_path: Path) -> None:
+def test_a_job_also_waits_for_free_inodes(put: Put, gate: Gate, tmp_path: Path, looks_often: None) -> None:
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=64") as disk:
         job, filler, content = begun(put, gate, disk / "out", all_numbers)
         wait_until(lambda: job.snapshot().state == "PAUSED")

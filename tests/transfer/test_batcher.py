@@ -5,19 +5,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import pytest
+
 from nbdata.engine.runner import Planning
 from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.sessions import Answer, Read, Threads, Unusual
-from nbdata.transfer.batcher import _RETRIES, _WAITING, BATCH, Batcher
+from nbdata.stores.sessions import AHEAD, Answer, Read, Threads, Unusual
+from nbdata.transfer import batcher as batcher_module
+from nbdata.transfer.batcher import _WAITING, BATCH, Batcher
 from nbdata.transfer.worker_pool import Unit, WorkerPool
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
-WORKERS, COUNT = 2 * _RETRIES, 200 * BATCH
+# Fewer retries than nbdata allows: the 128 threads that those need mostly wait for each other. The rest of the workers
+# read the plan; requests that were sent before the limit was met take `AHEAD` and one of them.
+RETRIES = 8
+WORKERS, COUNT = 2 * (RETRIES + AHEAD), 60 * BATCH
 
 
-def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
-    control = Planning()
+class Waiting(Planning):
+    """Counts how often the batcher has looked since it was asked for the unit that `reader` waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader: int | None = None
+        self.looks = 0
+
+    def checkpoint(self) -> None:
+        if threading.get_ident() == self.reader:
+            self.looks += 1
+        super().checkpoint()
+
+
+def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "_RETRIES", RETRIES)
+    control = Waiting()
     workers = WorkerPool(control, WORKERS)
     go, stands = threading.Event(), threading.Event()
     read = moved = 0
@@ -45,15 +66,19 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
         nonlocal read
         for first in range(0, COUNT, BATCH):
             read += BATCH
-            yield batcher.unit(list(range(first, first + BATCH)))
+            control.looks, control.reader = 0, threading.get_ident()
+            unit = batcher.unit(list(range(first, first + BATCH)))
+            control.reader = None
+            yield unit
 
-    running = threading.Thread(target=workers.run, args=(units(),))
+    running = threading.Thread(target=workers.run, args=(units(),), daemon=True)
     running.start()
     assert stands.wait(PATIENCE)
-    running.join(1)
+    # The batcher looks twice for one unit only if it holds back whoever reads the plan.
+    wait_until(lambda: control.looks > 1 or read == COUNT)
     seen = read
     go.set()
+    assert seen <= RETRIES + _WAITING + (WORKERS + 1) * BATCH
     running.join(PATIENCE)
     assert not running.is_alive()
-    assert seen <= _RETRIES + _WAITING + (WORKERS + 1) * BATCH
     assert (read, workers.broken) == (COUNT, False)

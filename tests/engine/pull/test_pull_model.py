@@ -140,7 +140,7 @@ class Pulling(RuleBasedStateMachine):
         assert self._files() == self.local
 
 
-@pytest.mark.usefixtures("inline")
+@pytest.mark.usefixtures("inline", "unsynced")
 def test_every_file_is_what_the_model_says(put: Put, bucket: str) -> None:
     from nbdata.operation import Context
     from nbdata.stores.resolve import open_place

@@ -15,6 +15,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
+from nbdata.transfer import part_records
 from nbdata.transfer.part_records import NOTED
 from tests.faults.gate import Gate
 from tests.waiting import wait_until
@@ -114,10 +115,11 @@ def test_what_was_typed_is_never_suggested(put: Put, tmp_path: Path) -> None:
 def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
     bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = os.urandom(100 << 20)
+    monkeypatch.setattr(part_records, "PART", part := 5 << 20)  # the least of an upload
+    data = os.urandom(20 << 20)
     (tmp_path / "big").write_bytes(data)
-    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
-    with Gate(s3.url, limit=40 << 20) as line:  # within the third part
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", part_size=part, quiet=True)
+    with Gate(s3.url, limit=2 * part + part // 2) as line:  # within the third part
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
         wait_until(lambda: recorded(tmp_path) >= 3)  # the header and two parts
@@ -127,7 +129,7 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
         assert not (tmp_path / "back").exists()
         line.open()
         plan = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", dry_run=True)
-        assert plan.present >= 32 << 20
+        assert plan.present >= 2 * part
         before = line.answered
         nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
         assert line.answered - before < len(data) - plan.present + (1 << 20)
@@ -138,12 +140,12 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
 def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     put: Put, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = {f"{n}": os.urandom(10 << 20) for n in range(8)}
+    content = {f"{n}": os.urandom(2 << 20) for n in range(8)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
-    with Gate(s3.url, limit=9 << 20) as line:  # less than the size of each
+    with Gate(s3.url, limit=2_000_000) as line:  # less than the size of each
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(url, tmp_path / "out").start()
-        wait_until(lambda: job.snapshot().bytes > 8 << 20)
+        wait_until(lambda: job.snapshot().bytes > 1_800_000)
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
@@ -151,9 +153,9 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
         line.open()
         plan = nbdata.pull(url, tmp_path / "out", dry_run=True)
         before = line.answered
-        assert plan.present > 7 << 20
+        assert plan.present > 1_600_000
         report = nbdata.pull(url, tmp_path / "out", quiet=True)
-        assert line.answered - before < (80 << 20) - plan.present + (1 << 20)
+        assert line.answered - before < (16 << 20) - plan.present + (1 << 20)
     assert files(tmp_path / "out") == content
     assert report.present == plan.present
     assert "were there already" in report.line
@@ -163,25 +165,25 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
 def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
-    data = os.urandom(96 << 20)
+    data = os.urandom(48 << 20)
     (tmp_path / "big").write_bytes(data)
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
     code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
-    with Gate(s3.url, limit=60 << 20) as line:
+    with Gate(s3.url, limit=30 << 20) as line:
         environment = {**os.environ, "AWS_ENDPOINT_URL": line.url}
         command = [sys.executable, "-c", code, f"s3://{bucket}/big", str(tmp_path / "back")]
         process = subprocess.Popen(command, env=environment)
         line.wait_until_it_holds()
         # The process has read everything that arrived, and recorded its progress.
-        wait_until(lambda: written(tmp_path) > (60 << 20) - (1 << 20))
+        wait_until(lambda: written(tmp_path) > (30 << 20) - (1 << 20))
         process.kill()
         process.wait()
         answered = line.answered
         line.open()
         assert not (tmp_path / "back").exists()
         subprocess.run(command, env=environment, check=True)
-        # All six parts were in progress; each is fetched again from its last record on.
-        assert line.answered - answered < len(data) - answered + 7 * NOTED
+        # All three parts were in progress; each is fetched again from its last record on.
+        assert line.answered - answered < len(data) - answered + 4 * NOTED
     assert (tmp_path / "back").read_bytes() == data
     assert not (tmp_path / ".nbdata").exists()
 
@@ -210,9 +212,10 @@ def test_partials_of_objects_that_the_source_has_no_more_do_not_stay(
 def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
     bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "big").write_bytes(os.urandom(64 << 20))
-    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
-    with Gate(s3.url, limit=40 << 20) as line:
+    monkeypatch.setattr(part_records, "PART", part := 5 << 20)  # the least of an upload
+    (tmp_path / "big").write_bytes(os.urandom(4 * part))
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", part_size=part, quiet=True)
+    with Gate(s3.url, limit=2 * part + part // 2) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
         wait_until(lambda: recorded(tmp_path) >= 2)
@@ -220,7 +223,7 @@ def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
         with pytest.raises(nbdata.Cancelled):
             job.wait()
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    (tmp_path / "big").write_bytes(data := os.urandom(64 << 20))
+    (tmp_path / "big").write_bytes(data := os.urandom(4 * part))
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", overwrite="always", quiet=True)
     report = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
     assert "fetched anew" in report.notes[0]
