@@ -170,6 +170,8 @@ class SampleLoader(DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next pass resume at the training's position. Workers, ranks and batch size may differ.
 
+        ``len`` of the loader remains that of a whole epoch, from which trainers subtract the steps that were made.
+
         Raises
         ------
         BadOption
