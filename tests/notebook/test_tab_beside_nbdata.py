@@ -43,7 +43,8 @@ def test_a_kernel_offers_the_same_as_without_nbdata(twins: TwinKernels) -> None:
     for line in without:
         assert without[line]["status"] == "ok", line
         assert beside[line]["status"] == "ok", line
-        assert without_own(beside[line]) == without[line], line
+        assert without_own(beside[line]) == without_own(without[line]), line
+        assert not OWN_MAGICS & set(without[line]["matches"]), line
     assert {"path", "pardir"} <= set(without["os.pa"]["matches"])
 
 

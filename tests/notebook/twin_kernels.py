@@ -26,6 +26,9 @@ _CHANGING = [
     (re.compile(r"\b\d+(\.\d+)?(e[+-]\d+)? (ns|us|µs|μs|ms|s)\b"), "… s"),
 ]
 
+# Jedi calls the same value now a module and now a statement, as it happens to look at it; without nbdata, too.
+_BY_CHANCE = {"module": "module or statement", "statement": "module or statement"}
+
 
 class TwinKernels:
     """A kernel without nbdata and a kernel with it, in one folder; a context manager."""
@@ -99,7 +102,8 @@ def without_own(completed: dict[str, Any]) -> dict[str, Any]:
     if not kept["matches"]:  # nothing is replaced then
         kept["cursor_start"] = kept["cursor_end"]
     (key,) = completed["metadata"]
-    kept["metadata"] = {key: [one for one in completed["metadata"][key] if one["text"] not in OWN_MAGICS]}
+    offered = [one for one in completed["metadata"][key] if one["text"] not in OWN_MAGICS]
+    kept["metadata"] = {key: [{**one, "type": _BY_CHANCE.get(one["type"], one["type"])} for one in offered]}
     return kept
 
 
