@@ -1,4 +1,7 @@
-"""A proxy on loopback with limited bandwidth: transfers last long enough for a test to disturb them."""
+"""Things that take time: a proxy on loopback with limited bandwidth, and slow servers, consumers and work.
+
+With the proxy, transfers last long enough for a test to disturb them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ import threading
 import time
 from types import TracebackType
 from urllib.parse import urlsplit
+
+
+def take(seconds: float) -> None:
+    """Take time, as a slow server, a slow consumer or a piece of work does. Never wait for an event with this."""
+    time.sleep(seconds)
 
 
 class SlowProxy:

@@ -10,6 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "nbdata"
 
+# The files of tests/ that may sleep: `take` of tests.slow, `wait_until`, and a campaign with its own time limit.
+_MAY_SLEEP = {"slow.py", "waiting.py", "faults/kills.py"}
+
 
 @pytest.mark.parametrize(("room", "most"), [("engine", 18), ("stores", 16)])
 def test_a_folder_has_few_entries(room: str, most: int) -> None:
@@ -53,3 +56,28 @@ def _there(node: ast.ImportFrom, one: ast.alias) -> bool:
     except ModuleNotFoundError as error:
         return not (error.name or "").startswith("nbdata")  # an optional package that is not installed here
     return True
+
+
+def test_no_test_sleeps() -> None:
+    """A test that sleeps and then finds that nothing happened also passes where it happens later: wait for an event."""
+    folder = ROOT.parent / "tests"
+    sleeping = [
+        f"{name}:{node.lineno}"
+        for path in sorted(folder.rglob("*.py"))
+        if (name := str(path.relative_to(folder))) not in _MAY_SLEEP
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _sleeps(node)
+    ]
+    assert sleeping == []
+
+
+def _sleeps(node: ast.AST) -> bool:
+    """True for `time.sleep`, however it is imported, and for a wait on an event that nobody sets."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="time"), attr="sleep"):
+            return True
+        case ast.ImportFrom(module="time", names=names):
+            return any(name.name == "sleep" for name in names)
+        case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="Event")), attr="wait"):
+            return True
+    return False

@@ -40,7 +40,7 @@ def test_a_paused_job_stands_still_and_goes_on() -> None:
     job.pause()
     assert (job.snapshot().state, job.snapshot().reason) == ("PAUSED", "user")
     before = job.snapshot().files
-    time.sleep(0.3)
+    HOST.submit(Probe(items=60, delay=5, tag="beside"), background=True).wait(PATIENCE)
     assert job.snapshot().files <= before + 1
     job.resume()
     assert next(items).number == 3
@@ -141,8 +141,10 @@ def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
 def test_an_interrupt_read_after_its_kernel_has_gone_changes_nothing() -> None:
     """A kernel that restarts at once sends the interrupt, and is gone before the agent reads it."""
     job = HOST.submit(Probe(items=40, delay=50, tag="gone"), background=False)
+    lifeline = job._lifeline._sock
+    lifeline.shutdown(socket.SHUT_WR)
+    assert lifeline.recv(1) == b"", "the agent has released what the connection held, and closes it"
     job._let_go()
-    time.sleep(0.3)  # for the agent to notice the end; if it reads the interrupt first, the test passes too
     job._ask("interrupt", session=job._session, at_once=False)
     assert job.wait(PATIENCE).state == "DONE"
 

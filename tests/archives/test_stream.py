@@ -174,7 +174,8 @@ def test_no_more_than_eight_blocks_are_read_ahead() -> None:
     with Readahead(source) as ahead:
         ahead.read(1)
         wait_until(lambda: source.count >= 8 << 20)
-        time.sleep(0.1)  # time in which it could read on
+        # Either the thread waits for a free block, or it has read on.
+        wait_until(lambda: ahead._queue._changed._waiters or source.count > 8 << 20)
         assert source.count == 8 << 20
     assert not readahead_threads()
 

@@ -468,9 +468,8 @@ def test_a_ctrl_c_while_python_imports_the_command_ends_it_without_a_word(
     with subprocess.Popen(
         [*command, "agent", "status"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
-        while not held.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: held.exists() or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(signum)
         assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
 

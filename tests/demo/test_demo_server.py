@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -267,18 +266,20 @@ def test_it_ends_with_its_owner(tmp_path, kind, how):
         import os, signal, sys
         from nbdata.demo.server import EmbeddedServer
         server = EmbeddedServer.start(sys.argv[1], kind=sys.argv[2])
+        stopped, stops = os.pipe()
         child = os.fork() if sys.argv[3].startswith("fork") else None
         if child == 0:  # as a loader worker does: it holds the pipe to the supervisor
             server.stop()
+            os.write(stops, b"x")
             signal.pause()
             os._exit(0)
+        if child is not None:
+            os.read(stopped, 1)
         print(server.pid, server._supervisor.pid, child, flush=True)
         sys.stdin.read()
     """
     with python(code, tmp_path, kind, how) as owner:
         pid, supervisor, child = owner.stdout.readline().split()
-        assert not gone(int(pid))
-        time.sleep(0.3)
         assert not gone(int(pid))
         if how == "exit":
             owner.stdin.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import nbdata
+from tests.slow import take
 from tests.stores.servers import each, ok, serving, status
 
 # Number of objects, and of simultaneous requests.
@@ -38,7 +38,7 @@ class Refusing:
             self._known.add(wanted[1])
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.02)
+        take(0.02)
         with self._lock:
             self.now -= 1
         return status(500) if first else ok(b"x", f'ETag: "{hashlib.md5(b"x").hexdigest()}"')

@@ -15,12 +15,13 @@ import select
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.slow import take
 
 __all__ = ["AFTER", "BEFORE", "BETWEEN", "BODY", "HEAD", "Exchange", "Fault", "FaultProxy", "Plan", "Tally"]
 
@@ -382,7 +383,7 @@ class _Spoil:
         if fault is None:
             return
         if fault.kind == "delay":
-            time.sleep(fault.seconds)
+            take(fault.seconds)
             return
         for _ in self._client.pieces(self._request.size):
             pass
@@ -419,7 +420,7 @@ class _Spoil:
             (byte,) = b"".join(source.pieces(1))
             source.give_back(bytes([byte ^ 0x20]))
         elif fault.kind == "delay":
-            time.sleep(fault.seconds)
+            take(fault.seconds)
         else:
             self._end(fault)
         self._carry(source, target, size - at)

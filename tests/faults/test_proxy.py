@@ -16,7 +16,7 @@ import pytest
 from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD, Exchange, Fault, FaultProxy, Tally
 from tests.faults.seeded import Seeded
 from tests.stores.servers import ok, read_head, serving
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 DATA = random.Random(3).randbytes(300_000)
 LISTING = b"<ListBucketResult/>" * 100
@@ -257,8 +257,8 @@ def test_a_run_ends_what_stands_still(proxy: FaultProxy) -> None:
         ended.set()
 
     threading.Thread(target=ask, daemon=True).start()
-    while not client.tally.faults:
-        assert not ended.wait(0.01)
+    wait_until(lambda: client.tally.faults or ended.is_set())
+    assert not ended.is_set()
     proxy.begin()
     assert ended.wait(PATIENCE), "before the client itself gives up"
     client.close()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption, SourceChanged
 from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, algorithm_of, new_digest
+from tests.slow import take
 from tests.waiting import PATIENCE
 
 
@@ -207,7 +208,7 @@ class _Racing:
         assert self.inside.acquire(blocking=False), "two threads hash at once"
         try:
             before = bytes(self.content)
-            threading.Event().wait(0.0002)
+            take(0.0002)
             self.content[:] = before + bytes(data)
         finally:
             self.inside.release()

@@ -9,7 +9,6 @@ import secrets
 import socket
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -211,7 +210,7 @@ class ProcessList:
                     if self._scene.found_in(words):
                         self.seen.add(words.replace(b"\0", b" ").decode(errors="replace"))
             self.looks += 1
-            time.sleep(0.02)
+            self._over.wait(0.02)
 
 
 def agents(runtime: str) -> Iterator[Path]:

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +88,9 @@ class Board:
 
     def set(self, number: int, size: int) -> None:
         struct.pack_into("q", self._map, 8 * number, size)
+
+    def of(self, number: int) -> int:
+        return int(struct.unpack_from("q", self._map, 8 * number)[0])
 
     def total(self) -> int:
         return sum(struct.unpack_from(f"{self._count}q", self._map))
@@ -238,7 +240,7 @@ def test_processes_at_random_never_hold_more_than_there_is(
                 os._exit(code)
         pids.append(pid)
     for hand in (0, 1):  # these two are killed halfway
-        time.sleep(0.2)
+        wait_until(lambda hand=hand: board.of(hand))  # type: ignore[misc]
         os.kill(pids[hand], signal.SIGSTOP)
         os.waitpid(pids[hand], os.WUNTRACED)
         board.set(hand, 0)  # its reservation is free from here on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from nbdata.engine.runner import Planning
 from nbdata.transfer import worker_pool as pool
 from nbdata.transfer.worker_pool import FIRST, MOST, WorkerPool, run_units
+from tests.slow import take
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -34,7 +34,7 @@ class Work:
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(self._seconds())
+        take(self._seconds())
         with self._lock:
             self.now -= 1
             self.done += 1
@@ -63,7 +63,7 @@ def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) 
 
     def alone() -> None:
         with turn:  # a store that handles one request after the other
-            time.sleep(0.01)
+            take(0.01)
 
     run_units(Planning(), (alone for _ in range(200)))
     assert wanted[:2] == [FIRST, 2 * FIRST]
@@ -140,7 +140,7 @@ def test_units_may_submit_others_which_come_first_and_all_threads_help() -> None
     workers = WorkerPool(Planning(), workers=4)
 
     def bringing() -> None:
-        time.sleep(0.3)
+        wait_until(lambda: workers._working == 1)
         workers.submit(work.units(20))
 
     def later() -> None:

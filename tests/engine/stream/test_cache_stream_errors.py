@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.stream.streaming import Streaming
 from tests.conftest import client_of
 from tests.engine.stream.test_cache_stream import Put, content, empties
+from tests.slow import take
 
 FILES = {f"f{n:02}/a": bytes([n]) * 100_000 for n in range(40)}
 
@@ -49,7 +49,7 @@ def test_an_error_comes_before_items_that_were_sent_ahead_and_spares_what_is_use
     def loop() -> None:
         for item in stream:
             if item.key > "f15":
-                time.sleep(1)  # f25 is requested by now; nine seconds remain to notice it
+                take(1)  # f25 is requested by now; nine seconds remain to notice it
             seen.append(item.key)
             assert content(item) == {"a": FILES[f"{item.key}/a"]}  # the files in use still exist
 

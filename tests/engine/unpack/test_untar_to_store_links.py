@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.link_copies import LinkCopies
+from nbdata.engine.unpack.members_in_memory import MembersInMemory
 from nbdata.errors import TransferFailed
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import packed
 from tests.engine.unpack.test_untar_to_store import MIB, in_volumes, sent, stored
 from tests.engine.unpack.unpacking import untar
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -58,14 +60,19 @@ def test_a_hard_link_to_a_name_that_comes_again_keeps_the_earlier_content(
 def test_a_later_member_waits_for_copies_of_the_earlier_one(
     put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = LinkCopies.send
+    send, wait, waiting = LinkCopies.send, MembersInMemory.wait_until_empty, threading.Event()
+    url = put(in_volumes(packed(TWICE)[0], "a.tar", 1))
 
-    def slow(copies: LinkCopies, *args: Any) -> Any:
-        time.sleep(0.5)
+    def waits(memory: MembersInMemory) -> None:
+        waiting.set()
+        wait(memory)
+
+    def late(copies: LinkCopies, *args: Any) -> Any:
+        wait_until(lambda: waiting.is_set() or stored(s3, bucket, "out/").get("a") == b"two")
         return send(copies, *args)
 
-    monkeypatch.setattr(LinkCopies, "send", slow)
-    url = put(in_volumes(packed(TWICE)[0], "a.tar", 1))
+    monkeypatch.setattr(MembersInMemory, "wait_until_empty", waits)
+    monkeypatch.setattr(LinkCopies, "send", late)
     assert untar(f"{url}v/", f"{url}out/").ok
     assert stored(s3, bucket, "out/") == EXPECTED
 

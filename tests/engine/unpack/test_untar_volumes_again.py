@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import packed
 from tests.engine.unpack.unpacking import archive, inodes, look, no_leftovers, pack, untar, upload, whole
+from tests.slow import take
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -267,7 +267,7 @@ class Proxy:
                     if answers:
                         count += len(data)
                         self.passed += len(data)
-                        time.sleep(self.pace)
+                        take(self.pace)
                         if 0 <= self.stall_at < self.passed:
                             self.stalled.set()
                             self._released.wait()
@@ -322,7 +322,7 @@ def test_a_cancel_in_the_last_padding_does_not_count_as_the_end(
     line = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out"))
     job = line.start()
     wait_until(lambda: proxy.stalled.is_set() and job.snapshot().files > 60)
-    time.sleep(0.2)
+    wait_until(lambda: job.snapshot().bytes > proxy.stall_at - 1_000_000)  # far into the padding
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
         job.wait(PATIENCE)
@@ -337,7 +337,7 @@ def test_a_cancel_does_not_wait_for_a_file_system_that_cannot_be_woken(
     import fsspec
     from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-    released = threading.Event()
+    hangs, released = threading.Event(), threading.Event()
 
     class Stuck(MemoryFileSystem):  # type: ignore[misc]
         protocol = "stuck"
@@ -347,14 +347,13 @@ def test_a_cancel_does_not_wait_for_a_file_system_that_cannot_be_woken(
             file = super()._open(*args, **kwargs)
             if not isinstance(file, MemoryFile) or not str(args[0]).endswith(stuck):
                 return file
-            return _StuckFile(released)
+            return _StuckFile(hangs, released)
 
     fs = Stuck()
     for path in pack(content, tmp_path / "v").iterdir():
         fsspec.filesystem("memory").pipe_file(f"/stuck/{path.name}", path.read_bytes())
     job = nbdata.UntarVolumes("memory://stuck/", str(tmp_path / "out"), fs=fs).start()
-    wait_until(lambda: job.snapshot().bytes >= int(stuck) * 300_000)
-    time.sleep(0.2)
+    wait_until(lambda: job.snapshot().bytes >= int(stuck) * 300_000 and hangs.is_set())
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
         job.wait(PATIENCE)  # while the read still hangs
@@ -362,11 +361,12 @@ def test_a_cancel_does_not_wait_for_a_file_system_that_cannot_be_woken(
 
 
 class _StuckFile(io.RawIOBase):
-    def __init__(self, released: threading.Event) -> None:
+    def __init__(self, hangs: threading.Event, released: threading.Event) -> None:
         super().__init__()
-        self._released = released
+        self._hangs, self._released = hangs, released
 
     def read(self, size: int = -1) -> bytes:
+        self._hangs.set()
         self._released.wait()
         raise OSError("stuck")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import io
 import os
+import select
 import socket
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailabl
 from nbdata.stores.filling import fill
 from nbdata.stores.http import client, pools
 from nbdata.stores.http.client import Origin, Pool
+from tests.slow import take
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
@@ -55,6 +60,16 @@ def get(pool: Pool, *, method: str = "GET", **options: object) -> bytes:
     return pool.request(method, "/x", {"host": "h"}, **options).read()  # type: ignore[arg-type]
 
 
+def has_come(sock: socket.socket, size: int = 0) -> bool:
+    """True if the kernel has received more than `size` bytes that were not read yet, or the end of the connection."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN | select.POLLRDHUP)
+    events = dict(poll.poll(0)).get(sock.fileno(), 0)
+    waiting = array.array("i", [0])
+    fcntl.ioctl(sock, termios.FIONREAD, waiting)
+    return bool(events & select.POLLRDHUP) or waiting[0] > size
+
+
 def put(pool: Pool, data: bytes) -> client.Response:
     return pool.request("PUT", "/x", {"host": "h"}, fill(io.BytesIO(data), len(data), "x"), size=len(data))
 
@@ -80,7 +95,7 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
     with serving(counting(answering(ok(b"hello")), seen)) as port:
         pool = pool_at(port)
         assert get(pool) == b"hello"
-        time.sleep(0.05)  # the server has closed by now
+        wait_until(lambda: has_come(pool._idle[0].sock))
         assert get(pool) == b"hello"
     assert len(seen) == 2
 
@@ -93,7 +108,7 @@ def test_a_connection_that_closes_just_when_it_is_used_again_is_no_failure(
     with serving(answering(ok(b"hello"))) as port:
         pool = pool_at(port)
         assert get(pool) == b"hello"
-        time.sleep(0.05)
+        wait_until(lambda: has_come(pool._idle[0].sock))
         assert get(pool) == b"hello"
 
 
@@ -192,7 +207,7 @@ def test_an_answer_that_dribbles_byte_by_byte_is_read() -> None:
         read_head(connection)
         for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n":
             connection.sendall(bytes([byte]))
-            time.sleep(0.001)
+            take(0.001)
 
     with serving(dribble) as port:
         assert get(pool_at(port)) == b"hello"
@@ -411,7 +426,7 @@ def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
         block, got, began = memoryview(bytearray(64 << 10)), 0, time.monotonic()
         while got < size:
             got += connection.recv_into(block[: size - got])
-            time.sleep(max(0.0, began + got / 2e6 - time.monotonic()))
+            take(max(0.0, began + got / 2e6 - time.monotonic()))
         connection.sendall(ok(b"got it"))
 
     with serving(slow) as port:

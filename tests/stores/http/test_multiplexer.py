@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from nbdata.errors import NbdataError, StoreUnavailable
+from nbdata.stores.http import multiplexer
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.heads import Head, request_head
-from nbdata.stores.http.multiplexer import Asked, Multiplexer
-from tests.stores.http.test_client import Stop
+from nbdata.stores.http.multiplexer import Asked, Multiplexer, _Slot
+from tests.slow import take
+from tests.stores.http.test_client import Stop, has_come
 from tests.stores.servers import Handler, answering, ok, read_head, serving
-from tests.waiting import AT_ONCE, PATIENCE
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 MOST = 256 << 10
 
@@ -39,6 +41,10 @@ class Asking:
     def __post_init__(self) -> None:
         self.pool = Pool(Origin("http", "127.0.0.1", self.port, stall=self.stall))
 
+    def waiting(self) -> list[_Slot]:
+        """Return the connections that wait for a response."""
+        return [slot for slot in self._lanes._slots.values() if slot.asked is not None]
+
     def ask(self, count: int) -> None:
         """Request this many objects."""
         left = deque(range(count))
@@ -50,8 +56,8 @@ class Asking:
             request = request_head(self.pool.origin, "GET", f"/{number}", {"host": "h"})
             return Asked(number, request, (200,), MOST, self.into(number))
 
-        lanes = Multiplexer(self.pool, self.stop, more=more, width=lambda: self.width)
-        with contextlib.closing(lanes.answers()) as answers:
+        self._lanes = Multiplexer(self.pool, self.stop, more=more, width=lambda: self.width)
+        with contextlib.closing(self._lanes.answers()) as answers:
             for came in answers:
                 assert came is not None
                 number, head, body = came
@@ -77,7 +83,7 @@ def telling(size: int = 0, times: int = 1_000_000, slowly: bool = False) -> Hand
             for piece in [answer[at : at + 7] for at in range(0, len(answer), 7)] if slowly else [answer]:
                 connection.sendall(piece)
                 if slowly:
-                    time.sleep(0.001)
+                    take(0.001)
 
     return handle
 
@@ -235,10 +241,29 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     assert len(asking.missed) == 2
 
 
-def test_responses_that_arrived_while_the_thread_was_busy_do_not_count_as_silence() -> None:
+class Clock:
+    """The clock of the multiplexer, which a test can move."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def test_responses_that_arrived_while_the_thread_was_busy_do_not_count_as_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(multiplexer, "time", clock)
     with serving(telling()) as port:
-        asking = Asking(port, width=3, stall=4)
-        asking.use = lambda number: time.sleep(5) if number < 1 else None
+        asking = Asking(port, width=3)
+
+        def use(number: int) -> None:
+            if number < 1:
+                wait_until(lambda: all(has_come(slot.sock) for slot in asking.waiting()))
+                clock.ahead += asking.stall + 1
+
+        asking.use = use
         asking.ask(6)
         assert right(asking, 6)
 

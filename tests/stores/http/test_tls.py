@@ -17,7 +17,7 @@ from nbdata.stores.http import records
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.dial import stall_limit
 from tests.stores.certificates import self_signed
-from tests.stores.http.test_client import Stop, get, in_child
+from tests.stores.http.test_client import Stop, get, has_come, in_child
 from tests.stores.servers import answering, ok, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
@@ -130,7 +130,7 @@ def test_after_a_stop_no_ciphertext_is_taken_for_the_body(tls: ssl.SSLContext, c
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"}, stop=stop)
         view = memoryview(bytearray(1 << 14))
         assert response.readinto(view) > 0
-        time.sleep(0.1)
+        wait_until(lambda: has_come(response._connection.sock, 100_000))
         stop.stop()
 
         def read_on() -> None:
@@ -168,7 +168,7 @@ def test_what_has_come_is_given_at_once_and_not_record_by_record(
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
         first = response.readinto(view)
         assert sent.wait(PATIENCE)
-        time.sleep(0.3)  # only the kernel carries the data now
+        wait_until(lambda: has_come(response._connection.sock, len(data) - first))  # it is all in the kernel
         assert response.readinto(view[first:]) == len(data) - first > 5 * (16 << 10)
         assert view[: len(data)] == data
 
@@ -186,7 +186,7 @@ def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
 
     with serving(handle, tls=tls) as port:
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
-        time.sleep(0.2)
+        wait_until(lambda: has_come(response._connection.sock, 50_000))
         came = list[int]()
 
         def read_on() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import threading
-import time
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -18,6 +17,7 @@ from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, St
 from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.sigv4 import Identity
 from nbdata.stores.s3.store import S3Store
+from tests.slow import take
 from tests.stores.servers import Handler, ok, read_body, read_head, serving
 from tests.waiting import PATIENCE
 
@@ -42,7 +42,7 @@ def test_many_threads_that_learn_at_once_that_the_bucket_is_elsewhere_all_succee
     def answer(head: str) -> bytes:
         if "/eu-west-1/s3/" in head:
             return ok(b"hello", 'ETag: "x"')
-        time.sleep(0.2)
+        take(0.2)
         body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
         return b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -296,7 +296,7 @@ def test_a_server_that_is_slow_to_list_is_waited_for() -> None:
             answer = listed(["a", "d"])
             for at in range(0, len(answer), 40):
                 connection.sendall(answer[at : at + 40])
-                time.sleep(0.05)
+                take(0.05)
 
     with serving(handle) as port:
         assert [info.key for info in store(port).list("")] == ["a", "d"]
