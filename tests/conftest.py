@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
-from tests import isolation
+from tests import isolation, leftovers
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     isolation.isolate()
     config.pluginmanager.register(isolation, "isolation")
+    config.pluginmanager.register(leftovers, "leftovers")
 
 
 # -- requirements that some machines do not meet --------------------------------------------------
@@ -258,7 +259,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
+def put(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[dict[str, bytes]], str]]:
     """Return a function that uploads objects to a new bucket on SeaweedFS, without nbdata, and returns the URL."""
     client = client_of(s3)
 
@@ -267,7 +268,8 @@ def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
             client.put_object(Bucket=bucket, Key=key, Body=data)
         return f"s3://{bucket}/"
 
-    return put_all
+    yield put_all
+    client.close()
 
 
 @pytest.fixture
