@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
-from tests import isolation, leftovers
+from tests import announcement, isolation, leftovers
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     isolation.isolate()
     config.pluginmanager.register(isolation, "isolation")
     config.pluginmanager.register(leftovers, "leftovers")
+    config.pluginmanager.register(announcement, "announcement")
 
 
 # -- requirements that some machines do not meet --------------------------------------------------

@@ -5,7 +5,8 @@ before its first fixture and after its last one. Fixtures of a wider scope may s
 while such a fixture is set up counts as known. The two looks together cost about a third of a millisecond per test.
 
 What a passed test may leave for longer is listed in `STAYS`, each with its reason. Things that end by themselves a
-moment later are waited for, but only if something is left.
+moment later are waited for, but only if something is left. Jobs that fill a cache of samples wait for the next epoch;
+those of this process are ended here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from nbdata.client.inline import inline_host
 from nbdata.stores.http.client import _all_pools
 from tests.waiting import AT_ONCE
 
@@ -108,8 +110,15 @@ def look() -> Look:
         set(os.listdir("/proc/self/fd")),
         {f"{folder}/{name}" for folder in _shared_folders() for name in os.listdir(folder)},
         {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
-        os.getcwd() if os.path.isdir(".") else "a removed folder",
+        _working_folder(),
     )
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "a removed folder"
 
 
 def _shared_folders() -> list[str]:
@@ -170,6 +179,14 @@ def _is_ours(point: str) -> bool:
     )
 
 
+def _end_caches() -> None:
+    """End the jobs of this process that fill caches of samples: they wait for a while for the next epoch."""
+    if inline_host.cache_info().currsize:
+        for job in inline_host()._jobs.unfinished():
+            if job.operation.shared:
+                job.task.cancel()
+
+
 _our_folders: list[str] = []
 _before: list[Look] = []
 _passed = pytest.StashKey[bool]()
@@ -210,6 +227,7 @@ def nothing_left_by_this_test(
         yield
         left = request.node.stash.get(_passed, False) and _left(_before[-1])
         if left:
+            _end_caches()
             gc.collect()
             end = time.monotonic() + AT_ONCE
             while (left := _left(_before[-1])) and time.monotonic() < end:
