@@ -8,10 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -23,23 +21,16 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))
 
 import nbdata
-from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
+from tests import announcement, isolation, leftovers
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.slow import SlowProxy
-from tests.waiting import PATIENCE, wait_until
-
-# The folder for all state of this session. Its path is short, because the length of socket paths is limited.
-_PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
-_OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
-# Variables that are meant for the tests, not for nbdata.
-_TOLD = ("NBDATA_TESTED", "NBDATA_FUZZ", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_JOBS")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Isolate the tests from the user's settings.
 
     Restore the default handling of SIGINT and SIGHUP. A shell ignores them for background jobs and under nohup, and
@@ -49,19 +40,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    for name in list(os.environ):
-        if name in _TOLD:
-            continue
-        if name.startswith(_OUTSIDE) or name.lower().endswith("_proxy"):
-            del os.environ[name]
-    os.environ["NBDATA_RUNTIME_DIR"] = f"{_PRIVATE}/run"
-    os.environ["NBDATA_STATE_DIR"] = f"{_PRIVATE}/state"
-    os.environ["NBDATA_AGENT_IDLE"] = "60"
-    # A closed `Gate` holds a response body for as long as a test needs, and servers on a busy machine respond late.
-    os.environ["NBDATA_STALL_TIMEOUT"] = str(10 * PATIENCE)
-    os.environ["AWS_CONFIG_FILE"] = f"{_PRIVATE}/no-config"
-    os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{_PRIVATE}/no-credentials"
-    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    isolation.isolate()
+    config.pluginmanager.register(isolation, "isolation")
+    config.pluginmanager.register(leftovers, "leftovers")
+    config.pluginmanager.register(announcement, "announcement")
 
 
 # -- requirements that some machines do not meet --------------------------------------------------
@@ -170,45 +152,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items += left.pop()
 
 
-def pytest_unconfigure() -> None:
-    shutil.rmtree(_PRIVATE, ignore_errors=True)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
     """If the run requires it, check that the tests import the installed wheel, not the source tree."""
     if os.environ.get("NBDATA_TESTED") == "wheel":
         assert "site-packages" in nbdata.__file__, nbdata.__file__
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """Stop the agent at the end of the session, and fail if one of its processes or sockets remains."""
-    yield
-    stop_all(now=True)
-    wait_until(lambda: not _processes(), why=lambda: f"processes left behind: {_processes()}")
-    run = Path(_PRIVATE, "run")
-    assert not (sockets := list(run.glob("*.sock"))), f"sockets left behind: {sockets}"
-
-
-def _processes() -> dict[int, str]:
-    """Return the running agents of this session's runtime folder: command lines by process id."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"NBDATA_RUNTIME_DIR={_PRIVATE}".encode() in environment and "bootstrap.py" in command:
-            found[int(process.name)] = command
-    return found
-
-
-@pytest.fixture(autouse=True)
-def no_history() -> None:
-    """Empty the job history before each test; agents of earlier tests leave entries there."""
-    Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
@@ -312,7 +260,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
+def put(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[dict[str, bytes]], str]]:
     """Return a function that uploads objects to a new bucket on SeaweedFS, without nbdata, and returns the URL."""
     client = client_of(s3)
 
@@ -321,7 +269,8 @@ def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
             client.put_object(Bucket=bucket, Key=key, Body=data)
         return f"s3://{bucket}/"
 
-    return put_all
+    yield put_all
+    client.close()
 
 
 @pytest.fixture

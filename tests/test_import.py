@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 HEAVY = (
     "obstore",
@@ -40,9 +41,10 @@ def test_import_takes_less_than_a_few_modules_of_python_itself() -> None:
     assert seconds("nbdata") < 3 * seconds("asyncio, email.message, http.client, unittest")
 
 
-def test_a_pull_through_the_agent_loads_neither_botocore_nor_a_store() -> None:
+def test_a_pull_through_the_agent_loads_neither_botocore_nor_a_store(tmp_path: Path) -> None:
     code = (
-        "import sys, nbdata, tempfile, pathlib; d = tempfile.mkdtemp(); pathlib.Path(d, 'a').touch();"
+        f"import sys, nbdata, pathlib; d = {str(tmp_path / 'd')!r};"
+        "pathlib.Path(d).mkdir(); pathlib.Path(d, 'a').touch();"
         "nbdata.pull(d + '/', d + '-out', quiet=True);"
         "print([m for m in ('botocore', 'nbdata.engine.jobs', 'nbdata.stores.s3', 'IPython') if m in sys.modules])"
     )

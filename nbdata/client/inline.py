@@ -120,7 +120,12 @@ class InlineHost:
     """Carries operations out in this process; the Host protocol of nbdata.protocols."""
 
     def __init__(self) -> None:
-        self._jobs = Jobs()
+        self._jobs, self._process = Jobs(), os.getpid()
+
+    def close(self) -> None:
+        """Remove the rows of all jobs and plans. A forked child calls this too, but the rows are its parent's."""
+        if os.getpid() == self._process:
+            self._jobs.close()
 
     def plan(self, operation: Operation) -> Plan:
         planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
@@ -147,13 +152,8 @@ class InlineHost:
 @functools.cache
 def inline_host() -> InlineHost:
     """Return the one InlineHost of this process."""
-    host, process = InlineHost(), os.getpid()
-
-    def close() -> None:
-        if os.getpid() == process:  # a forked child runs this too, and the rows belong to its parent
-            host._jobs.close()
-
-    atexit.register(close)
+    host = InlineHost()
+    atexit.register(host.close)
     return host
 
 

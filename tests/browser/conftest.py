@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from nbdata.client.agents import stop_all
 from tests.browser.panel import Panel
 from tests.capabilities import system_chromium
 from tests.lab import Lab
@@ -18,16 +17,15 @@ from tests.waiting import PATIENCE
 _FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab server for all tests of this folder. Its panel shows no jobs of earlier tests."""
-    stop_all(now=True)
+    """A JupyterLab server for the tests of one file; it uses the folders of that file."""
     with Lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
 
 # Not pytest-playwright's fixture: its event loop would keep running during the tests of other folders.
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser(chromium: None) -> Iterator[Browser]:
     """Headless Chromium: the system's, or the one that Playwright installed."""
     with sync_playwright() as playwright:

@@ -7,6 +7,7 @@ import functools
 import http.server
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,23 @@ class FolderServer:
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = False  # so that server_close waits for them
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._accepted: list[socket.socket] = []
+
+    def get_request(self) -> Any:
+        accepted = super().get_request()
+        self._accepted.append(accepted[0])
+        return accepted
+
+    def hang_up(self) -> None:
+        """End all connections: clients keep theirs for the next request."""
+        for connection in self._accepted:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that went away."""
 
@@ -105,5 +123,6 @@ def folder_server(folder: Path, handler: type[_Handler] = _Handler) -> Iterator[
         yield FolderServer(f"http://127.0.0.1:{server.server_address[1]}/", seen)
     finally:
         server.shutdown()
+        server.hang_up()
         server.server_close()
         thread.join(PATIENCE)

@@ -113,6 +113,7 @@ class Pool:
             while self._idle:
                 connection = self._idle.pop()
                 if connection.usable():
+                    connection.pool = self
                     return connection
                 connection.drop()
         return None
@@ -131,6 +132,8 @@ class Pool:
         self.reached, self._used = True, time.monotonic()
         with self._lock:
             if len(self._idle) < _KEEP and self._pid == os.getpid():
+                # The finalizer holds the idle connections. If these held the pool, it would never be finalized.
+                del connection.pool
                 self._idle.append(connection)
                 return
         connection.drop()
@@ -189,10 +192,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connection:
-    """One socket, and its received bytes beyond the head of the current response."""
+    """One socket, and its received bytes beyond the head of the current response.
+
+    Attributes
+    ----------
+    pool : Pool
+        The pool that it belongs to; not set while it is idle.
+    sock : socket
+    """
 
     def __init__(self, pool: Pool, sock: socket.socket) -> None:
-        self._pool, self.sock = pool, sock
+        self.pool, self.sock = pool, sock
         self._buffer = bytearray(_HEAD_BYTES)
         self._view = memoryview(self._buffer)
         self._low = self._high = 0  # the received but unused bytes of the buffer
@@ -239,7 +249,7 @@ class Connection:
         if keep and self._low == self._high:
             self._used = time.monotonic()
             self._low = self._high = 0
-            self._pool.give_back(self)
+            self.pool.give_back(self)
         else:
             self.sock.close()
 
@@ -254,7 +264,7 @@ class Connection:
         """Send one request, and return its response with the head read."""
         self.answered = False
         length = None if body is None else len(body) if isinstance(body, bytes) else size
-        head = request_head(self._pool.origin, method, target, headers, length)
+        head = request_head(self.pool.origin, method, target, headers, length)
         try:
             if body is None:
                 self._send(head)
@@ -293,7 +303,7 @@ class Connection:
             head = self._receive_one_head()
             if head.status >= 200:
                 break
-        self._pool.reached = True
+        self.pool.reached = True
         if self._half_sent:
             head.headers["connection"] = "close"
         return Response(self, method, head)
@@ -331,7 +341,7 @@ class Connection:
                 self._low = self._high = 0
             return count
         if isinstance(self.sock, ssl.SSLSocket):
-            return receive_records(self.sock, buffer, self._pool.origin.stall)
+            return receive_records(self.sock, buffer, self.pool.origin.stall)
         return self.sock.recv_into(buffer)
 
     def line(self) -> bytes:
@@ -351,7 +361,7 @@ class Connection:
 
     def lost(self, error: Exception) -> StoreUnavailable:
         """Return the error for a body that broke off."""
-        return self._pool.lost(error)
+        return self.pool.lost(error)
 
 
 def _unlike_http(received: bytes) -> str:

@@ -19,11 +19,10 @@ import nbdata
 from nbdata.client.records.writer import FileWriter
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
-from nbdata.space.holders import dead_holders
 from nbdata.stores.resolve import open_place
 from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
-from nbdata.transfer.locks import Claim, TargetLock, dead_locks
+from nbdata.transfer.locks import Claim, TargetLock
 from tests.engine.changing import after_the_plan
 from tests.waiting import PATIENCE, wait_until
 
@@ -54,13 +53,6 @@ def files(root: Path) -> set[str]:
 
 def folders(root: Path) -> set[str]:
     return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_dir() and not p.is_symlink()}
-
-
-@pytest.fixture(autouse=True)
-def no_dead_locks() -> None:
-    """Remove the locks of agents that other tests have ended: a cleanup counts them."""
-    dead_locks()
-    dead_holders()
 
 
 def cleanup(path: object, **options: object) -> nbdata.Report:

@@ -121,6 +121,22 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
     assert len(seen) == 2
 
 
+def test_the_connections_of_a_pool_that_nobody_uses_any_more_are_closed() -> None:
+    ended = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        answering(ok(b"hello"))(connection)
+        assert not read_head(connection)
+        ended.set()
+
+    with serving(handle) as port:
+        pool = pool_at(port)
+        assert get(pool) == b"hello"
+        assert not ended.is_set()
+        del pool
+        wait_until(ended.is_set)
+
+
 def test_connections_of_old_credentials_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_KEEP_SECONDS", 0.0)
     ended = 0
