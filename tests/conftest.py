@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Appended to the path: `tests` is found in the checkout, but nbdata is the installed one.
@@ -24,6 +25,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
 from tests import announcement, isolation, leftovers
+from tests.budget import Durations
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
@@ -40,10 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Examples take as long as the machine is busy, and the outcome of a test must not depend on that.
+    hypothesis.settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("any machine")
     isolation.isolate()
     config.pluginmanager.register(isolation, "isolation")
     config.pluginmanager.register(leftovers, "leftovers")
     config.pluginmanager.register(announcement, "announcement")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(len(getattr(config.option, "tx", None) or ())), "durations")
 
 
 # -- requirements that some machines do not meet --------------------------------------------------

@@ -11,12 +11,12 @@ those of this process are ended here.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ import pytest
 
 from nbdata.client.inline import inline_host
 from nbdata.stores.http.client import _all_pools
-from tests.waiting import AT_ONCE
+from tests.waiting import wait_until
 
 __all__ = ["STAYS", "Stays", "look", "nothing_left_by_this_test"]
 
@@ -229,9 +229,9 @@ def nothing_left_by_this_test(
         if left:
             _end_caches()
             gc.collect()
-            end = time.monotonic() + AT_ONCE
-            while (left := _left(_before[-1])) and time.monotonic() < end:
-                time.sleep(0.02)
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: not _left(_before[-1]))
+            left = _left(_before[-1])
         before = _before[-1].variables
     finally:
         _before.pop()
