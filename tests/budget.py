@@ -1,8 +1,9 @@
 """How long each folder of tests took, and how long it may take: the end of a run prints both.
 
 The seconds of a folder are the durations of its tests with their fixtures, as in one process. Its share of a run is
-those divided by the number of workers. Each share has a budget, for two quiet cores. On a busy machine all durations grow, so
-a run only prints what went over; ``make budget`` looks at the last run again, and fails.
+those divided by the number of workers. Each share has a budget, for two quiet cores. On a
+busy machine all durations grow, so a run only prints what went over; ``make budget`` looks at the last run again, and
+fails.
 
 ``build/test-durations.json`` has the last run of several folders. ``make budget ARGS=--keep`` makes it the table
 ``tests/durations.json``, from which `tests.announcement` estimates a run.
