@@ -107,11 +107,18 @@ def look() -> Look:
         set(threading.enumerate()),
         processes,
         mounts,
-        set(os.listdir("/proc/self/fd")),
+        _descriptors(),
         {f"{folder}/{name}" for folder in _shared_folders() for name in os.listdir(folder)},
         {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
         _working_folder(),
     )
+
+
+def _descriptors() -> set[str]:
+    """Return the numbers of all descriptors, without the one of this listing, whose number is free again."""
+    numbers = set(os.listdir("/proc/self/fd"))
+    os.close(free := os.dup(0))
+    return numbers - {str(free)}
 
 
 def _working_folder() -> str:
