@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from nbdata.verbs import VERBS
 from tests.kernel import Kernel
 from tests.notebook.twin_kernels import TwinKernels, answer, cell, replies
-from tests.waiting import wait_until
 
 _CLASSES = """
 class Table:
@@ -214,7 +214,7 @@ def test_cells_show_the_same(twins: TwinKernels, kind: str) -> None:
         without, beside = twins.both(cell, code)
         if beside != without:
             differing[code] = {"without": without, "beside": beside}
-    assert differing == {}
+    assert differing == {}, str(differing)
 
 
 def test_names_of_verbs_are_magics_beside_nbdata(twins: TwinKernels) -> None:
@@ -315,16 +315,20 @@ def test_a_cell_after_an_error_is_aborted_the_same(twins: TwinKernels) -> None:
 
 
 def test_an_interrupt_ends_a_plain_cell_the_same(twins: TwinKernels, folder: Path) -> None:
-    twins.same(cell, "import pathlib, time")
+    twins.same(cell, "import os")
 
-    def interrupted(kernel: Kernel, body: str) -> Any:
-        (folder / "begun").unlink(missing_ok=True)
-        asked = kernel.start(f"pathlib.Path('begun').touch(); {body}")
-        wait_until((folder / "begun").exists)
+    def interrupted(kernel: Kernel) -> Any:
+        pipe = folder / "pipe"
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        # All in one line without Python functions, so that the traceback does not depend on the moment.
+        asked = kernel.start("os.read(os.open('pipe', os.O_RDONLY), 1)")
+        writer = os.open(pipe, os.O_WRONLY)  # waits until the cell has opened it for reading
         kernel.manager.interrupt_kernel()
+        os.close(writer)  # ends the reading if it began after the signal
         return answer(kernel, asked)
 
-    found = twins.same(interrupted, "time.sleep(1000)")
+    found = twins.same(interrupted)
     assert found["reply"]["ename"] == "KeyboardInterrupt"
     twins.same(cell, "print('works on')")
 
