@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -13,7 +14,7 @@ import pytest
 
 from nbdata.demo.dataset import build_dataset
 from nbdata.errors import AccessDenied, BadOption
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 SIZE = 3_000_000
 
@@ -123,6 +124,11 @@ def test_a_greater_size_repeats_the_trees(tmp_path, monkeypatch):
     assert (made.members, made.member_bytes) == (12, 12_000)
 
 
+def _blocked() -> str:
+    """Return the lines of the system's list of locks that wait for another."""
+    return "\n".join(line for line in Path("/proc/locks").read_text().splitlines() if "->" in line)
+
+
 def test_a_second_builder_waits_for_the_first(tmp_path):
     build_dataset(tmp_path, size="300kB", volumes=2)
     with open(tmp_path / "dataset.lock", "ab") as lock:
@@ -131,7 +137,8 @@ def test_a_second_builder_waits_for_the_first(tmp_path):
             target=build_dataset, args=(tmp_path,), kwargs={"size": "300kB", "volumes": 2}
         )
         second.start()
-        second.join(0.3)
+        waits = f":{os.stat(lock.fileno()).st_ino} "
+        wait_until(lambda: waits in _blocked() or not second.is_alive())
         assert second.is_alive()
     second.join(PATIENCE)
     assert not second.is_alive()

@@ -39,7 +39,7 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
         writer.start()
         wait_until(lambda: len(begun) >= 2)
         assert begun == [0, 1], "two of 40 bytes are on their way, and a third would be too much"
-        writer.join(0.2)
+        wait_until(lambda: committer._pressed or len(begun) > 2)
         assert begun == [0, 1]
         go_on.set()
         writer.join(PATIENCE)

@@ -116,7 +116,7 @@ def test_a_store_that_pushes_back_is_given_less(monkeypatch: pytest.MonkeyPatch)
         control.pushed_back()
         working.append(work.now)
 
-    run_units(control, (refused for _ in range(600)))
+    run_units(control, (refused for _ in range(250)))
     assert max(working[-20:]) <= 4
 
 

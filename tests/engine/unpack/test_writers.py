@@ -8,6 +8,7 @@ import pytest
 
 from nbdata.engine.unpack import writers
 from nbdata.engine.unpack.writers import Writers
+from tests.waiting import wait_until
 
 
 def test_all_items_are_written_in_order_by_one_writer() -> None:
@@ -33,7 +34,8 @@ def test_no_more_bytes_wait_than_the_bound() -> None:
 
     thread = threading.Thread(target=feed)
     thread.start()
-    thread.join(0.3)
+    # The writer is held while it writes, so only the feeder can wait for a change.
+    wait_until(lambda: (taken and pool._changed._waiters) or handed == 64)
     assert thread.is_alive()
     assert handed << 20 <= writers.WAITING + (3 << 20)
     go_on.set()
