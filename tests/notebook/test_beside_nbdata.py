@@ -12,20 +12,28 @@ from nbdata.verbs import VERBS
 from tests.kernel import Kernel
 from tests.notebook.twin_kernels import TwinKernels, answer, cell, replies
 
+# One statement a line: of others, IPython shows more or fewer lines in tracebacks, by chance.
 _CLASSES = """
 class Table:
-    def __repr__(self): return "a table"
-    def _repr_html_(self): return "<table><tr><td>1</td></tr></table>"
+    def __repr__(self):
+        return "a table"
+    def _repr_html_(self):
+        return "<table><tr><td>1</td></tr></table>"
 class Broken:
-    def _repr_html_(self): raise ValueError("no HTML")
+    def _repr_html_(self):
+        raise ValueError("no HTML")
 class Silent:
-    def _ipython_display_(self): print("shown by itself")
+    def _ipython_display_(self):
+        print("shown by itself")
 class Bundle:
-    def _repr_mimebundle_(self, include=None, exclude=None): return {"text/plain": "p", "application/json": {"a": 1}}
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": "p", "application/json": {"a": 1}}
 class BadRepr:
-    def __repr__(self): raise RuntimeError("no text")
+    def __repr__(self):
+        raise RuntimeError("no text")
 class Own(Exception):
-    def _render_traceback_(self): return ["its own traceback"]
+    def _render_traceback_(self):
+        return ["its own traceback"]
 """
 
 # Cells that run in this order in both kernels; later ones use names of earlier ones.
