@@ -234,6 +234,7 @@ def nothing_left_by_this_test(
         yield
         left = request.node.stash.get(_passed, False) and _left(_before[-1])
         if left:
+            request.node.funcargs.clear()  # values of fixtures that have ended
             _end_caches()
             gc.collect()
             with contextlib.suppress(AssertionError):

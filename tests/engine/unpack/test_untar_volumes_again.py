@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -238,6 +239,7 @@ class Proxy:
         self.pace = 0.0  # seconds per 16 KiB
         self.passed = self.connections = 0
         self.stalled, self._released = threading.Event(), threading.Event()
+        self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def go_on(self) -> None:
@@ -246,6 +248,9 @@ class Proxy:
 
     def close(self) -> None:
         self.go_on()
+        for one in (self._listener, *self._open):  # wakes the threads, which close them
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -256,6 +261,7 @@ class Proxy:
                 return
             self.connections += 1
             up = socket.create_connection(("127.0.0.1", self._port))
+            self._open += [down, up]
             threading.Thread(target=self._queue, args=(down, up, False), daemon=True).start()
             threading.Thread(target=self._queue, args=(up, down, True), daemon=True).start()
 
