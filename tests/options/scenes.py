@@ -80,7 +80,7 @@ class Shelf(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
         """Put objects onto a shelf."""
         with contextlib.ExitStack() as stack:
             for key, data in objects.items():
-                system = MemoryFileSystem()
+                system = MemoryFileSystem(skip_instance_cache=True)  # the usual one belongs to everybody
                 system.store, system.pseudo_dirs = cls.shelves.setdefault(shelf, {}), [""]
                 stack.enter_context(system.open(f"/{key}", "wb")).write(data)
 
