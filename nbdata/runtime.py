@@ -26,6 +26,7 @@ __all__ = [
     "endpoints",
     "file_lock",
     "held",
+    "is_lockable",
     "package_folder",
     "runtime_folder",
     "state_folder",
@@ -278,9 +279,18 @@ def _close_all_of(path: str) -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def is_lockable(path: str) -> bool:
+    """True if a lock can be held on `path`. A link or a folder is never opened, so nobody holds one there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+
+
 def held(path: str) -> bool:
     """True if some process holds the flock on `path`."""
-    if not os.path.exists(path):
+    if not is_lockable(path):
         return False
     lock = file_lock(path)
     if lock.acquire(wait=False):

@@ -144,15 +144,21 @@ class ZipDirectory:
         return self._source.range(start, end)
 
     def _find_end(self) -> int:
-        """Find the offset of the end record."""
+        """Find the offset of the end record; zeros may follow it, as libarchive pads what it writes into a pipe."""
         tail = self._tail
-        least = max(0, len(tail) - _END_SIZE - _COMMENT)
-        at = len(tail)
+        written = len(tail.rstrip(b"\0"))
+        least = max(0, written - _END_SIZE - _COMMENT)
+        at, padded = len(tail), -1
         while (at := tail.rfind(_END, least, at)) >= 0:
             if len(tail) - at >= _END_SIZE:
                 (comment,) = struct.unpack_from("<H", tail, at + 20)
-                if at + _END_SIZE + comment == len(tail):
+                end = at + _END_SIZE + comment
+                if end == len(tail):
                     return self._tail_start + at
+                if written <= end < len(tail) and padded < 0:
+                    padded = at
+        if padded >= 0:
+            return self._tail_start + padded
         raise BadArchive(
             "the zip archive has no directory at its end", path=self._name,
             remedy="Its end is missing: check that the last volume is there, and fetch it again",

@@ -149,8 +149,9 @@ def _remove_dead(own: str) -> None:
     for path, alive in cache_folders(own):
         if not alive:
             lock = file_lock(path + LOCK)
-            if lock.acquire(wait=False):
-                _remove(path, lock)
+            with contextlib.suppress(OSError):  # something else has the place of the lock: cleanup removes it
+                if lock.acquire(wait=False):
+                    _remove(path, lock)
 
 
 def _remove(path: str, lock: file_lock) -> None:

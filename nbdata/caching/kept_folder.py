@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from nbdata.caching.folder import LOCK, again_if_removed
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
-from nbdata.own_files import own_folder
+from nbdata.own_files import own_folder, without_waiting
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
@@ -186,8 +186,8 @@ class KeptFolder:
 
     def found(self) -> Iterator[tuple[str, int]]:
         """Yield the name and size of each valid object, and delete everything else."""
-        trusted = self._trusted()
         try:
+            trusted = self._trusted()
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
@@ -303,7 +303,7 @@ class KeptFolder:
 
     def _read(self, record: str) -> list[str]:
         try:
-            with open(f"{self.path}/{record}", encoding="ascii") as file:
+            with open(f"{self.path}/{record}", encoding="ascii", opener=without_waiting) as file:
                 return file.read().splitlines()
         except (FileNotFoundError, UnicodeDecodeError):
             return []

@@ -21,6 +21,7 @@ import threading
 import time
 
 from nbdata.errors import NbdataError, NotFound
+from nbdata.own_files import without_waiting
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
@@ -138,11 +139,11 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
 def _said(path: str) -> tuple[list[object], str]:
     """Return a mark's location and process; nothing if the mark was lost with its machine."""
     try:
-        with open(path, encoding="ascii") as file:
+        with open(path, encoding="ascii", opener=without_waiting) as file:
             *where, process = json.load(file)
     except FileNotFoundError:
         return [], ""
-    except ValueError:  # a kill or crash came before it was written
+    except (ValueError, TypeError):  # a kill or crash came before it was written, or it is no mark
         return ["another machine"], ""
     return where, process
 

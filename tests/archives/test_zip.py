@@ -240,6 +240,26 @@ def test_the_64_bit_form_is_read_where_none_is_needed(tree: Path, tmp_path: Path
     assert contents(data) == {"a.txt": (tree / "a.txt").read_bytes()}
 
 
+@pytest.mark.needs("bsdtar")
+@pytest.mark.parametrize("options", [[], ["--options", "zip:zip64"]])
+def test_zeros_may_follow_the_end(tree: Path, options: list[str]) -> None:
+    """libarchive pads what it writes into a pipe to whole blocks."""
+    data = subprocess.run(
+        ["bsdtar", "--format", "zip", *options, "-cf", "-", "a.txt"],
+        cwd=tree,
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout
+    assert data.endswith(bytes(1000))
+    assert contents(data) == {"a.txt": (tree / "a.txt").read_bytes()}
+
+
+@pytest.mark.parametrize("rest", [b"\n", bytes(100) + b"x"])
+def test_other_data_behind_the_end_are_refused(rest: bytes) -> None:
+    with pytest.raises(BadArchive, match="no directory at its end"):
+        contents(zipped({"a": b"1"}) + rest)
+
+
 @pytest.mark.parametrize("comment", [b"", b"said at the end"])
 def test_another_zip_archive_before_this_one_is_refused(comment: bytes) -> None:
     """Their joined bytes look like one archive with something before it, which holds the last one's members alone."""

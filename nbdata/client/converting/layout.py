@@ -15,7 +15,7 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import PARTIAL, make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.own_files import own_folder
+from nbdata.own_files import own_folder, without_waiting
 from nbdata.paths import CONVERTING
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
@@ -215,7 +215,7 @@ def _all_there(final: str, record: dict[str, Any]) -> bool:
 def _is_whole(path: str, count: int) -> bool:
     """True if a part exists; it gets its name only when it is whole."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=without_waiting) as file:
             return count_in(file.read(FIXED), os.fstat(file.fileno()).st_size, path) == count
     except (OSError, NbdataError):
         return False
@@ -223,7 +223,7 @@ def _is_whole(path: str, count: int) -> bool:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=without_waiting) as file:
             found = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}

@@ -12,6 +12,7 @@ import itertools
 import os
 import stat
 
+from nbdata.caching.folder import LOCK
 from nbdata.caching.kept_folder import kept_in, lock_of
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
@@ -29,7 +30,7 @@ from nbdata.engine.upkeep.leftovers import (
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
-from nbdata.runtime import file_lock
+from nbdata.runtime import file_lock, is_lockable
 from nbdata.sizes import counted, format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
@@ -132,7 +133,7 @@ class _Cleaning:
                 self.run.control.checkpoint()
                 kept = kept_in(os.path.join(self.root, row.path)) if row.action == "remove" else None
                 if kept is not None and kept not in caches:
-                    caches[kept] = lock_of(kept)
+                    caches[kept] = _locked(kept)
                 if row.action == "keep":
                     self.results.add(row.path, Outcome.KEPT, row.size, reason=row.reason)
                 elif kept is not None and caches[kept] is None:  # a process has begun to use it since
@@ -146,6 +147,11 @@ class _Cleaning:
             for (path, root), names in gone.items():
                 _sync(root, names)
                 _forget(path, root, names)
+            for kept, cache in caches.items():
+                if cache is not None and not os.path.lexists(kept):  # the lock may be made by this cleanup
+                    with contextlib.suppress(OSError):
+                        if cache.stands():
+                            os.unlink(kept + LOCK)
             if held is None:
                 self._remove_empty(target, rows)
         finally:
@@ -190,6 +196,12 @@ class _Cleaning:
                 except OSError:
                     break
                 at = os.path.dirname(at)
+
+
+def _locked(kept: str) -> file_lock | None:
+    """Take the lock of a kept cache; None if a process holds it. Nobody can use a cache with a link for a lock."""
+    lock = kept + LOCK
+    return lock_of(kept) if is_lockable(lock) or not os.path.lexists(lock) else file_lock(lock)
 
 
 def _note(row: Leftover, gone: _Gone) -> None:
