@@ -16,6 +16,7 @@ import ctypes
 import gc
 import itertools
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import shutil
@@ -99,6 +100,8 @@ def isolate() -> None:
     os.environ["AWS_CONFIG_FILE"] = f"{SESSION.root}/no-config"
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{SESSION.root}/no-credentials"
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    # PyTorch makes one folder per user when it first compiles.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{SESSION.root}/inductor"
     _enter(SESSION.environment())
 
 
@@ -180,6 +183,8 @@ def own_folders(nothing_left_behind: None) -> Iterator[Folders]:
     with _inside(folders):
         yield folders
         _forget_jobs()
+        # It would start the workers of later files in the folders of this one. It starts again when it is needed.
+        multiprocessing.forkserver._forkserver._stop()
         _end(folders)
     shutil.rmtree(folders.root)
     _give_memory_back()

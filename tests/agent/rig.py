@@ -69,13 +69,16 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rigged(monkeypatch: Any) -> Iterator[Rig]:
-    """Use a new runtime folder without an agent and an empty history; fail if an agent leaves anything in it."""
+def rigged(monkeypatch: Any, state: Path | None = None) -> Iterator[Rig]:
+    """Use a new runtime folder without an agent; fail if an agent leaves anything in it.
+
+    Its state folder is `state`, or if that is None, a new one: the history is empty.
+    """
     folder = Path(os.environ["NBDATA_RUNTIME_DIR"]).with_name(f"r{secrets.token_hex(4)}")
     folder.mkdir(mode=0o700)
     with monkeypatch.context() as patch:
         patch.setenv("NBDATA_RUNTIME_DIR", str(folder))
-        patch.setenv("NBDATA_STATE_DIR", f"{folder}-state")
+        patch.setenv("NBDATA_STATE_DIR", str(state or f"{folder}-state"))
         try:
             yield Rig()
         finally:

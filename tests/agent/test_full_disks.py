@@ -40,8 +40,8 @@ def runtime(agent: Rig, mounts: None) -> Iterator[Path]:
 @pytest.fixture
 def state(agent: Rig, mounts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The state folder on its own disk of 1 MB."""
-    with tmpfs(tmp_path / "state", size="1m") as disk:
-        monkeypatch.setenv("NBDATA_STATE_DIR", str(disk / "nbdata"))
+    with tmpfs(tmp_path / "state", size="1m") as disk, monkeypatch.context() as patch:
+        patch.setenv("NBDATA_STATE_DIR", str(disk / "nbdata"))
         yield disk
 
 

@@ -23,9 +23,7 @@ BOTH = pytest.mark.parametrize("host", [agent_host, inline_host], ids=["agent", 
 
 
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    """A private agent, and a private folder for the notes about its jobs."""
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     with rigged(monkeypatch) as made:
         yield made
 

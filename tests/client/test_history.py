@@ -28,16 +28,14 @@ NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A private state folder for the test."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(folder))
-    return folder
+def state(tmp_path: Path) -> Path:
+    """The state folder of the agent."""
+    return tmp_path / "state"
 
 
 @pytest.fixture
 def rig(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    with rigged(monkeypatch) as made:
+    with rigged(monkeypatch, state) as made:
         yield made
 
 

@@ -19,7 +19,7 @@ if sys.argv[1:] == ["fail"]:
 """
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kernels' folder: some files, and a settings folder of IPython of its own."""
     made = tmp_path_factory.mktemp("twins")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def twins(folder: Path) -> Iterator[TwinKernels]:
     """Two kernels, without nbdata and with it."""
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ import pytest
 
 from nbdata.verbs import VERBS
 from tests.kernel import Kernel
-from tests.notebook.twin_kernels import TwinKernels, answer, cell, replies
+from tests.notebook.twin_kernels import OWN_MAGICS, TwinKernels, answer, cell, replies
 
 # One statement a line: of others, IPython shows more or fewer lines in tracebacks, by chance.
 _CLASSES = """
@@ -236,6 +236,12 @@ def inspected(kernel: Kernel, names: list[str]) -> list[Any]:
     return replies(
         kernel, [kernel.client.inspect(name, detail_level=level) for name in names for level in (0, 1)]
     )
+
+
+def test_lsmagic_lists_the_same_and_nbdatas_own(twins: TwinKernels) -> None:
+    without, beside = twins.both(lambda kernel: kernel.run("%lsmagic").displays[0].split())
+    assert {name for name in beside if name not in without} == OWN_MAGICS
+    assert [name for name in beside if name not in OWN_MAGICS] == without
 
 
 def test_objects_are_described_the_same(twins: TwinKernels) -> None:

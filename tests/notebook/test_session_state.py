@@ -12,7 +12,7 @@ import pytest
 from nbdata.notebook.general_magics import NAME
 from nbdata.verbs import VERBS
 from tests.kernel import Kernel
-from tests.notebook.twin_kernels import OWN_MAGICS, TwinKernels, cell
+from tests.notebook.twin_kernels import cell
 
 STATE = Path(__file__).with_name("state_of_session.py")
 # What loading may change, and why.
@@ -100,12 +100,6 @@ def test_what_had_a_magics_name_has_it_again_after_unloading(fresh: Kernel) -> N
     assert fresh.run("%copy x").text == "my own x\n"
     assert fresh.run("%du x").text.split() == ["my", "own", "du", "x"]
     assert fresh.run("%pull y").text == "my own y\n", "it was defined after nbdata's"
-
-
-def test_lsmagic_lists_the_same_and_nbdatas_own(twins: TwinKernels) -> None:
-    without, beside = twins.both(lambda kernel: kernel.run("%lsmagic").displays[0].split())
-    assert {name for name in beside if name not in without} == OWN_MAGICS
-    assert [name for name in beside if name not in OWN_MAGICS] == without
 
 
 def test_ls_remains_an_alias(fresh: Kernel, folder: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,13 @@ from nbdata.verbs.probe import Probe
 from tests.waiting import PATIENCE
 
 
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made._pool.shutdown()
+
+
 class SlowDisks(Disks):
     """Disks that do not respond before `freed` is set."""
 
@@ -36,9 +43,8 @@ class SlowDisks(Disks):
         return [{"path": "/"}], []
 
 
-def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Path) -> None:
+def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(workers: Workers, tmp_path: Path) -> None:
     async def ask() -> None:
-        workers = Workers()
         disks = SlowDisks(workers, str(tmp_path))
         browsers = [asyncio.ensure_future(disks.seen()) for _ in range(8)]
         try:
@@ -52,13 +58,15 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Pa
     asyncio.run(ask())
 
 
-def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     odd: Any = "yesterday"
     answers = [[Snapshot(id="1", verb="pull", created=odd)]]
     monkeypatch.setattr(ChoosingHost, "look", lambda self: (answers.pop() if answers else [], False))
 
     async def follow() -> None:
-        feed = Feed(Workers(), "/", {})
+        feed = Feed(workers, "/", {})
         feed.start()
         await asyncio.wait_for(feed.fresh(), PATIENCE)
         assert "internal error" in feed.problem
@@ -68,13 +76,13 @@ def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytes
     asyncio.run(follow())
 
 
-def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() -> None:
+def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted(workers: Workers) -> None:
     job = Probe(items=100_000, delay=50, tag="silent").start()
     with connect() as connection:
         agent = int(connection.ask({"do": "hello"})["pid"])
 
     async def follow() -> None:
-        feed = Feed(Workers(), "/", {})
+        feed = Feed(workers, "/", {})
         feed.start()
 
         def state() -> str:

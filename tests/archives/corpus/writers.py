@@ -153,7 +153,8 @@ def _seven_zip(*options: str) -> Callable[[Path, Path], str | None]:
 
 @functools.lru_cache(maxsize=1)
 def _built_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="nbdata-corpus-"))
+    # Not below TMPDIR: tests have that anew for each file, and what is built here serves all files.
+    folder = Path(tempfile.mkdtemp(prefix="nbdata-corpus-", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
