@@ -19,6 +19,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -78,8 +79,9 @@ class Folders:
         return found
 
 
-#: The folders of this session; those of its files lie in them.
-SESSION = Folders(Path(tempfile.mkdtemp(prefix="nbt-", dir="/tmp")))
+#: The folders of this session; those of its files lie in them. `isolate` makes them, so not a process that only imports
+#: this module.
+SESSION = Folders(Path(f"/tmp/nbt-{secrets.token_hex(4)}"))
 _numbers = itertools.count(1)
 
 
