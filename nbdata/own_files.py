@@ -1,18 +1,48 @@
-"""Guards nbdata's own folders: what lies in a user's ``.nbdata/`` may have come from anybody."""
+"""The one way into nbdata's own folders: what lies in a user's ``.nbdata/`` may have come from anybody.
+
+No link there is followed. A folder that another user has made, and could change, is never entered: this user's is then
+``.nbdata-UID`` beside it. What is deleted or read is reached by descriptors, so that nobody can put a link on the way
+meanwhile (openat(2)).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
 
-from nbdata.errors import UnsafeMember
-from nbdata.paths import OWN_FOLDER
+from nbdata.disk import disk_error
+from nbdata.errors import NbdataError, UnsafeMember
+from nbdata.paths import OWN_FOLDER, is_own_name
 
-__all__ = ["own_folder", "without_waiting"]
+__all__ = [
+    "Below",
+    "has_own_folder",
+    "is_ours",
+    "is_shared",
+    "own_folder",
+    "own_folders_in",
+    "own_mode",
+    "read_small",
+    "small_file",
+    "without_waiting",
+]
+
+# Others may make files in such a folder; with the sticky bit, nobody removes those of others.
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def own_folder(folder: str, *names: str) -> str:
-    """Return the path of nbdata's own folder in `folder`, or of what lies below it; refuses links on the way.
+    """Return the path of this user's own folder in `folder`, or of what lies below it; refuses links on the way.
+
+    It need not exist. It is ``.nbdata``, or ``.nbdata-UID`` if that is there or ``.nbdata`` is another user's. *Another
+    user's* is what this user cannot use, and what has neither the owner and the mode that a folder made there now would
+    have, nor the owner of `folder`, if nobody else can make files in that.
 
     Parameters
     ----------
@@ -24,26 +54,248 @@ def own_folder(folder: str, *names: str) -> str:
     Raises
     ------
     UnsafeMember
-        If ``.nbdata`` or one of `names` is there and is not a folder. A link would lead out of the user's folder.
+        If one of these is there and is not a folder, or if ``.nbdata-UID`` is another user's.
     """
     path = folder
-    for name in (OWN_FOLDER, *names):
-        path = os.path.join(path, name)
-        try:
-            mode = os.lstat(path).st_mode
-        except FileNotFoundError:
-            return os.path.join(folder, OWN_FOLDER, *names)
-        if not stat.S_ISDIR(mode):
-            kind = "link" if stat.S_ISLNK(mode) else "file"
-            raise UnsafeMember(
-                f"a {kind} has the place of a folder of nbdata",
-                path=path,
-                expected="a folder that nbdata made",
-                remedy="Look where it came from, and remove it",
-            )
+    try:
+        for name in (_own_name(folder), *names):
+            path = os.path.join(path, name)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISDIR(mode := os.lstat(path).st_mode):
+                    raise _not_a_folder(path, mode)
+    except OSError as error:
+        if isinstance(error, NbdataError):
+            raise
+        raise disk_error(error, path) from error
     return path
+
+
+def is_ours(path: str) -> bool:
+    """True if one of nbdata's own folders, found by its name, belongs to this user: see `own_folder`."""
+    try:
+        return _is_ours(os.path.dirname(path), os.lstat(path), path)
+    except OSError:
+        return False
+
+
+def has_own_folder(folder: str) -> bool:
+    """True if this user may have an own folder in `folder`."""
+    names = (OWN_FOLDER, f"{OWN_FOLDER}-{os.geteuid()}")
+    return any(os.path.isdir(os.path.join(folder, name)) for name in names)
+
+
+def is_shared(folder: str) -> bool:
+    """True if other users may make files in a folder."""
+    try:
+        return bool(os.stat(folder).st_mode & _OTHERS_WRITE)
+    except OSError:
+        return False
+
+
+def own_mode(folder: str) -> int:
+    """Return the mode of nbdata's own folder in `folder`. Of a shared one, others see which jobs work there."""
+    return 0o755 if is_shared(folder) else 0o700
+
+
+def own_folders_in(folder: str) -> list[str]:
+    """Return the names of all of nbdata's own folders in `folder`, also of other users; links and files are none."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(e.name for e in found if is_own_name(e.name) and e.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _own_name(folder: str) -> str:
+    other = f"{OWN_FOLDER}-{os.geteuid()}"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not _is_ours(folder, os.lstat(path := os.path.join(folder, other)), path):
+            raise UnsafeMember(
+                "another user has a folder with the name of yours",
+                path=path,
+                expected=f"a folder that user {os.geteuid()} made",
+                remedy="Choose another folder",
+            )
+        return other
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not _is_ours(folder, os.lstat(path := os.path.join(folder, OWN_FOLDER)), path):
+            return other
+    return OWN_FOLDER
+
+
+def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
+    if not stat.S_ISDIR(
+        found.st_mode
+    ):  # it is refused anyway if this user, or the folder's owner, has put it there
+        return found.st_uid in (os.geteuid(), os.stat(folder).st_uid)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return False
+    if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
+        return True
+    around = os.stat(folder)
+    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
+        return True
+    return _said(found) == _made_now(folder)
+
+
+def _said(found: os.stat_result) -> tuple[int, int]:
+    return found.st_uid, found.st_mode & 0o777
+
+
+def _made_now(folder: str) -> tuple[int, int] | None:
+    """Return the owner and the mode that a folder gets here: some disks have one of each for everything."""
+    probe = os.path.join(folder, f"{OWN_FOLDER}-{10**17 + secrets.randbelow(10**17)}")
+    try:
+        os.mkdir(probe, own_mode(folder))
+    except OSError:
+        return None
+    try:
+        return _said(os.lstat(probe))
+    finally:
+        os.rmdir(probe)
+
+
+def _not_a_folder(path: str, mode: int) -> UnsafeMember:
+    kind = "link" if stat.S_ISLNK(mode) else "file"
+    return UnsafeMember(
+        f"a {kind} has the place of a folder of nbdata",
+        path=path,
+        expected="a folder that nbdata made",
+        remedy="Look where it came from, and remove it",
+    )
 
 
 def without_waiting(path: str, flags: int) -> int:
     """Open a file of nbdata for ``open(opener=…)``; a named pipe in its place is empty, and opens without a writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def small_file(path: str, most: int) -> Iterator[int]:
+    """Open a record to read, which nbdata wrote with at most `most` bytes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there, or anything else has its name: a link, a pipe, a device, or a larger file.
+    OSError
+        If the disk cannot read it.
+    """
+    try:
+        fd = os.open(path, _FILE)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.ENOTDIR):
+            raise FileNotFoundError(errno.ENOENT, "no record", path) from error
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            raise FileNotFoundError(errno.ENOENT, "no record", path)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_small(path: str, most: int) -> bytes:
+    """Return the content of a record, with the errors of `small_file`."""
+    with small_file(path, most) as fd:
+        data = b""
+        while len(data) <= most and (more := os.read(fd, most + 1 - len(data))):
+            data += more
+        if len(data) > most:  # it grew meanwhile
+            raise FileNotFoundError(errno.ENOENT, "no record", path)
+        return data
+
+
+class Below:
+    """What lies below a folder, reached by descriptors and through no link. A context manager.
+
+    Paths are relative to the folder. One descriptor is kept, of the parent used last.
+
+    Parameters
+    ----------
+    root : str
+        The folder. It may be a link itself.
+
+    Raises
+    ------
+    OSError
+        From all methods. ENOTDIR or ELOOP if a link, or a file, has the place of a folder on the way.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._parent, self._fd = "", self._root
+
+    def __enter__(self) -> Below:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self._leave()
+        os.close(self._root)
+
+    def _leave(self) -> None:
+        if self._fd != self._root:
+            os.close(self._fd)
+        self._parent, self._fd = "", self._root
+
+    def _at(self, path: str) -> tuple[int, str]:
+        """Return the descriptor of a path's folder, and its last name."""
+        parent, _, name = path.rpartition("/")
+        if parent != self._parent:
+            self._leave()
+            fd = self._root
+            for part in parent.split("/") if parent else ():
+                try:
+                    inner = os.open(part, _FOLDER, dir_fd=fd)
+                finally:
+                    if fd != self._root:
+                        os.close(fd)
+                fd = inner
+            self._parent, self._fd = parent, fd
+        return self._fd, name
+
+    def lstat(self, path: str) -> os.stat_result:
+        """Return what is there, of a link the link."""
+        fd, name = self._at(path)
+        return os.lstat(name, dir_fd=fd)
+
+    def unlink(self, path: str) -> None:
+        """Delete a file or a link."""
+        fd, name = self._at(path)
+        os.unlink(name, dir_fd=fd)
+
+    def rmdir(self, path: str) -> None:
+        """Delete an empty folder."""
+        fd, name = self._at(path)
+        if self._parent == path:
+            self._leave()
+        os.rmdir(name, dir_fd=fd)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder with all that is in it, or a file, as far as the system lets us."""
+        with contextlib.suppress(OSError, RecursionError):
+            fd, name = self._at(path)
+            if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+                _remove_folder(name, fd)
+            else:
+                os.unlink(name, dir_fd=fd)
+
+
+def _remove_folder(name: str, above: int) -> None:
+    fd = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        with os.scandir(fd) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        _remove_folder(entry.name, fd)
+                    else:
+                        os.unlink(entry.name, dir_fd=fd)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=above)

@@ -26,6 +26,7 @@ __all__ = [
     "is_brace_pattern",
     "is_inside",
     "is_ours",
+    "is_own_name",
     "is_url",
     "join",
     "last_component",
@@ -33,13 +34,15 @@ __all__ = [
     "working_folder",
 ]
 
-#: Name of nbdata's own folders, at every depth, with partials, caches and locks; never treated as data.
+#: Name of nbdata's own folders, at every depth, with partials, caches and locks; never treated as data. Where another
+#: user has one, this user's is ``.nbdata-UID``: see `is_own_name`.
 OWN_FOLDER = ".nbdata"
 #: Subfolder for splits of data sets that are being converted.
 CONVERTING = "converting"
 #: Suffixes of files that hold lists of paths from a pipe, and their names in errors.
 PIPED_LISTS = {".nbdata-stdin": "standard input", ".nbdata-pipe": "the pipe"}
 
+_OWN_NAME = re.compile(rf"{re.escape(OWN_FOLDER)}(-[0-9]+)?", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # The form of str(Path("s3://bucket/x")); a single letter would be a drive.
 _COLLAPSED = re.compile(
@@ -217,7 +220,11 @@ def is_inside(path: str, folder: str) -> bool:
     return path.rstrip("/") == bare or path.startswith(bare + "/")
 
 
+def is_own_name(name: str) -> bool:
+    """True for the names of nbdata's own folders, ``.nbdata`` and ``.nbdata-UID``, in any case."""
+    return name[:1] == "." and _OWN_NAME.fullmatch(name) is not None
+
+
 def is_ours(path: str) -> bool:
-    """True if a path lies in ``.nbdata``, nbdata's own folder."""
-    path = path.lower()
-    return OWN_FOLDER in path and OWN_FOLDER in path.split("/")
+    """True if a path is one of nbdata's own folders, or lies in one."""
+    return OWN_FOLDER in path.lower() and any(map(is_own_name, path.split("/")))

@@ -22,6 +22,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from nbdata.errors import BadArchive, UnsafeMember
+from nbdata.paths import is_own_name
 
 __all__ = ["PathGuard", "components", "shortened"]
 
@@ -95,7 +96,7 @@ class PathGuard:
         if "\0" in name:
             raise _unsafe(name, "has a NUL character in its name")
         for part in parts:
-            if part.casefold() == ".nbdata":
+            if is_own_name(part):
                 raise _unsafe(name, "would land among nbdata's own records")
             if len(part.encode("utf-8", "surrogateescape")) > _NAME_MAX:
                 raise _unsafe(name, f"has a component of more than {_NAME_MAX} bytes in its name")
@@ -142,7 +143,7 @@ class PathGuard:
         reached = components(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
         if ".." in reached:
             raise _unsafe(path, f"is a symbolic link that leaves the target, to {shortened(target)}")
-        if any(part.casefold() == ".nbdata" for part in reached):
+        if any(map(is_own_name, reached)):
             raise _unsafe(path, "is a symbolic link to nbdata's own records")
         self._add_parents(path)
         self._files.discard(path)

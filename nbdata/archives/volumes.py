@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from nbdata.errors import BadOption, MissingVolume, NotFound
+from nbdata.paths import is_ours
 from nbdata.sizes import counted
 
 __all__ = [
@@ -233,7 +234,7 @@ def _is_candidate(name: str) -> bool:
     folders, _, base = name.rpartition("/")
     if not base or base.startswith(".") or _SIDECAR.fullmatch(base):
         return False
-    return ".nbdata" not in folders.lower().split("/")
+    return not is_ours(folders)
 
 
 def _by_suffix(name: str, suffixes: dict[str, str]) -> str | None:

@@ -15,6 +15,7 @@ from nbdata.errors import (
     NotFound,
     SourceChanged,
 )
+from nbdata.paths import is_own_name
 from nbdata.stores.base import ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
 
@@ -111,7 +112,7 @@ class LocalStore(Store):
                 names = [
                     f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
                     for entry in found
-                    if entry.name.startswith(start) and entry.name.lower() != ".nbdata"
+                    if entry.name.startswith(start) and not (entry.name[0] == "." and is_own_name(entry.name))
                 ]
         except (FileNotFoundError, NotADirectoryError):  # the folder does not exist, so it is empty
             return []

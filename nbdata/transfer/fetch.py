@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from nbdata.errors import ChecksumMismatch, SourceChanged
+from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
@@ -74,7 +74,8 @@ class PartedFetch:
     """Fetches a large object in parts, by any free workers.
 
     `units` yields one callable per missing part. The worker that finishes the last one calls `done` with whether the
-    bytes were verified, or `failed` with the first error. `present` is the number of bytes written before.
+    bytes were verified, or `failed` with the first error. `present` is the number of bytes written before. `dropped` is
+    True if some were there that nothing proves: these are fetched anew.
     """
 
     def __init__(
@@ -94,6 +95,12 @@ class PartedFetch:
         self._done, self._failed = done, failed
         self._lock = threading.Lock()
         self._error: Exception | None = None
+        self.dropped = partial.unproven and not self._check.may_prove
+        if self.dropped:
+            try:
+                partial.restart()
+            except NbdataError as error:
+                self._error = error
         self._missing = partial.missing()
         self._open = max(1, len(self._missing))
         self.present = partial.present()
@@ -171,7 +178,13 @@ class PartedFetch:
                     self._fetch(number)
             self._check.catch_up(self._partial.fd, lambda: self._info.size)
             try:
-                return self._check.finish(self._partial.fd, self._info.size)
+                verified = self._check.finish(self._partial.fd, self._info.size)
+                if self._partial.unproven and not verified:
+                    self.dropped = True
+                    raise ChecksumMismatch(
+                        "nothing proves the bytes that were there before", path=self._info.key
+                    )
+                return verified
             except ChecksumMismatch as error:
                 if error.details.get("retry") is not False:
                     self._control.advance(bytes=self.present - self._info.size, present=-self.present)

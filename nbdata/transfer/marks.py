@@ -3,11 +3,16 @@
 A mark is a file ``TOKEN0``, where TOKEN is twelve hexadecimal digits. All temporaries of that job begin with TOKEN. A
 mark holds the job's location (machine and runtime folder) and its process, as in `space.holders.is_alive`. Within one
 machine and runtime folder, `TargetLock` admits one job at a time, and a mark only shows which temporaries can go.
+Another user's jobs in the same folder have their marks in a folder beside this user's; those are waited for, too, and
+never removed.
 
 Machines or containers that see nothing else of each other may share a disk, and file locks do not work on all such
 disks. There the mark is the lock. Its holder touches it every few seconds. A job that finds a mark untouched for a
-while removes it with all its temporaries. Times are those that the disk sets, compared with the job's own mark. A
-holder that was suspended and resumes after that finds its mark gone, and ends before it renames anything.
+while removes it with all its temporaries. Times are those that the disk sets, compared with the job's own mark. A time
+in the future, as of a clock that was set back, tells nothing: such a mark is watched for that long. A holder that was
+suspended and resumes after that finds its mark gone, and ends before it renames anything.
+
+Anybody may have left such a file: one that is not as jobs write it counts as a mark of a job elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import threading
 import time
 
 from nbdata.errors import NbdataError, NotFound
-from nbdata.own_files import without_waiting
+from nbdata.own_files import is_shared, own_folders_in, read_small
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
@@ -32,6 +37,11 @@ __all__ = ["Mark", "worker_elsewhere"]
 _NAMES = re.compile("[0-9a-f]{13,24}")
 # Seconds between two touches, and seconds until another machine's untouched mark counts as dead.
 _BEAT, _DEAD = 10.0, 60.0
+# The most bytes of a mark, and the names of processes in one.
+_MOST = 4096
+_PROCESS = re.compile("holder-[0-9a-f]{16}")
+# The most marks from the future that are watched at once.
+_WATCHED = 1000
 
 
 class Mark:
@@ -47,7 +57,7 @@ class Mark:
         self._folder, self._path = folder, f"{folder}/{token}0"
         self._gone = threading.Event()
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(self._path, flags, 0o600)
+        fd = os.open(self._path, flags, 0o644)  # for jobs of other users
         try:
             os.write(fd, json.dumps([*_here(), this_process()]).encode())
         except BaseException:
@@ -91,7 +101,9 @@ class Mark:
         names = os.listdir(self._folder)
         with contextlib.suppress(OSError):
             os.utime(self._path)
-            return _look(self._folder, names, os.stat(self._path).st_mtime, own=self._path, remove=True)
+            now = os.stat(self._path).st_mtime
+            mine = _look(self._folder, names, now, own=self._path, remove=True)
+            return mine or _others(self._folder, now)
         return None
 
 
@@ -109,7 +121,19 @@ def worker_elsewhere(folder: str) -> str | None:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         now = os.stat(probe).st_mtime
         os.unlink(probe)
-    return _look(folder, names, now, own="", remove=False)
+    return _look(folder, names, now, own="", remove=False) or _others(folder, now)
+
+
+def _others(folder: str, now: float) -> str | None:
+    """Return the machine of another user's job in the folder above, or None."""
+    above = os.path.dirname(folder)
+    for name in own_folders_in(above) if is_shared(above) else ():
+        other = os.path.join(above, name)
+        if other != folder:
+            with contextlib.suppress(OSError):  # another user's, who lets nobody look
+                if (machine := _look(other, os.listdir(other), now, own="", remove=False)) is not None:
+                    return machine
+    return None
 
 
 def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
@@ -124,9 +148,9 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
         with contextlib.suppress(OSError):
             where, process = _said(path)
             if where and where == _here():
-                if is_alive(process):
+                if _PROCESS.fullmatch(process) and is_alive(process):
                     continue
-            elif now - max(os.lstat(each).st_mtime for each in ([path] if where else paths)) < _DEAD:
+            elif _is_fresh(path, max(os.lstat(each).st_mtime for each in ([path] if where else paths)), now):
                 living = str(where[0]) if where else living
                 continue
             # The mark goes last, so that a kill in between leaves the rest to the next job.
@@ -136,16 +160,33 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
     return living
 
 
+def _is_fresh(path: str, touched: float, now: float) -> bool:
+    """True if a mark was touched a short while ago. One from the future is, until it was seen unchanged for as long."""
+    if touched <= now:
+        return now - touched < _DEAD
+    seen, when = _watched.get(path, (0.0, 0.0))
+    if seen != touched:
+        if len(_watched) >= _WATCHED:
+            _watched.clear()
+        when = time.monotonic()
+        _watched[path] = touched, when
+    return time.monotonic() - when < _DEAD
+
+
+# Marks from the future: their times, and when they were first seen.
+_watched: dict[str, tuple[float, float]] = {}
+
+
 def _said(path: str) -> tuple[list[object], str]:
     """Return a mark's location and process; nothing if the mark was lost with its machine."""
     try:
-        with open(path, encoding="ascii", opener=without_waiting) as file:
-            *where, process = json.load(file)
+        *where, process = json.loads(read_small(path, _MOST).decode("ascii"))
     except FileNotFoundError:
-        return [], ""
-    except (ValueError, TypeError):  # a kill or crash came before it was written, or it is no mark
+        return ([], "") if not os.path.lexists(path) else (["another machine"], "")
+    except (ValueError, TypeError, RecursionError):  # a kill came before it was written, or it is no mark
         return ["another machine"], ""
-    return where, process
+    told = bool(where) and isinstance(where[0], str) and where[0].isprintable() and isinstance(process, str)
+    return (where, process) if told else (["another machine"], "")
 
 
 def _here() -> list[object]:

@@ -8,7 +8,7 @@ in the key            in the name
 ====================  ===============================================================
 an empty component    ``%_`` (so ``a//b`` is ``a/%_/b``)
 ``.``, ``..``         ``%2E``, ``%2E%2E``
-``.nbdata``           ``%2Enbdata``, in any case: nbdata's own folder
+``.nbdata``           ``%2Enbdata``, in any case: nbdata's own folder; ``.nbdata-1000``, too
 NUL                   ``%00``
 over 255 bytes        several components, all but the last ending in ``%+``
 a file, and a folder  the folder ends in ``%.``
@@ -23,7 +23,7 @@ import os
 import re
 from collections.abc import Collection
 
-from nbdata.paths import OWN_FOLDER
+from nbdata.paths import is_own_name
 
 __all__ = ["LocalNames", "decoded", "encoded", "folds_case", "too_long", "unrepresentable"]
 
@@ -53,7 +53,7 @@ def unrepresentable(path: str) -> str | None:
             return "has an empty component ('//', or a slash at an end)"
         if part in (".", ".."):
             return f"has a component {part!r}"
-        if part.lower() == OWN_FOLDER:
+        if is_own_name(part):
             return "lies below .nbdata, nbdata's own folder"
         if len(os.fsencode(part)) > _LONGEST:
             return "has a component of more than 255 bytes"
@@ -100,7 +100,7 @@ def _escaped(part: str) -> str:
         return _EMPTY
     if part in (".", ".."):
         return part.replace(".", "%2E")
-    if part.lower() == OWN_FOLDER:
+    if is_own_name(part):
         return "%2E" + part[1:]
     part = _LIKE_ESCAPES.sub("%25", part).replace("\0", "%00")
     if part == _EMPTY or part.endswith((_GOES_ON, _FOLDER)):

@@ -10,7 +10,9 @@ of progress line:
     The first BYTES bytes of part N are written. Written without a sync: a process's writes survive its kill, but not a
     crash of the machine. So this line counts only until the next boot.
 
-The header holds a hash of the source, never a URL, which could contain a secret.
+The header holds a hash of the source, never a URL, which could contain a secret. It ends with a seal of what it says
+(`nbdata.seals`). Anybody can leave a record without a valid seal, with any bytes beside it: such a partial is unproven,
+and counts only if a checksum of the whole object proves it at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import hashlib
 import os
 from collections.abc import Iterator
 
+from nbdata.own_files import small_file
 from nbdata.sealed_lines import value_of
+from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 
 __all__ = [
@@ -42,8 +46,12 @@ _MANY = 1000
 # Objects are fetched in the parts of their upload if these are at most this large. With larger parts, too few requests
 # would run at once.
 _LARGEST = 64 << 20
+# The name of the seal in a header.
+_SEAL = "seal"
 #: A part's progress is noted each time after this many bytes: the most that a kill costs per connection.
 NOTED = 4 << 20
+# The most bytes of a record: more than a thousand parts that were each begun a hundred times.
+_MOST = 16 << 20
 
 
 def part_size_for(size: int, layout: int | None = None) -> int:
@@ -77,8 +85,13 @@ def _hash_of(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def header_of(path: str, source: str, info: ObjectInfo, part_size: int) -> dict[str, object]:
-    """The first line of a record: the object, its version and its part size."""
+def header_of(path: str, source: str, info: ObjectInfo, part_size: int, seals: Seals) -> dict[str, object]:
+    """The first line of a record: the object, its version, its part size, and the seal of these."""
+    said = _said(path, source, info, part_size)
+    return {**said, _SEAL: seals.of("part", said)}
+
+
+def _said(path: str, source: str, info: ObjectInfo, part_size: int) -> dict[str, object]:
     return {
         "path": path,
         "source": _hash_of(source),
@@ -106,22 +119,23 @@ class PartRecord:
         self.done: set[int] = set()
         self.begun: dict[int, int] = {}
         self.good = 0
+        self._seal: object = None
         try:
-            with open(path, "rb") as lines:
+            with small_file(path, _MOST) as fd, open(fd, "rb", closefd=False) as lines:
                 for line in lines:
                     value = value_of(line)
                     if value is None:
                         break
                     self._take(value)
                     self.good += len(line)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError, OverflowError):
             self.header = None
 
     def _take(self, value: object) -> None:
         if self.header is None:
             if not isinstance(value, dict):
                 raise ValueError("no header")
-            self.header = value
+            self.header, self._seal = value, value.pop(_SEAL, None)
         elif isinstance(value, list):
             number, count, booted = value
             if booted and booted == boot():
@@ -136,9 +150,17 @@ class PartRecord:
     def part_size_of(self, path: str, source: str, info: ObjectInfo) -> int | None:
         """The part size if the record is of exactly this version of this object; otherwise None."""
         part = self.header.get("part") if self.header is not None else None
-        if not isinstance(part, int) or part < 1 or not validator(info):
+        if not isinstance(part, int) or part < min(PART, info.size) or not validator(info):
             return None
-        return part if self.header == header_of(path, source, info, part) else None
+        if self.header != _said(path, source, info, part):
+            return None
+        fits = all(0 <= n < -(-info.size // part) for n in (*self.done, *self.begun))
+        begun = all(0 <= count <= min(part, info.size - n * part) for n, count in self.begun.items())
+        return part if fits and begun else None
+
+    def is_proven(self, seals: Seals) -> bool:
+        """Whether this user's nbdata made the record."""
+        return self.header is not None and seals.holds(self._seal, "part", self.header)
 
     def present(self, size: int, part: int) -> int:
         """Bytes written of an object of `size` bytes in parts of `part` bytes."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import contextlib
 import os
+import stat
 import threading
 from collections.abc import Callable
 
 from nbdata.disk import begin_writing, disk_error, sync_folder
 from nbdata.errors import NbdataError
 from nbdata.sealed_lines import format_line
+from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.part_records import PartRecord, boot, header_of, names, part_size_for, validator
 
@@ -18,9 +20,16 @@ __all__ = ["Partial", "Parts", "UnrecordedParts"]
 
 
 class Parts(abc.ABC):
-    """The parts of one object in a file, and which of them are written. Many threads may mark parts."""
+    """The parts of one object in a file, and which of them are written. Many threads may mark parts.
+
+    Attributes
+    ----------
+    unproven : bool
+        True if the parts that were there may be anybody's: they count only if a checksum of the object proves them.
+    """
 
     fd: int
+    unproven = False
 
     def __init__(self, size: int, part_size: int) -> None:
         self.size, self.part_size = size, part_size
@@ -91,7 +100,7 @@ class Partial(Parts):
 
     `restarted` is True if an earlier partial was of another version and was removed. `ours` is called before a part is
     recorded, and raises if another machine now works in the folder. `marked` is called with the number of bytes that
-    recorded parts add to the disk.
+    recorded parts add to the disk. `seals` tell whether this user's nbdata made what is there.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class Partial(Parts):
         source: str,
         info: ObjectInfo,
         mode: int,
+        seals: Seals,
         *,
         layout: int | None = None,
         ours: Callable[[], None] = lambda: None,
@@ -109,9 +119,10 @@ class Partial(Parts):
         self.data, self._record = names(staging, path)
         found = PartRecord(self._record)
         known = found.part_size_of(path, source, info)
-        usable = known is not None and os.path.exists(self.data)
+        usable = known is not None and _is_single_file(self.data, info.size)
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
-        header = header_of(path, source, info, self.part_size)
+        self._header = header_of(path, source, info, self.part_size, seals)
+        self.unproven = usable and not found.is_proven(seals)
         self._ours, self._marked = ours, marked
         self._unrecorded: list[int] = []  # written parts that are not recorded yet
         self._recording = False
@@ -131,7 +142,7 @@ class Partial(Parts):
             self._log = os.open(self._record, flags, 0o600)
             os.ftruncate(self._log, self._good)
             if not usable:
-                self._append(header, synced=True)
+                self._append(self._header, synced=True)
                 sync_folder(staging)  # a record is useless without its name on disk
         except OSError as error:
             self.close()
@@ -208,10 +219,10 @@ class Partial(Parts):
             self.done.clear()
             self.begun.clear()
             self._unrecorded.clear()
+            self.unproven, self._good = False, 0
             try:
-                self._good = os.pread(self._log, 1 << 16, 0).index(b"\n") + 1
-                os.ftruncate(self._log, self._good)
-                os.fdatasync(self._log)
+                os.ftruncate(self._log, 0)
+                self._append(self._header, synced=True)
             except OSError as error:
                 raise disk_error(error, self.data) from error
 
@@ -223,7 +234,9 @@ class Partial(Parts):
         self.fd = self._log = -1
 
     @staticmethod
-    def keep(staging: str, path: str, source: str, info: ObjectInfo, temporary: str, count: int) -> bool:
+    def keep(
+        staging: str, path: str, source: str, info: ObjectInfo, temporary: str, count: int, seals: Seals
+    ) -> bool:
         """Turn a temporary with an object's first `count` bytes into a partial; False if none can be made."""
         if not (count and boot() and validator(info)):
             return False
@@ -232,10 +245,8 @@ class Partial(Parts):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             with open(os.open(record, flags, 0o600), "wb") as lines:
-                lines.write(
-                    format_line(header_of(path, source, info, part_size_for(info.size)))
-                    + format_line([0, count, boot()])
-                )
+                header = header_of(path, source, info, part_size_for(info.size), seals)
+                lines.write(format_line(header) + format_line([0, count, boot()]))
             os.replace(temporary, data)
         except OSError:
             Partial.remove(data)
@@ -267,3 +278,12 @@ class Partial(Parts):
     def data_of(staging: str, path: str) -> str:
         """The path of the data file for a relative path."""
         return names(staging, path)[0]
+
+
+def _is_single_file(path: str, size: int) -> bool:
+    """True if a path is a regular file that has no other name, and no more bytes than it may have."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= size

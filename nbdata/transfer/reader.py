@@ -32,6 +32,10 @@ _local = threading.local()
 class Check(Protocol):
     """Hashes one object as its bytes arrive, possibly out of order (see verification.checker)."""
 
+    @property
+    def may_prove(self) -> bool:
+        """False if there is nothing to compare with: then `finish` returns False."""
+
     def offer(self, offset: int, buffer: memoryview) -> bool:
         """Hash `buffer` if it comes next and return True. False means that it must be hashed later from the file."""
 

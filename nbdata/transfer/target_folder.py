@@ -1,7 +1,7 @@
 """The target folder of a job: creates folders in it, refuses paths that lead out of it, and provides temporaries.
 
 Temporaries are in ``TARGET/.nbdata/``, or beside the file if a mount point lies between. That folder exists only while
-something is unfinished.
+something is unfinished. Its name is that of `own_files.own_folder`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from nbdata.disk import disk_error, sync_folder
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
-from nbdata.paths import OWN_FOLDER
+from nbdata.own_files import Below, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 
@@ -83,10 +83,11 @@ class TargetFolder:
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
-            with contextlib.suppress(OSError):
+            above, own = os.path.split(folder)
+            with contextlib.suppress(OSError), Below(above) as below:
                 for name in os.listdir(folder):
                     if name.startswith(self._token):
-                        os.unlink(os.path.join(folder, name))
+                        below.unlink(f"{own}/{name}")
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
 
@@ -117,36 +118,36 @@ class TargetFolder:
         with self._lock:
             folder = self._staging.get(device)
             if folder is None:
-                folder = os.path.join(parent, OWN_FOLDER)
-                while not self._enter(folder):
+                while (folder := self._enter(parent)) is None:
                     pass
                 self._staging[device] = folder
             return folder
 
-    def _enter(self, folder: str) -> bool:
+    def _enter(self, parent: str) -> str | None:
         """Create a folder for temporaries, with a mark that keeps other jobs from removing it as empty.
 
-        Returns False if a job just removed it, or, after a wait, if another machine works there.
+        Returns None if a job just removed it, or, after a wait, if another machine or user works there.
         """
+        folder = own_folder(parent)
         with contextlib.suppress(FileExistsError):
-            self._make(folder, 0o700)
+            self._make(folder, own_mode(parent))
             self._tell_made(folder)
+        if own_folder(parent) != folder:  # another user was faster
+            return None
         try:
-            if not stat.S_ISDIR(os.lstat(folder).st_mode):
-                raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
             mark = Mark(folder, self._token)
             elsewhere = mark.remove_dead()
         except FileNotFoundError:
-            return False
+            return None
         if elsewhere is not None:
             mark.remove()  # otherwise two waiting jobs would wait for each other
             self._control.phase(f"waits for a job on {elsewhere}, which works in the same folder")
             self._control.sleep(random.uniform(0.5, 1.5))
-            return False
+            return None
         self._control.phase("")
         mark.keep()
         self._marks.append(mark)
-        return True
+        return folder
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead."""

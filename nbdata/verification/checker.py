@@ -150,6 +150,8 @@ def digest_check(info: ObjectInfo, algorithm: str, digest: str) -> Check:
 class _Unchecked:
     """Checks nothing: there is no checksum to compare with."""
 
+    may_prove = False
+
     def offer(self, offset: int, buffer: memoryview) -> bool:
         return True
 
@@ -180,6 +182,8 @@ class _Insisted(_Unchecked):
 class _Whole:
     """Checks one digest of the whole object."""
 
+    may_prove = True
+
     def __init__(self, info: ObjectInfo, algorithm: str, expected: str) -> None:
         self._info, self._algorithm, self._expected = info, algorithm, expected
         self._digest = OrderedDigest(algorithm)
@@ -200,6 +204,8 @@ class _Whole:
 
 class _Multipart:
     """Checks a digest of the parts' digests, ``hex-N``, for a known or guessed part size."""
+
+    may_prove = True
 
     def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
         self._info, self._promise, self._sizes, self._known = info, promise, sizes, known

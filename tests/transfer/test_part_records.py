@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer import part_records, partials
 from nbdata.transfer.part_records import PART, Begun, PartRecord
@@ -17,8 +18,12 @@ from nbdata.transfer.partials import Partial
 INFO = ObjectInfo("k", 3 * PART + 100, etag='"v1"')
 
 
+def seals() -> Seals:
+    return Seals(os.environ["NBDATA_STATE_DIR"])
+
+
 def opened(folder: Path, info: ObjectInfo = INFO, source: str = "s3://b/") -> Partial:
-    return Partial(str(folder), "k", source, info, 0o644)
+    return Partial(str(folder), "k", source, info, 0o644, seals())
 
 
 def record(folder: Path) -> Path:
@@ -141,7 +146,7 @@ def test_what_is_kept_of_an_object_in_one_piece_never_speaks_of_other_bytes(tmp_
     old.note(0, 900)
     old.close()
     (tmp_path / "temporary").write_bytes(b"new" * 200)
-    assert Partial.keep(str(tmp_path), "k", "s3://b/", small, str(tmp_path / "temporary"), 600)
+    assert Partial.keep(str(tmp_path), "k", "s3://b/", small, str(tmp_path / "temporary"), 600, seals())
     again = opened(tmp_path, small)
     assert again.begun == {0: 600}
     assert os.pread(again.fd, 600, 0) == b"new" * 200
@@ -152,7 +157,7 @@ def test_what_is_kept_of_an_object_in_one_piece_never_speaks_of_other_bytes(tmp_
 def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "temporary").write_bytes(b"x" * 500)
     unknown = ObjectInfo("k", 1000)
-    assert not Partial.keep(str(tmp_path), "k", "s3://b/", unknown, str(tmp_path / "temporary"), 500)
+    assert not Partial.keep(str(tmp_path), "k", "s3://b/", unknown, str(tmp_path / "temporary"), 500, seals())
     assert [p.name for p in tmp_path.iterdir()] == ["temporary"]
 
 

@@ -17,7 +17,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.pack.source import Field
 from nbdata.errors import BadOption, NotFound
 from nbdata.formats.tar_writing import FILE, FOLDER, LINK, Member
-from nbdata.paths import OWN_FOLDER, has_glob
+from nbdata.paths import has_glob, is_own_name
 from nbdata.reading.pieces import Piece
 from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo, Store
@@ -277,7 +277,7 @@ def _entries(prefix: str, folder: str) -> list[str]:
             names = [
                 f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
                 for entry in found
-                if entry.name.lower() != OWN_FOLDER and not entry.name.endswith(PARTIAL)
+                if not is_own_name(entry.name) and not entry.name.endswith(PARTIAL)
             ]
     except OSError as error:
         raise disk_error(error, path) from error

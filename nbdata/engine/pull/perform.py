@@ -17,6 +17,7 @@ from nbdata.engine.planning.mirror import delete_planned, looks
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
+from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import Answer, Read
@@ -86,6 +87,7 @@ class _Pulling:
         )
         self._target = self._committer.target
         self._begun: Begun  # objects that earlier runs began; known once the target is entered
+        self._seals = Seals(run.context.state_dir)
         self._unfinished: dict[str, Partial] = {}  # by path: objects whose parts were begun
         self._lock = threading.Lock()
         self._unguarded = self._unverified = 0
@@ -221,7 +223,7 @@ class _Pulling:
         sure = store.ranges and store.refuses_first and not isinstance(error, _USELESS)
         if not sure or not _KEPT <= count < item.info.size:
             return False
-        return Partial.keep(staging, item.path, self._op.source, item.info, temporary, count)
+        return Partial.keep(staging, item.path, self._op.source, item.info, temporary, count, self._seals)
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
         """Return the local file's stat from before it was read, if its bytes match the store's checksum.
@@ -319,6 +321,7 @@ class _Pulling:
                 self._op.source,
                 info,
                 self._target.file_mode,
+                self._seals,
                 layout=checker.layout if checker is not None else None,
                 ours=self._target.check,
                 marked=partial(self._part_written, item),
@@ -360,6 +363,10 @@ class _Pulling:
         if self._is_left(item, final):
             return
         item.verified, item.present = verified, fetch.present
+        if fetch.dropped:
+            self._results.notes.append(
+                f"{item.path}: nothing proved the bytes that were there, so it was fetched anew"
+            )
         size, tag = item.info.size, validator(item.info)
         self._committer.commit(
             PendingFile(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)

@@ -13,7 +13,8 @@ from nbdata.engine.planning.mirror import looks, plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.target_path import refuse_file
-from nbdata.paths import OWN_FOLDER, has_glob
+from nbdata.own_files import own_folder
+from nbdata.paths import has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo
@@ -133,7 +134,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     index = run.index(op.source, root, identity_of(root))
     pushed = Index(run.context.state_dir, root, op.source, identity_of(root))
     block = disk_of(root)[2]
-    begun = Begun(os.path.join(root, OWN_FOLDER))
+    begun = Begun(own_folder(root))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
     # Of a file that has a name of its own, TARGET is the file, and not the folder around it.
     kept = set[str]() if op.delete and not rename else None

@@ -170,6 +170,8 @@ class _Reading(Reader):
 class _VolumeCheck:
     """Checks the bytes of a volume against the store's checksum and against the published digest."""
 
+    may_prove = True
+
     def __init__(self, volume: StoredVolume, info: ObjectInfo, stored: Check) -> None:
         self._place, self._stored, published = volume.local or info.key, stored, volume.published
         self._published: Check | None = None  # beside the stored one, if they are not the same

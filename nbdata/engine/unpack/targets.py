@@ -19,7 +19,8 @@ from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.space import plan_space
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Sound, Written, is_version
-from nbdata.paths import OWN_FOLDER, is_url
+from nbdata.own_files import own_folder
+from nbdata.paths import is_url
 from nbdata.report import Plan
 from nbdata.transfer.committer import Committer
 from nbdata.transfer.index import Index, Record
@@ -127,7 +128,7 @@ class FolderTarget:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        if os.path.isdir(os.path.join(self._root, OWN_FOLDER)):
+        if os.path.isdir(own_folder(self._root)):
             self.prepare()
 
 

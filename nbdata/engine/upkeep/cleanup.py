@@ -21,13 +21,13 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.upkeep.leftovers import (
     AS_CACHE,
     CHANGED,
-    Inside,
     Leftover,
     Written,
     left_at_store,
     left_on_disk,
 )
 from nbdata.errors import AccessDenied, NbdataError
+from nbdata.own_files import Below, own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
 from nbdata.runtime import file_lock, is_lockable
@@ -126,9 +126,11 @@ class _Cleaning:
         lock = TargetLock(target, "cleanup")
         held = lock.acquire(claims=True)
         caches = dict[str, file_lock | None]()
+        below: Below | None = None
         try:
             gone: _Gone = {}
-            inside = dict[str, Inside]()
+            base = target if os.path.isdir(target) else os.path.dirname(target)
+            below = Below(base)
             for row in rows:
                 self.run.control.checkpoint()
                 kept = kept_in(os.path.join(self.root, row.path)) if row.action == "remove" else None
@@ -143,7 +145,7 @@ class _Cleaning:
                     self.results.add(row.path, Outcome.IN_USE, row.size, reason=reason)
                     self.busy[target] = reason
                 else:
-                    self._remove(row, gone, inside)
+                    self._remove(row, gone, below, base)
             for (path, root), names in gone.items():
                 _sync(root, names)
                 _forget(path, root, names)
@@ -153,25 +155,31 @@ class _Cleaning:
                         if cache.stands():
                             os.unlink(kept + LOCK)
             if held is None:
-                self._remove_empty(target, rows)
+                self._remove_empty(below, base, rows)
+        except OSError as error:
+            raise disk_error(error, target) from error
         finally:
+            if below is not None:
+                below.close()
             for cache in filter(None, caches.values()):
                 cache.release()
             lock.release()
 
-    def _remove(self, row: Leftover, gone: _Gone, inside: dict[str, Inside]) -> None:
+    def _remove(self, row: Leftover, gone: _Gone, below: Below, base: str) -> None:
         path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache is beside it
+        name = path.removeprefix(base.rstrip("/") + "/")
         try:
-            if row.written is not None and not _still(path, row.written, inside):
+            found = below.lstat(name)
+            if row.written is not None and not _still(found, row.written):
                 self.results.add(row.path, Outcome.KEPT, row.size, reason=CHANGED)
                 return
-            if os.path.isdir(path) and not os.path.islink(path):
+            if stat.S_ISDIR(found.st_mode):
                 with contextlib.suppress(OSError):  # its content is not ours
-                    os.rmdir(path)
+                    below.rmdir(name)
                     _note(row, gone)
                 return
-            os.unlink(path)
-        except FileNotFoundError:
+            below.unlink(name)
+        except (FileNotFoundError, NotADirectoryError):  # or a link has the place of one of its folders
             return
         except OSError as error:
             self.results.fail(row.path, disk_error(error, path))
@@ -181,10 +189,10 @@ class _Cleaning:
         self.results.add(row.path, Outcome.DELETED if row.action == "delete" else Outcome.REMOVED, row.size)
         _note(row, gone)
 
-    def _remove_empty(self, target: str, rows: list[Leftover]) -> None:
+    def _remove_empty(self, below: Below, base: str, rows: list[Leftover]) -> None:
         """Remove nbdata's own folder, and folders that became empty by the deletion."""
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(target, OWN_FOLDER))
+        with contextlib.suppress(OSError, NbdataError):
+            below.rmdir(os.path.basename(own_folder(base)))
         emptied = {
             os.path.dirname(os.path.join(self.root, row.path)) for row in rows if row.action == "delete"
         }
@@ -192,7 +200,7 @@ class _Cleaning:
             at = folder
             while at != self.root and is_inside(at, self.root):
                 try:
-                    os.rmdir(at)
+                    below.rmdir(os.path.relpath(at, base))
                 except OSError:
                     break
                 at = os.path.dirname(at)
@@ -210,15 +218,11 @@ def _note(row: Leftover, gone: _Gone) -> None:
         gone.setdefault((written.records, written.root), set()).add(written.name)
 
 
-def _still(path: str, written: Written, inside: dict[str, Inside]) -> bool:
+def _still(found: os.stat_result, written: Written) -> bool:
     """True if a file is as recorded, now that its folder is locked."""
-    found = os.lstat(path)
     if written.name.endswith("/"):
         return stat.S_ISDIR(found.st_mode)
-    same = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == written[3:]
-    if written.root not in inside:
-        inside[written.root] = Inside(written.root)
-    return same and path in inside[written.root]
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == written[3:]
 
 
 def _sync(root: str, names: set[str]) -> None:

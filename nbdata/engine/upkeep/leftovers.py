@@ -18,7 +18,8 @@ from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
 from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
-from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside
+from nbdata.own_files import is_ours
+from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside, is_own_name
 from nbdata.report import Plan, Row
 from nbdata.runtime import LockFile
 from nbdata.sizes import counted
@@ -41,6 +42,8 @@ _GROWS = "a program is writing it"
 _FOR_LATER = "a cache that is found again; --all removes it"
 # Seconds after which an unchanged temporary of a store counts as a leftover.
 _STILL = 60.0
+# How many folders of other users are named.
+_NAMED = 5
 
 
 class Written(NamedTuple):
@@ -170,13 +173,18 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
         if not isinstance(error, NotADirectoryError):
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 
+    theirs = list[str]()
     for folder, folders, names in _walk(root, failed):
         run.control.checkpoint()
         held = None
-        if OWN_FOLDER in folders:
-            folders.remove(OWN_FOLDER)
-            held = _holder(folder) or _elsewhere(os.path.join(folder, OWN_FOLDER))
-            yield from _own(root, folder, held, kept_too=op.all)
+        for name in [each for each in folders if is_own_name(each) and each.islower()]:
+            folders.remove(name)
+            own = os.path.join(folder, name)
+            if not is_ours(own):
+                theirs.append(own)
+                continue
+            held = _holder(folder) or _elsewhere(own)
+            yield from _own(root, own, folder, held, kept_too=op.all)
         for name in names:
             if name.endswith(PARTIAL):
                 path = os.path.join(folder, name)
@@ -185,6 +193,9 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
                         held = held or _holder(folder)
                         action, reason = ("in use", _GROWS) if _is_locked(path) else ("remove", "")
                         yield _leftover(root, path, action, folder, held, reason=reason)
+    planned.notes += [f"{own} is another user's, and is left alone" for own in theirs[:_NAMED]]
+    if len(theirs) > _NAMED:
+        planned.notes.append(f"so are {counted(len(theirs) - _NAMED, 'other folders')} of nbdata")
 
 
 def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -208,10 +219,7 @@ def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, l
         pending += [os.path.join(at, name) for name in sorted(folders, reverse=True)]
 
 
-def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterator[Leftover]:
-    own = os.path.join(folder, OWN_FOLDER)
-    if os.path.islink(own):
-        return
+def _own(root: str, own: str, folder: str, held: str | None, *, kept_too: bool) -> Iterator[Leftover]:
     try:
         names = sorted(os.listdir(own))
     except OSError as error:
@@ -254,10 +262,15 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftov
 
 def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
     """Yield a folder after all its content; of a link, the link alone."""
-    for folder, folders, names in os.walk(path, topdown=False) if not os.path.islink(path) else ():
-        for name in [*names, *folders]:
+    inner = list[str]()
+    for folder, folders, names in _walk(path, lambda _: None) if not os.path.islink(path) else ():
+        inner += [os.path.join(folder, name) for name in folders]
+        for name in names:
             with contextlib.suppress(FileNotFoundError):
                 yield _leftover(root, os.path.join(folder, name), "remove", target, held)
+    for folder in sorted(inner, key=len, reverse=True):
+        with contextlib.suppress(FileNotFoundError):
+            yield _leftover(root, folder, "remove", target, held)
     yield _leftover(root, path, "remove", target, held)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from nbdata.caching.known import KnownCache, known_caches
 from nbdata.engine.job.run import Run
-from nbdata.paths import OWN_FOLDER, is_inside
+from nbdata.own_files import has_own_folder
+from nbdata.paths import is_inside
 from nbdata.report import Plan, Report
 from nbdata.runtime import runtime_folder
 from nbdata.sizes import counted, format_duration, format_size, parse_size
@@ -132,7 +133,7 @@ def _cleaned(folder: str, state_dir: str) -> str:
             or TargetLock(index.target, "quota").holder()
         ):
             continue
-        if os.path.isdir(os.path.join(index.target, OWN_FOLDER)):
+        if has_own_folder(index.target):
             return f"{line} removes what interrupted jobs left there"
         some = itertools.islice((path for path, record in index.records() if record.ours), _LOOKED_AT)
         staged = staged or any(os.path.isfile(os.path.join(index.target, path)) for path in some)

@@ -14,6 +14,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.check.repair import Repair
+from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.partials import Partial
 from tests.conftest import client_of
@@ -68,7 +69,10 @@ def test_a_repair_leaves_what_an_interrupted_pull_has_of_other_objects(good: str
     damage(tree)
     staging = tree / ".nbdata"
     staging.mkdir()
-    begun = Partial(str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), 0o644)
+    seals = Seals(os.environ["NBDATA_STATE_DIR"])
+    begun = Partial(
+        str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), 0o644, seals
+    )
     begun.close()
     assert check(tree, repair=good).counts == {"ok": 2, "repaired": 3}
     assert os.path.exists(begun.data)

@@ -12,6 +12,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.paths import canonical
+from nbdata.seals import Seals
 from nbdata.space import ledger
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.stores.local import LocalStore
@@ -74,7 +75,9 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     source.write_bytes(bytes(3 * PART))
     (out / ".nbdata").mkdir(parents=True)
     info = LocalStore().head(str(source)[1:])
-    parts = Partial(f"{out}/.nbdata", "big", canonical(source), info, 0o644)
+    parts = Partial(
+        f"{out}/.nbdata", "big", canonical(source), info, 0o644, Seals(os.environ["NBDATA_STATE_DIR"])
+    )
     parts.mark(0)
     parts.close()
     reserved, landed = [], []

@@ -1,0 +1,94 @@
+"""Seals: proofs that this user's nbdata made a record, for records that lie in folders of data.
+
+A folder of data may come from anybody, with a ``.nbdata/`` in it. A record there counts at once only if it has a seal:
+a keyed BLAKE2b digest (RFC 7693) of what it says. The key is the file ``key`` in the state folder. It is made at first
+use, and only its owner can read it. A record without a valid seal is not wrong, but unproven: it was made by somebody
+else, by an older nbdata, or with a key that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+
+from nbdata.disk import make_folders, sync_folder
+
+__all__ = ["Seals"]
+
+_FILE = "key"
+_BYTES = 32
+
+
+class Seals:
+    """Makes and checks seals with the key of a state folder.
+
+    If the folder can hold no key, the seals count only until this process ends.
+    """
+
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
+
+    def of(self, *said: object) -> str:
+        """Return the seal of these values, which JSON can hold."""
+        text = json.dumps(said, sort_keys=True).encode()
+        return hashlib.blake2b(text, digest_size=16, key=_key(self._state_dir)).hexdigest()
+
+    def holds(self, seal: object, *said: object) -> bool:
+        """True if a found value is the seal of these values."""
+        return isinstance(seal, str) and seal.isascii() and hmac.compare_digest(seal, self.of(*said))
+
+
+@functools.lru_cache(64)
+def _key(state_dir: str) -> bytes:
+    path = os.path.join(state_dir, _FILE)
+    return _read(path) or _made(state_dir, path)
+
+
+def _read(path: str) -> bytes | None:
+    """Return the key in a file; None if it is not there, or others could have written or read it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        key = os.read(fd, _BYTES + 1) if private else b""
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return key if len(key) == _BYTES else None
+
+
+def _made(state_dir: str, path: str) -> bytes:
+    """Make a key; of two processes that do so at once, both return the first one."""
+    key, fresh = secrets.token_bytes(_BYTES), f"{path}.{secrets.token_hex(8)}"
+    try:
+        make_folders(state_dir, 0o700)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, key)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if os.path.lexists(path):
+            os.replace(fresh, path)  # what is there is no key of ours
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, path)
+        sync_folder(state_dir)
+    except OSError:  # a full disk, or one without hard links
+        with contextlib.suppress(OSError):
+            if not os.path.lexists(path):
+                os.replace(fresh, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+    return _read(path) or key
