@@ -23,6 +23,7 @@ __all__ = [
     "has_own_folder",
     "is_ours",
     "is_shared",
+    "make_own_folder",
     "own_folder",
     "own_folders_in",
     "own_mode",
@@ -67,6 +68,24 @@ def own_folder(folder: str, *names: str) -> str:
         if isinstance(error, NbdataError):
             raise
         raise disk_error(error, path) from error
+    return path
+
+
+def make_own_folder(folder: str) -> str:
+    """Make this user's own folder in `folder`, if it is not there, and return its path.
+
+    Raises
+    ------
+    UnsafeMember
+        As `own_folder`.
+    FileNotFoundError
+        If it was removed, or another user made one at the same moment. Try again.
+    """
+    path = own_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, own_mode(folder))
+    if own_folder(folder) != path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return path
 
 
@@ -128,7 +147,7 @@ def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
         found.st_mode
     ):  # it is refused anyway if this user, or the folder's owner, has put it there
         return found.st_uid in (os.geteuid(), os.stat(folder).st_uid)
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+    if not _is_usable(path):
         return False
     if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
         return True
@@ -136,6 +155,19 @@ def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
     if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
         return True
     return _said(found) == _made_now(folder)
+
+
+def _is_usable(path: str) -> bool:
+    """True if this user may read, write and enter a folder; raises FileNotFoundError if it was removed meanwhile."""
+    try:
+        fd = os.open(path, _FOLDER)
+    except PermissionError:
+        return False
+    try:
+        effective = os.access in os.supports_effective_ids
+        return os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=fd, effective_ids=effective)
+    finally:
+        os.close(fd)
 
 
 def _said(found: os.stat_result) -> tuple[int, int]:

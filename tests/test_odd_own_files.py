@@ -12,6 +12,7 @@ from nbdata.caching.kept_folder import KeptFolder
 from nbdata.client.converting.layout import RECORD
 from nbdata.errors import StoreUnavailable
 from nbdata.runtime import file_lock, held
+from nbdata.seals import Seals
 from nbdata.transfer.marks import worker_elsewhere
 from tests.client.converting.data import PLAIN, module
 
@@ -117,11 +118,11 @@ def test_what_is_no_mark_of_a_job_holds_up_neither_pull_nor_cleanup(
         assert not own.exists()
 
 
-@pytest.mark.parametrize("record", ["boot", "durable", "about"])
+@pytest.mark.parametrize("record", ["boot", "sealed", "about"])
 def test_a_pipe_in_the_place_of_a_record_of_a_kept_cache_is_an_empty_record(
     tmp_path: Path, project: Path, record: str
 ) -> None:
-    kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot")
+    kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"]))
     put(Path(kept.path) / record, "pipe", project)
     with kept:
         assert list(kept.found()) == []
@@ -129,14 +130,14 @@ def test_a_pipe_in_the_place_of_a_record_of_a_kept_cache_is_an_empty_record(
         kept.land(OBJECT)
         kept.write_about("{}", durable=True)
     with kept:
-        assert list(kept.found()) == [(OBJECT, len("object"))]
+        assert list(kept.found()) == [(OBJECT, len("object"), True)]
 
 
-@pytest.mark.parametrize("record", ["boot", "durable"])
+@pytest.mark.parametrize("record", ["boot", "sealed"])
 def test_a_folder_in_the_place_of_a_record_of_a_kept_cache_is_an_error_of_the_disk(
     tmp_path: Path, project: Path, record: str
 ) -> None:
-    kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot")
+    kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"]))
     put(Path(kept.path) / record, "folder", project)
     with kept, pytest.raises(StoreUnavailable, match="Is a directory"):
         list(kept.found())

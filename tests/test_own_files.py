@@ -11,6 +11,7 @@ import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.own_files import own_folder
+from nbdata.seals import Seals
 from tests.client.converting.data import PLAIN, module
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -139,7 +140,7 @@ def test_a_kept_cache_refuses_a_link_in_the_place_of_its_folder(
     tmp_path: Path, project: Path, which: str
 ) -> None:
     before, parent = content(project), tmp_path / "disk"
-    kept = KeptFolder(str(parent), "s3://bucket/x/", 4096, "boot")
+    kept = KeptFolder(str(parent), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"]))
     link = linked(parent / ".nbdata" if which == ".nbdata" else Path(kept.path), project)
     with pytest.raises(UnsafeMember, match="a link has the place of a folder of nbdata"), kept:
         list(kept.found())
@@ -151,7 +152,9 @@ def test_a_kept_cache_refuses_a_link_in_the_place_of_its_folder(
 
 
 def test_a_link_in_a_kept_cache_is_no_object_of_it(tmp_path: Path, project: Path) -> None:
-    with KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot") as kept:
+    with KeptFolder(
+        str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"])
+    ) as kept:
         list(kept.found())
         link = linked(Path(kept.file_of("0" * 32)), project / "thesis.tex")
     with kept:

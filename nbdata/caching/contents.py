@@ -3,14 +3,15 @@
 A consumer *announces* the objects that it will need, in its order. It *acquires* those that it needs now, all by one
 lease, and *releases* the lease when it has read them. An object is in one of these states:
 
-=======  =========================================================================  =============================
-state    meaning                                                                    next
-=======  =========================================================================  =============================
-absent   not on disk, and not being fetched                                         coming, when its turn comes
-coming   its room is reserved, and it is being fetched                              whole, or absent if that fails
-whole    on disk under its name                                                     going, if room is needed
-going    being deleted; its room is free when that is done                          absent
-=======  =========================================================================  =============================
+========  ========================================================================  =============================
+state     meaning                                                                   next
+========  ========================================================================  =============================
+absent    not on disk, and not being fetched                                        coming, when its turn comes
+unproven  on disk under its name, but anybody may have put it there                 coming, or going
+coming    its room is reserved, and it is being fetched or proven                   whole, or absent if that fails
+whole     on disk under its name                                                    going, if room is needed
+going     being deleted; its room is free when that is done                         absent
+========  ========================================================================  =============================
 
 Room is reserved before an object comes and is free after it is gone, so the capacity is never exceeded. Objects in a
 lease stay. Of the others, unannounced ones go first, in the order of `nbdata.caching.eviction`; then those announced
@@ -64,6 +65,7 @@ class Wanted(NamedTuple):
 
 class _State(enum.Enum):
     ABSENT = enum.auto()
+    UNPROVEN = enum.auto()
     COMING = enum.auto()
     WHOLE = enum.auto()
     GOING = enum.auto()
@@ -82,7 +84,12 @@ class _Object:
     @property
     def idle(self) -> bool:
         """Whether it may be deleted to make room."""
-        return self.state is _State.WHOLE and not self.leases
+        return self.state in (_State.WHOLE, _State.UNPROVEN) and not self.leases
+
+    @property
+    def to_come(self) -> bool:
+        """Whether it must still be fetched, or proven."""
+        return self.state in (_State.ABSENT, _State.UNPROVEN)
 
     @property
     def forgotten(self) -> bool:
@@ -150,10 +157,11 @@ class CacheContents:
         self._latest: list[tuple[int, int, _Object]] = []  # heap of idle, announced objects, or outdated
         self._error: NbdataError | None = None
 
-    def there(self, wanted: Wanted) -> None:
-        """Add an object that was found on disk."""
+    def there(self, wanted: Wanted, *, proven: bool = True) -> None:
+        """Add an object that was found on disk. If it is not `proven`, `next` returns it when it is wanted."""
+        state = _State.WHOLE if proven else _State.UNPROVEN
         with self._changed:
-            found = self._objects[wanted.name] = _Object(wanted, _State.WHOLE)
+            found = self._objects[wanted.name] = _Object(wanted, state)
             self.used += wanted.room
             self._keep(found)
 
@@ -310,13 +318,13 @@ class CacheContents:
             if victim is not None:
                 self._delete(victim)
 
-    def committed(self, name: str) -> None:
-        """Mark an object as complete on disk."""
+    def committed(self, name: str, *, fetched: bool = True) -> None:
+        """Mark an object as complete on disk; it was not `fetched` if it was there and is proven now."""
         with self._changed:
             found = self._objects[name]
             found.state = _State.WHOLE
-            found.fresh = True
-            self.fetched += 1
+            found.fresh = fetched
+            self.fetched += fetched
             for asked in found.leases:
                 asked.missing.discard(name)
                 self._got(asked, found)
@@ -397,7 +405,7 @@ class CacheContents:
                     self._got(asked, found)
                 else:
                     asked.missing.add(found.wanted.name)
-                if found.state is _State.ABSENT:  # one being deleted is demanded once it is gone
+                if found.to_come:  # one being deleted is demanded once it is gone
                     self._demanded.append(found)
 
     def _got(self, asked: _Lease, found: _Object) -> None:
@@ -433,17 +441,19 @@ class CacheContents:
             self._demanded.popleft()
         else:
             self._turns.rotate(-1)
+        if chosen.state is _State.ABSENT:
+            self.used += chosen.wanted.room
         chosen.state = _State.COMING
-        self.used += chosen.wanted.room
+        self._unwanted.discard(chosen.wanted.name)
         return chosen, None
 
     def _fits(self, found: _Object) -> bool:
-        return self.used + found.wanted.room <= self.capacity
+        return found.state is _State.UNPROVEN or self.used + found.wanted.room <= self.capacity
 
     def _first_demanded(self) -> _Object | None:
         while self._demanded:
             found = self._demanded[0]
-            if found.state is _State.ABSENT and found.leases:
+            if found.to_come and found.leases:
                 return found
             self._demanded.popleft()  # it came otherwise, or is not needed any more
         return None
@@ -462,8 +472,8 @@ class CacheContents:
 
     def _to_come(self, found: _Object, consumer: Hashable) -> bool:
         """Whether an announced object must still be fetched. One that can never fit is skipped."""
-        absent = found.state is _State.ABSENT and consumer in found.announced
-        return absent and found.wanted.room <= self.capacity
+        wanted = found.to_come and consumer in found.announced
+        return wanted and found.wanted.room <= self.capacity
 
     def _victim(self, *, take: bool, announced: bool) -> _Object | None:
         """Return an idle object that may go."""

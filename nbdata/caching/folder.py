@@ -11,11 +11,10 @@ import errno
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 
 from nbdata.disk import disk_error
-from nbdata.paths import OWN_FOLDER
+from nbdata.own_files import Below, make_own_folder
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
@@ -75,23 +74,21 @@ class CacheFolder:
     OVERHEAD_BLOCKS = 4
 
     def __init__(self, parent: str, block: int) -> None:
-        self._own = os.path.join(parent, OWN_FOLDER)
-        self.path = os.path.join(self._own, f"{_PREFIX}{secrets.token_hex(8)}")
+        self._parent, self._name = parent, f"{_PREFIX}{secrets.token_hex(8)}"
+        self._own = self.path = ""
         self.overhead = self.OVERHEAD_BLOCKS * block
 
     def __enter__(self) -> CacheFolder:
         try:
             again_if_removed(self._make)
         except OSError as error:
-            raise disk_error(error, self._own) from error
+            raise disk_error(error, self._own or self._parent) from error
         return self
 
     def _make(self) -> None:
-        os.makedirs(os.path.dirname(self._own), exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._own, 0o700)
-        if not stat.S_ISDIR(os.lstat(self._own).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._own)
+        os.makedirs(self._parent, exist_ok=True)
+        self._own = make_own_folder(self._parent)
+        self.path = os.path.join(self._own, self._name)
         _remove_dead(self._own)
         self._lock = file_lock(self.path + LOCK)
         self._lock.acquire()
@@ -156,7 +153,9 @@ def _remove_dead(own: str) -> None:
 
 def _remove(path: str, lock: file_lock) -> None:
     """Remove the folder first: while it exists, so does the lock that shows its owner."""
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + LOCK)
+    own, name = os.path.split(path)
+    above, own_name = os.path.split(own)
+    with contextlib.suppress(OSError), Below(above) as below:
+        below.remove_tree(f"{own_name}/{name}")
+        below.unlink(f"{own_name}/{name}{LOCK}")
     lock.release()

@@ -2,10 +2,17 @@
 
 ``DIR/.nbdata/kept-XXXX/`` holds one file per object. The file's name identifies the object and its version (`name_of`).
 ``DIR/.nbdata/kept-XXXX.lock`` is the flock of the process that fills the cache. A file gets its name once it is
-complete and verified, so each file is valid until the machine stops. After a crash, only files that had reached the
-disk are valid. The file ``durable`` in the folder lists those, with the time of each, since a name may be deleted and
-created again. Files not in the list are deleted. The file ``about`` describes the cache for users: see
-`nbdata.caching.known`.
+complete and verified, and then a line in the file ``sealed``:
+
+``NAME SIZE TIME SEAL``
+    This user's nbdata made the file (`nbdata.seals`). The time in ns is there since a name may be deleted and created
+    again.
+``= OFFSET SEAL``
+    The files of all lines before this offset had reached the disk.
+
+All sealed files are proven until the machine stops, and after a crash those that had reached the disk. Any other file
+is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. The file
+``about`` describes the cache for users: see `nbdata.caching.known`.
 """
 
 from __future__ import annotations
@@ -17,14 +24,15 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK, again_if_removed
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
-from nbdata.own_files import own_folder, without_waiting
+from nbdata.own_files import Below, make_own_folder, own_folder, read_small, small_file
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
+from nbdata.seals import Seals
 from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
 
@@ -33,18 +41,20 @@ __all__ = ["KEPT", "KeptFolder", "is_name", "kept_in", "lock_of", "name_of", "ro
 #: The prefix of these folders' names.
 KEPT = "kept-"
 _NAME = re.compile(r"[0-9a-f]{32}")
-_PART, _BOOT, _DURABLE, _ABOUT = ".part", "boot", "durable", "about"
+_PART, _BOOT, _SEALED, _ABOUT = ".part", "boot", "sealed", "about"
+# The most bytes of ``boot``, and of ``sealed``: of millions of objects.
+_LONGEST_BOOT, _LONGEST_RECORD = 4096, 1 << 30
 # The most bytes of ``about``.
 _LONGEST_ABOUT = 4096
 # Bytes of a folder's entry for one file, with its name: more than any common file system needs.
 _ENTRY = 128
-# ``durable`` may have this many lines more than twice the number of files; then it is rewritten. The least and the
-# most bytes of a line.
+# ``sealed`` may have this many lines more than twice the number of files; then it is rewritten.
 _STALE = 100
 # How often to ask for a lock, and the seconds between: who asks whether it is held takes it for a moment.
 _TRIES, _PAUSE = 5, 0.02
-_LINE, _LONGEST = 56, 80
-# Bytes of ``durable`` for each file: two lines, and one more while it is rewritten.
+# The most bytes of a line.
+_LONGEST = 112
+# Bytes of ``sealed`` for each file: two lines, and one more while it is rewritten.
 _LINES = 3 * _LONGEST
 
 
@@ -58,7 +68,7 @@ def name_of(info: ObjectInfo) -> str:
 
 def kept_in(path: str) -> str | None:
     """The kept-cache folder that a path is or lies in; None if there is none."""
-    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}/{KEPT}[0-9a-f]+", path)
+    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]+", path)
     return found[0] if found is not None else None
 
 
@@ -100,7 +110,9 @@ class KeptFolder:
         Block size of the disk, in bytes.
     boot : str
         The id of the machine's current boot. If empty, it is unknown, and only files that had reached the disk are
-        valid.
+        proven.
+    seals : Seals
+        Of the user.
 
     Raises
     ------
@@ -112,17 +124,17 @@ class KeptFolder:
     #: versions.
     OVERHEAD_BLOCKS = 8
 
-    def __init__(self, parent: str, of: str, block: int, boot: str) -> None:
-        self._own, self._block, self._boot = os.path.join(parent, OWN_FOLDER), block, boot
-        self.path = os.path.join(
-            self._own, KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        )
+    def __init__(self, parent: str, of: str, block: int, boot: str, seals: Seals) -> None:
+        self._parent, self._block, self._boot, self._seals = parent, block, boot, seals
+        self._name = KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        self.path = own_folder(parent, self._name)
         self.overhead = self.overhead_of(block)
-        self._unsynced: list[str] = []  # files committed since the last `sync`
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         self._files = 0
-        self._noted = 0  # lines of `durable`
-        self._whole = False  # True once the last line is known to be complete
+        self._unproven: set[str] = set()
+        self._record = -1  # the descriptor of `sealed`, from `found` on
+        self._end = self._lines = 0  # its bytes and its lines
+        self._synced = 0  # the bytes of it whose files are known to have reached the disk
         self._lock: file_lock | None = None
 
     @property
@@ -154,25 +166,23 @@ class KeptFolder:
         try:
             again_if_removed(self._make)
         except OSError as error:
-            raise disk_error(error, self._own) from error
+            raise disk_error(error, self._parent) from error
         return self
 
     def _make(self) -> None:
-        make_folders(os.path.dirname(self._own), 0o777)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._own, 0o700)
-        own_folder(os.path.dirname(self._own))
+        make_folders(self._parent, 0o777)
+        self.path = os.path.join(make_own_folder(self._parent), self._name)
         self._lock = lock_of(self.path)
         if self._lock is None:
             raise BadOption(
                 "another process fills this cache",
-                path=os.path.dirname(self._own),
+                path=self._parent,
                 remedy="Give both the same cache= and concurrency=, and they share it; or another cache_dir=",
             )
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
         try:
-            own_folder(os.path.dirname(self._own), os.path.basename(self.path))
+            own_folder(self._parent, self._name)
         except BaseException:
             self._lock.release()
             raise
@@ -182,34 +192,89 @@ class KeptFolder:
         try:
             self.sync()
         finally:
+            fd, self._record = self._record, -1
+            if fd >= 0:
+                os.close(fd)
             self._lock.release()
 
-    def found(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and size of each valid object, and delete everything else."""
+    def found(self) -> Iterator[tuple[str, int, bool]]:
+        """Yield the name and the size of each object, and whether it is proven; delete everything else.
+
+        Call it once, before anything is landed or removed.
+        """
         try:
-            trusted = self._trusted()
+            synced, later = self._sealed_lines()
+            if not self._boot or self._said_boot() != self._boot:
+                later = []  # the machine may have stopped before they reached the disk
+            proven = {*synced, *later}
+            rest = list[str]()
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
-                    line = _line(entry.name, status)
-                    whole = is_name(entry.name) and stat.S_ISREG(status.st_mode)
-                    if whole and (trusted is None or line in trusted):
-                        self._files += 1
-                        yield entry.name, status.st_size
-                    elif entry.name not in (_BOOT, _DURABLE, _ABOUT):
-                        os.unlink(entry.path)
+                    if not (is_name(entry.name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1):
+                        rest += [entry.name] if entry.name not in (_BOOT, _SEALED, _ABOUT) else []
+                        continue
+                    self._files += 1
+                    is_proven = _line(entry.name, status) in proven
+                    if not is_proven:
+                        self._unproven.add(entry.name)
+                    yield entry.name, status.st_size, is_proven
+            self._delete(rest)
             self._write(_BOOT, [self._boot])
-            with contextlib.suppress(FileNotFoundError):
-                self._noted = os.stat(f"{self.path}/{_DURABLE}").st_size // _LINE
-            self._shorten()
+            self._write_anew(synced, later)
         except OSError as error:
             raise disk_error(error, self.path) from error
 
-    def _trusted(self) -> set[str] | None:
-        """The lines of files on disk before the machine stopped; None if it did not stop, so all files are valid."""
-        if self._boot and self._read(_BOOT) == [self._boot]:
-            return None
-        return set(self._read(_DURABLE))
+    def _delete(self, names: list[str]) -> None:
+        own, name = os.path.split(self.path)
+        with Below(os.path.dirname(own)) as below:
+            for each in names:
+                below.remove_tree(f"{os.path.basename(own)}/{name}/{each}")
+
+    def _said_boot(self) -> str:
+        """The boot in which the last process used the cache; '' if unknown."""
+        try:
+            return read_small(f"{self.path}/{_BOOT}", _LONGEST_BOOT).decode("ascii").rstrip("\n")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
+
+    def _sealed_lines(self) -> tuple[list[str], list[str]]:
+        """The sealed lines of files that had reached the disk, and the others; up to the first line without a seal."""
+        lines, offset, synced = list[tuple[int, str]](), 0, 0
+        with (
+            contextlib.suppress(FileNotFoundError),
+            small_file(f"{self.path}/{_SEALED}", _LONGEST_RECORD) as fd,
+            open(fd, "rb", closefd=False) as file,
+        ):
+            while line := file.readline(_LONGEST + 1):
+                said, _, seal = line.decode("ascii", "replace").rpartition(" ")
+                if not line.endswith(b"\n") or not self._seals.holds(seal[:-1], self._name, said):
+                    break
+                mark, _, until = said.partition(" ")
+                if mark != "=":
+                    lines.append((offset, said))
+                elif until.isdigit() and int(until) <= offset:
+                    synced = max(synced, int(until))
+                offset += len(line)
+        return [said for at, said in lines if at < synced], [said for at, said in lines if at >= synced]
+
+    def is_unproven(self, name: str) -> bool:
+        """Whether an object was found that counts only once it was compared with its checksum: see `adopt`."""
+        return name in self._unproven
+
+    def adopt(self, name: str) -> None:
+        """Count an unproven object as proven."""
+        with self._counting:
+            self._unproven.discard(name)
+            self._seal(name)
+
+    def refuse(self, name: str) -> None:
+        """Delete an unproven object, because it is not what its name says."""
+        with self._counting:
+            self._unproven.discard(name)
+            self._files -= 1
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.file_of(name))
 
     def file_of(self, name: str) -> str:
         """The path of a complete object."""
@@ -223,11 +288,37 @@ class KeptFolder:
         """Commit an object: give its file the final name."""
         try:
             os.rename(self.part_of(name), self.file_of(name))
+            try:
+                self._seal(name)
+            except BaseException:
+                os.unlink(self.file_of(name))
+                raise
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
         with self._counting:
             self._files += 1
-            self._unsynced.append(name)
+
+    def _seal(self, name: str) -> None:
+        status = os.lstat(self.file_of(name))
+        with self._counting:
+            self._append(_line(name, status))
+
+    def _append(self, said: str) -> None:
+        """Append a line, whole or not at all. Call it while holding the lock."""
+        data = self._sealed(said)
+        at = 0
+        try:
+            while at < len(data):
+                at += os.pwrite(self._record, data[at:], self._end + at)
+        except OSError:
+            with contextlib.suppress(OSError):  # half a line would hide all lines after it
+                os.ftruncate(self._record, self._end)
+            raise
+        self._end += len(data)
+        self._lines += 1
+
+    def _sealed(self, said: str) -> bytes:
+        return f"{said} {self._seals.of(self._name, said)}\n".encode("ascii")
 
     def drop(self, name: str) -> None:
         """Delete the part file of an object that could not be fetched."""
@@ -246,7 +337,8 @@ class KeptFolder:
                 os.unlink(self.file_of(name))
             with self._counting:
                 self._files -= 1
-            self._shorten()
+                self._unproven.discard(name)
+                self._shorten()
             return size
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
@@ -261,56 +353,60 @@ class KeptFolder:
             raise disk_error(error, self.path) from error
 
     def sync(self) -> None:
-        """Sync all committed objects to disk, and record them. Call it from one thread."""
+        """Sync all committed objects to disk, and record that. Call it from one thread."""
         with self._counting:
-            committed, self._unsynced = self._unsynced, []
-        if not committed or syncfs is None:
+            end = self._end
+        if end == self._synced or syncfs is None:
             return
         try:
-            lines = self._lines(committed)
             sync_disks([self.path + "/"])
-            if not self._whole or self._too_long(self._noted + len(lines)):
-                self._write_anew(lines)
-            else:
-                with open(f"{self.path}/{_DURABLE}", "a", encoding="ascii") as file:
-                    file.writelines(line + "\n" for line in lines)
-                self._noted += len(lines)
+            with self._counting:
+                self._append(f"= {end}")
+                self._synced = self._end
+                os.fdatasync(self._record)
+                self._shorten()
         except OSError as error:
             raise disk_error(error, self.path) from error
 
-    def _too_long(self, lines: int) -> bool:
-        return lines > 2 * self._files + _STALE
-
     def _shorten(self) -> None:
-        """Rewrite ``durable`` if too many of its lines are of deleted files."""
-        if self._too_long(self._noted):
-            self._write_anew([])
+        """Rewrite ``sealed`` if too many of its lines are of deleted files."""
+        if self._lines > 2 * self._files + _STALE:
+            self._write_anew(*self._sealed_lines())
 
-    def _write_anew(self, more: list[str]) -> None:
-        """Rewrite ``durable`` with additional lines, and without those that match no file."""
-        there = set(self._lines(filter(is_name, os.listdir(self.path))))
-        lines = sorted({*self._read(_DURABLE), *more} & there)
-        self._write(_DURABLE, lines)
-        self._noted, self._whole = len(lines), True
+    def _write_anew(self, synced: list[str], later: list[str]) -> None:
+        """Rewrite ``sealed`` without the lines that match no file."""
+        with self._counting:
+            there = {_line(name, status) for name, status in self._files_there()}
+            lines = [*sorted({*synced} & there)]
+            lines.append(f"= {sum(len(self._sealed(said)) for said in lines)}")
+            lines += sorted({*later} & there)
+            fresh = f"{self.path}/{_SEALED}{_PART}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(fresh, flags, 0o600)
+            try:
+                data = b"".join(map(self._sealed, lines))
+                with open(fd, "wb", closefd=False) as file:
+                    file.write(data)
+                os.fsync(fd)
+                os.replace(fresh, f"{self.path}/{_SEALED}")
+            except BaseException:
+                os.close(fd)
+                raise
+            if self._record >= 0:
+                os.close(self._record)
+            self._record, self._lines = fd, len(lines)
+            self._end = len(data)
+            self._synced = 0 if later else self._end
 
-    def _lines(self, names: Iterable[str]) -> list[str]:
-        """The lines of ``durable`` for objects, as their files are now."""
-        lines = []
-        for name in names:
+    def _files_there(self) -> Iterator[tuple[str, os.stat_result]]:
+        for name in filter(is_name, os.listdir(self.path)):
             with contextlib.suppress(FileNotFoundError):  # it was evicted
-                lines.append(_line(name, os.stat(self.file_of(name))))
-        return lines
-
-    def _read(self, record: str) -> list[str]:
-        try:
-            with open(f"{self.path}/{record}", encoding="ascii", opener=without_waiting) as file:
-                return file.read().splitlines()
-        except (FileNotFoundError, UnicodeDecodeError):
-            return []
+                yield name, os.lstat(self.file_of(name))
 
     def _write(self, record: str, lines: list[str], *, durable: bool = True) -> None:
         fresh = f"{self.path}/{record}{_PART}"
-        with open(fresh, "w", encoding="ascii") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(fresh, flags, 0o600), "w", encoding="ascii") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:

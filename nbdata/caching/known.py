@@ -17,6 +17,7 @@ from typing import Any
 
 from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_object
 from nbdata.disk import make_folders
+from nbdata.own_files import read_small
 from nbdata.space.limits import disk_of
 
 __all__ = ["KnownCache", "known_cache", "known_caches", "note_cache", "note_in"]
@@ -129,9 +130,8 @@ def known_cache(path: str) -> KnownCache:
 def _about(path: str) -> dict[str, Any]:
     """Read a cache's description, as far as possible: a crash may have damaged it."""
     try:
-        with open(KeptFolder.about_of(path), encoding="ascii") as file:
-            said = json.loads(file.read(_READ))
-    except (OSError, ValueError):
+        said = json.loads(read_small(KeptFolder.about_of(path), _READ).decode("ascii"))
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(said, dict):
         return {}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALGORITHMS",
     "DIGEST_LENGTHS",
+    "FORGEABLE",
     "CopyableDigest",
     "Digest",
     "OrderedDigest",
@@ -48,7 +49,9 @@ ALGORITHMS = tuple(DIGEST_LENGTHS)
 """The algorithms, strongest first."""
 
 _HEX = re.compile(r"[0-9a-fA-F]+")
-_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if not name.startswith("crc")}
+#: Those that show damage by chance only: anybody can find other bytes with the same one.
+FORGEABLE = frozenset(name for name in DIGEST_LENGTHS if name.startswith("crc"))
+_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if name not in FORGEABLE}
 _PIECE = 256 << 10
 _READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others take the lock
 

@@ -95,7 +95,7 @@ class PartedFetch:
         self._done, self._failed = done, failed
         self._lock = threading.Lock()
         self._error: Exception | None = None
-        self.dropped = partial.unproven and not self._check.may_prove
+        self.dropped = partial.unproven and not self._check.unforgeable
         if self.dropped:
             try:
                 partial.restart()

@@ -33,8 +33,8 @@ class Check(Protocol):
     """Hashes one object as its bytes arrive, possibly out of order (see verification.checker)."""
 
     @property
-    def may_prove(self) -> bool:
-        """False if there is nothing to compare with: then `finish` returns False."""
+    def unforgeable(self) -> bool:
+        """True if the checksum shows bytes that somebody has forged, as a CRC does not."""
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         """Hash `buffer` if it comes next and return True. False means that it must be hashed later from the file."""

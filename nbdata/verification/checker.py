@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch
-from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, is_available, new_digest
+from nbdata.integrity.digests import ALGORITHMS, FORGEABLE, OrderedDigest, is_available, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
@@ -150,7 +150,7 @@ def digest_check(info: ObjectInfo, algorithm: str, digest: str) -> Check:
 class _Unchecked:
     """Checks nothing: there is no checksum to compare with."""
 
-    may_prove = False
+    unforgeable = False
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         return True
@@ -182,10 +182,9 @@ class _Insisted(_Unchecked):
 class _Whole:
     """Checks one digest of the whole object."""
 
-    may_prove = True
-
     def __init__(self, info: ObjectInfo, algorithm: str, expected: str) -> None:
         self._info, self._algorithm, self._expected = info, algorithm, expected
+        self.unforgeable = algorithm not in FORGEABLE
         self._digest = OrderedDigest(algorithm)
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
@@ -205,11 +204,10 @@ class _Whole:
 class _Multipart:
     """Checks a digest of the parts' digests, ``hex-N``, for a known or guessed part size."""
 
-    may_prove = True
-
     def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
         self._info, self._promise, self._sizes, self._known = info, promise, sizes, known
         self._expected = promise.expected
+        self.unforgeable = promise.algorithm not in FORGEABLE
         self._digest = OrderedDigest(partial(promise.digest, sizes[0]))
 
     def offer(self, offset: int, buffer: memoryview) -> bool:

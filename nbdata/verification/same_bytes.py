@@ -14,8 +14,12 @@ from nbdata.verification.checker import plain_md5, stream_check
 __all__ = ["same_bytes"]
 
 
-def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:
+def same_bytes(
+    control: Control, store: Store, info: ObjectInfo, fd: int, path: str, *, forged: bool = False
+) -> bool:
     """Whether an open file has the bytes of an object; False also if that cannot be known.
+
+    If the file may be `forged`, a CRC does not count: anybody can find other bytes with the same one.
 
     If the ETag is no MD5, the store is asked for everything it knows, since a listing has less: other checksums, and
     the part size of the upload. If the store does not report the part size, the likeliest is tried. A wrong guess only
@@ -32,6 +36,8 @@ def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: 
             return False
         info = told
     check, offset = stream_check(control, store, info), 0
+    if forged and not check.unforgeable:
+        return False
     for block in blocks(control, fd, 0, info.size, path):
         check.offer(offset, block)
         offset += len(block)

@@ -12,13 +12,14 @@ from nbdata.caching.folder import LOCK
 from nbdata.caching.kept_folder import KeptFolder, name_of, room_of_object
 from nbdata.errors import BadOption
 from nbdata.runtime import file_lock
+from nbdata.seals import Seals
 from nbdata.stores.objects import ObjectInfo
 
 NAMES = [f"{n:032x}" for n in range(4)]
 
 
 def folder(parent: Path, boot: str = "this run") -> KeptFolder:
-    return KeptFolder(str(parent), "s3://bucket/x/", 4096, boot)
+    return KeptFolder(str(parent), "s3://bucket/x/", 4096, boot, Seals(os.environ["NBDATA_STATE_DIR"]))
 
 
 def put(kept: KeptFolder, name: str, data: bytes = b"data") -> None:
@@ -44,7 +45,7 @@ def test_complete_files_are_found_again_and_incomplete_ones_deleted(tmp_path):
         put(kept, NAMES[1], b"other")
         Path(kept.part_of(NAMES[2])).write_bytes(b"half")
     with folder(tmp_path) as kept:
-        assert dict(kept.found()) == {NAMES[0]: 4, NAMES[1]: 5}
+        assert sorted(kept.found()) == [(NAMES[0], 4, True), (NAMES[1], 5, True)]
         assert not Path(kept.part_of(NAMES[2])).exists()
 
 
@@ -58,20 +59,20 @@ def test_after_the_machine_was_lost_only_what_had_reached_the_disk_is_trusted(tm
         kept.remove(NAMES[0])
         put(kept, NAMES[0], b"new!")  # reuses a name that was synced with other bytes
         os.utime(kept.file_of(NAMES[0]), ns=(1, 1))
-        kept._unsynced.clear()  # simulates an end at this point
-    with folder(tmp_path, boot="next run") as kept:
-        assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
-    with folder(tmp_path, boot="next run") as kept:
-        assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
+        kept._synced = kept._end  # simulates an end at this point
+    for _ in range(2):
+        with folder(tmp_path, boot="next run") as kept:
+            found = {name: proven for name, _, proven in kept.found()}
+            assert found == {NAMES[0]: False, NAMES[1]: True, NAMES[2]: True, NAMES[3]: False}
 
 
 def test_without_a_known_boot_id_the_machine_is_assumed_to_have_failed(tmp_path):
     with folder(tmp_path, boot="") as kept:
         list(kept.found())
         put(kept, NAMES[0])
-        kept._unsynced.clear()
+        kept._synced = kept._end
     with folder(tmp_path, boot="") as kept:
-        assert list(kept.found()) == []
+        assert list(kept.found()) == [(NAMES[0], 4, False)]
 
 
 def test_the_record_of_what_reached_the_disk_is_written_anew_before_it_is_long(tmp_path, monkeypatch):
@@ -82,15 +83,15 @@ def test_the_record_of_what_reached_the_disk_is_written_anew_before_it_is_long(t
             kept.remove(NAMES[number % 2]) if number > 1 else None
             put(kept, NAMES[number % 2], str(number).encode())
             kept.sync()
-        assert len(Path(kept.path, "durable").read_text().splitlines()) < 25
+        assert len(Path(kept.path, "sealed").read_text().splitlines()) < 25
     with folder(tmp_path, boot="next run") as kept:
-        assert sorted(name for name, _ in kept.found()) == NAMES[:2]
+        assert sorted(name for name, _, proven in kept.found() if proven) == NAMES[:2]
 
 
 def test_the_sync_record_takes_no_more_room_than_its_files_allow_for(tmp_path, monkeypatch):
     monkeypatch.setattr("nbdata.caching.kept_folder._STALE", 10)
     many = [f"{n:032x}" for n in range(300)]
-    record = "kept-*/durable"
+    record = "kept-*/sealed"
     with folder(tmp_path) as kept:
         list(kept.found())
         for name in many:
@@ -98,11 +99,11 @@ def test_the_sync_record_takes_no_more_room_than_its_files_allow_for(tmp_path, m
         kept.sync()
         for count, name in enumerate(many[:-1], 1):
             kept.remove(name)
-            (durable,) = kept_files(tmp_path, record)
-            assert len(durable.read_text().splitlines()) <= 2 * (len(many) - count) + 10
-            assert durable.stat().st_size <= (len(many) - count) * 2 * 80 + 800
+            (sealed,) = kept_files(tmp_path, record)
+            assert len(sealed.read_text().splitlines()) <= 2 * (len(many) - count) + 10
+            assert sealed.stat().st_size <= (len(many) - count) * 2 * 112 + 1120
     with folder(tmp_path, boot="next run") as kept:
-        assert dict(kept.found()) == {many[-1]: 4}
+        assert list(kept.found()) == [(many[-1], 4, True)]
 
 
 def kept_files(parent: Path, pattern: str) -> list[Path]:

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.caching.known import KnownCache, known_caches, note_cache, note_in
+from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
 
 
 def kept(tmp_path: Path, source: str) -> KeptFolder:
-    return KeptFolder(str(tmp_path), source, disk_of(str(tmp_path))[2], "boot")
+    return KeptFolder(
+        str(tmp_path), source, disk_of(str(tmp_path))[2], "boot", Seals(os.environ["NBDATA_STATE_DIR"])
+    )
 
 
 def test_a_cache_is_known_by_what_it_last_said_and_by_what_is_in_it(tmp_path: Path) -> None:
     state, source = str(tmp_path / "state"), "s3://bucket/images/"
     with kept(tmp_path, source) as folder:
+        assert list(folder.found()) == []
         note_cache(state, folder.path)
         about = KnownCache(folder.path, source, "auto", 10**9, 5 * 10**8, 7, 400, 100, 2)
         note_in(folder, about, durable=True)
@@ -30,7 +34,7 @@ def test_a_cache_is_known_by_what_it_last_said_and_by_what_is_in_it(tmp_path: Pa
     (found,) = known_caches(state)
     assert (found.source, found.limit, found.objects, found.in_use) == (source, 10**9, 1, False)
     assert (found.read, found.consumers, found.hit_rate) == (0, 0, None)
-    assert found.used == folder.overhead + disk_of(str(tmp_path))[2] + 368
+    assert found.used == folder.overhead + disk_of(str(tmp_path))[2] + 128 + 3 * 112
     os.unlink(folder.file_of(name))
     assert known_caches(state)[0].objects == 0
 

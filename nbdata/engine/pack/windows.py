@@ -105,7 +105,7 @@ class LargePart(NamedTuple):
 class _Crc:
     """Compares a field, read in order, with its CRC-32; implements `Check`."""
 
-    may_prove = True
+    unforgeable = False
 
     def __init__(self, field: Field) -> None:
         self._field, self._crc = field, 0

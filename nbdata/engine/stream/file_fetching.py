@@ -62,6 +62,10 @@ class FileFetching:
         """Yield the pending work; call this before waiting, as others may wait for these files."""
         return self._small.flush()
 
+    def fetch_alone(self, wanted: WantedFile) -> None:
+        """Fetch a file in one piece, in this thread."""
+        self._whole(wanted)
+
     def close(self) -> None:
         """Close files that a stop left unfinished."""
         for fd in self._open:

@@ -25,12 +25,14 @@ from nbdata.engine.stream.small_files import WantedFile
 from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report
+from nbdata.seals import Seals
 from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of
 from nbdata.transfer.part_records import boot
 from nbdata.transfer.sources import folder_part
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.sample_cache import SampleCache
+from nbdata.verification.same_bytes import same_bytes
 
 __all__ = ["perform", "plan"]
 
@@ -53,13 +55,14 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, SampleCache)
     out = Plan("sample_cache", *op.places())
-    out.needed = max(0, op.max_size - _there(_folder(op)))
+    out.needed = max(0, op.max_size - _there(_folder(run, op)))
     return out
 
 
-def _folder(op: SampleCache) -> KeptFolder:
+def _folder(run: Run, op: SampleCache) -> KeptFolder:
     # Each --verify has its own folder: files kept under a weaker option were not verified enough for a stronger one.
-    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify}", disk_of(op.cache_dir)[2], boot())
+    of, block = f"{op.source}\n{op.verify}", disk_of(op.cache_dir)[2]
+    return KeptFolder(op.cache_dir, of, block, boot(), Seals(run.context.state_dir))
 
 
 def _there(folder: KeptFolder) -> int:
@@ -86,7 +89,7 @@ class _Staging:
         assert run.staged is not None
         self.run, self.op, self.staged, self.reserved = run, op, run.staged, reserved
         self.block = disk_of(op.cache_dir)[2]
-        self.folder = _folder(op)
+        self.folder = _folder(run, op)
         if op.max_size <= self.folder.overhead:
             raise BadOption(
                 f"cache: {format_size(op.max_size)} is too little",
@@ -94,8 +97,8 @@ class _Staging:
             )
         self.contents = CacheContents(op.max_size - self.folder.overhead, self._remove)
         self.workers = WorkerPool(run.control, op.concurrency)
-        store = run.open(folder_part(op.source)).store
-        self.files = FileFetching(run.control, self.workers, store, op.verify, self._fatal)
+        self.store = run.open(folder_part(op.source)).store
+        self.files = FileFetching(run.control, self.workers, self.store, op.verify, self._fatal)
         self.lock = threading.Lock()
         self.bytes = 0
         self.shown = self.synced = self.noted = 0.0
@@ -173,12 +176,15 @@ class _Staging:
 
     def _find(self) -> None:
         """Take over existing files; delete those that no longer fit."""
-        for name, size in self.folder.found():
+        too_many = list[str]()
+        for name, size, proven in self.folder.found():
             wanted = Wanted(name, room_of_object(size, self.block), None)
             if self.contents.used + wanted.room <= self.contents.capacity:
-                self.contents.there(wanted)
+                self.contents.there(wanted, proven=proven)
             else:
-                self.folder.remove(name)
+                too_many.append(name)
+        for name in too_many:
+            self.folder.remove(name)
 
     def _reserve_rest(self) -> None:
         """Reserve the room of files that the plan counted, and that were not valid any more or are gone since."""
@@ -209,9 +215,10 @@ class _Staging:
                     self._look_after()
                     wanted = self.contents.next(_WAIT)
                 self._show()
-                if wanted is not None:
-                    path = self.folder.part_of(wanted.name)
-                    yield from self.files.fetch(WantedFile(wanted.of, path, partial(self._file, wanted)))
+                if wanted is not None and self.folder.is_unproven(wanted.name):
+                    yield partial(self._prove, wanted)
+                elif wanted is not None:
+                    yield from self.files.fetch(self._wanted_file(wanted))
                 elif self.workers.broken or self.staged.end_if_idle(IDLE):
                     return
 
@@ -222,6 +229,34 @@ class _Staging:
         if now - self.synced > _SYNC_EVERY:
             self.synced = now
             self.folder.sync()
+
+    def _wanted_file(self, wanted: Wanted) -> WantedFile:
+        return WantedFile(wanted.of, self.folder.part_of(wanted.name), partial(self._file, wanted))
+
+    def _prove(self, wanted: Wanted) -> None:
+        """Compare a file that anybody may have put there with the store's checksum, and fetch it if that is not it."""
+        with self._fatal():
+            if self._is_proven(wanted):
+                self.folder.adopt(wanted.name)
+                self.contents.committed(wanted.name, fetched=False)
+            else:
+                self.folder.refuse(wanted.name)
+                self.files.fetch_alone(self._wanted_file(wanted))
+
+    def _is_proven(self, wanted: Wanted) -> bool:
+        path = self.folder.file_of(wanted.name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return same_bytes(self.run.control, self.store, wanted.of, fd, path, forged=True)
+        except Cancelled:
+            raise
+        except NbdataError:  # fetching it tells what is wrong
+            return False
+        finally:
+            os.close(fd)
 
     @contextlib.contextmanager
     def _file(self, wanted: Wanted) -> Iterator[None]:

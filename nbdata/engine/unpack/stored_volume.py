@@ -170,7 +170,7 @@ class _Reading(Reader):
 class _VolumeCheck:
     """Checks the bytes of a volume against the store's checksum and against the published digest."""
 
-    may_prove = True
+    unforgeable = False
 
     def __init__(self, volume: StoredVolume, info: ObjectInfo, stored: Check) -> None:
         self._place, self._stored, published = volume.local or info.key, stored, volume.published

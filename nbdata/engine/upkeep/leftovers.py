@@ -160,8 +160,8 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
 
 def _without_links(cache: str) -> str:
     """Return the path of a cache if neither it nor its ``.nbdata`` is a link."""
-    target = os.path.dirname(os.path.dirname(cache))
-    return os.path.join(os.path.realpath(target), OWN_FOLDER, os.path.basename(cache))
+    target, own, name = cache.rsplit("/", 2)
+    return os.path.join(os.path.realpath(target), own, name)
 
 
 def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
