@@ -60,18 +60,14 @@ class GuardedFolders:
         if not os.path.isdir(root):
             self._make_root(root)
         try:
-            fd = self._walk(root, folder, _FOLDER, make=True)
+            fd = self._walk_inside(root, folder)
         except _LinkError as link:
-            # It may lead to another folder below the root, to which there is a way without links.
-            above, real = os.path.realpath(root), os.path.realpath(folder)
-            if real != above and not real.startswith(above.rstrip("/") + "/"):
-                raise UnsafeMember(
-                    "a symbolic link leads out of the target",
-                    path=link.path,
-                    expected=f"a path below {root}",
-                    got=real,
-                ) from link
-            fd = self._walk(above, real, _FOLDER, make=True)
+            raise UnsafeMember(
+                "a symbolic link leads out of the target",
+                path=link.path,
+                expected=f"a path below {root}",
+                got=os.path.realpath(link.path),
+            ) from link
         if len(self._known) >= _KNOWN:  # otherwise memory could hold a million folders
             self._known.clear()
         self._known[folder] = _identity(fd)
@@ -113,6 +109,16 @@ class GuardedFolders:
         if folder == self._named or folder.startswith(self._named.rstrip("/") + "/"):
             return self._named
         return os.path.commonpath((self._named, folder))
+
+    def _walk_inside(self, root: str, folder: str) -> int:
+        """Open a folder to write in, and create it. A link to another folder below the root is followed."""
+        try:
+            return self._walk(root, folder, _FOLDER, make=True)
+        except _LinkError:
+            above, real = os.path.realpath(root), os.path.realpath(folder)
+            if real != above and not real.startswith(above.rstrip("/") + "/"):
+                raise
+        return self._walk(above, real, _FOLDER, make=True)
 
     def _walk(self, root: str, folder: str, flags: int, *, make: bool) -> int:
         """Open a folder, and with `make` create it, without following links below the root."""

@@ -377,7 +377,7 @@ class _Pushing:
         except FileNotFoundError:
             return
         except UnsafeMember:  # a folder above it was replaced by a link
-            deleted = False
+            kept, deleted = "below a link; nothing there is deleted", False
         if not deleted:
             self._keep(kept)
             return
