@@ -39,7 +39,7 @@ class GuardedFolders:
         self._umask = umask
         self._known: dict[str, tuple[int, int]] = {}  # folders that no link leads out: device and inode
 
-    def open_to_write(self, folder: str) -> int:
+    def open_to_write(self, folder: str, *, make: bool = True) -> int:
         """Open a folder to write files in it; makes it and those above it if missing. The caller closes it.
 
         A link below the named folder is followed only to a folder that lies in there too.
@@ -57,10 +57,10 @@ class GuardedFolders:
                     return fd
                 os.close(fd)
         root = self._root(folder)
-        if not os.path.isdir(root):
+        if make and not os.path.isdir(root):
             self._make_root(root)
         try:
-            fd = self._walk_inside(root, folder)
+            fd = self._walk_inside(root, folder, make=make)
         except _LinkError as link:
             raise UnsafeMember(
                 "a symbolic link leads out of the target",
@@ -110,15 +110,15 @@ class GuardedFolders:
             return self._named
         return os.path.commonpath((self._named, folder))
 
-    def _walk_inside(self, root: str, folder: str) -> int:
-        """Open a folder to write in, and create it. A link to another folder below the root is followed."""
+    def _walk_inside(self, root: str, folder: str, *, make: bool) -> int:
+        """Open a folder to write in. A link to another folder below the root is followed."""
         try:
-            return self._walk(root, folder, _FOLDER, make=True)
+            return self._walk(root, folder, _FOLDER, make=make)
         except _LinkError:
             above, real = os.path.realpath(root), os.path.realpath(folder)
             if real != above and not real.startswith(above.rstrip("/") + "/"):
                 raise
-        return self._walk(above, real, _FOLDER, make=True)
+        return self._walk(above, real, _FOLDER, make=make)
 
     def _walk(self, root: str, folder: str, flags: int, *, make: bool) -> int:
         """Open a folder, and with `make` create it, without following links below the root."""
