@@ -30,6 +30,7 @@ __all__ = [
     "is_full",
     "make_durable",
     "make_folders",
+    "mode_of",
     "special_kind",
     "sync_disks",
     "sync_folder",
@@ -117,28 +118,55 @@ def sync_folder(path: str) -> None:
 
 
 def write_file(
-    path: str, pieces: Iterable[bytes | memoryview], *, umask: int | None = None
+    path: str,
+    pieces: Iterable[bytes | memoryview],
+    *,
+    umask: int | None = None,
+    folder: int | None = None,
 ) -> os.stat_result:
     """Write a file of these bytes, whole and durable or not at all; return its stat result.
 
-    An existing file is replaced and keeps its permissions. A new one gets them from `umask` (None: the process's
-    umask).
+    An existing file is replaced and keeps its permissions; a link is replaced itself. A new file gets its permissions
+    from `umask` (None: the process's umask).
+
+    Parameters
+    ----------
+    folder : int, optional
+        A descriptor of the folder that the file is in, open for reading. None: it is opened by its path.
 
     Raises
     ------
     NbdataError
         If the disk refuses; errors of `pieces` pass through.
     """
-    folder = os.path.dirname(path)
-    # In the same folder, so that the rename stays on one disk; a short name, however long the final one is.
-    partial = f"{folder}/.{secrets.token_hex(8)}{PARTIAL}"
+    above, _, name = path.rpartition("/")
     try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        at = os.open(above or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if folder is None else folder
         try:
-            with contextlib.suppress(FileNotFoundError):
-                if umask is not None:
-                    os.fchmod(fd, 0o666 & ~umask)
-                os.fchmod(fd, os.stat(path).st_mode & 0o777)
+            return _write_in(at, name, pieces, umask)
+        finally:
+            if at != folder:
+                os.close(at)
+    except OSError as error:
+        if isinstance(error, NbdataError):
+            raise
+        raise disk_error(error, path) from error
+
+
+def _write_in(
+    folder: int, name: str, pieces: Iterable[bytes | memoryview], umask: int | None
+) -> os.stat_result:
+    """Do the work of `write_file`, relative to an open folder."""
+    # In the same folder, so that the rename stays on one disk; a short name, however long the final one is.
+    partial = f".{secrets.token_hex(8)}{PARTIAL}"
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            mode = mode_of(name, dir_fd=folder)
+            if mode is None and umask is not None:
+                mode = 0o666 & ~umask
+            if mode is not None:
+                os.fchmod(fd, mode)
             for piece in pieces:
                 written, view = 0, memoryview(piece)
                 while written < len(view):
@@ -146,16 +174,22 @@ def write_file(
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(partial, path)
-        sync_folder(folder)
-        return os.stat(path)
-    except OSError as error:
-        if isinstance(error, NbdataError):
-            raise
-        raise disk_error(error, path) from error
-    finally:
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(partial)
+            os.unlink(partial, dir_fd=folder)
+        raise
+    os.fsync(folder)
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def mode_of(path: str, *, dir_fd: int | None = None) -> int | None:
+    """Return the permissions of a regular file, which its successor keeps; None for a link or anything else."""
+    try:
+        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else None
 
 
 _sync_file_range: Callable[[int, ctypes.c_int64, ctypes.c_int64, int], int] | None

@@ -74,7 +74,7 @@ def working_folder() -> str:
 
 
 def is_url(place: str) -> bool:
-    """True if `place` is a URL and not a local path (`canonical` makes ``file://`` local)."""
+    """True if `place` is a URL and not a local path (`canonical` makes ``file://`` and ``local://`` local)."""
     return _URL.match(place) is not None
 
 
@@ -90,7 +90,7 @@ def path_text(value: object) -> str | None:
 def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: str = "path") -> str:
     """Return the one spelling of a place: an absolute local path, or a URL.
 
-    ``~`` is expanded, ``file:///`` becomes a local path, ``s3:/bucket/x`` becomes
+    ``~`` is expanded, ``file:///`` and ``local:///`` become a local path, ``s3:/bucket/x`` becomes
     ``s3://bucket/x``; a trailing slash is kept. Symbolic links are not followed.
 
     Raises
@@ -120,8 +120,9 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
         text = f"{scheme}:///{rest}" if scheme.lower() == "file" else f"{scheme}://{rest}"
     match = _URL.match(text)
     if match:
-        if match.group(1).lower() != "file":
-            return match.group(1).lower() + text[match.end(1) :]
+        scheme = match.group(1).lower()
+        if scheme not in ("file", "local"):
+            return scheme + text[match.end(1) :]
         text = _of_file_url(text, name)
     elif misspelt := _MISSPELT.fullmatch(text):
         scheme, rest = misspelt.groups()
@@ -147,14 +148,17 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
 
 
 def _of_file_url(url: str, name: str) -> str:
-    """Return the path of a ``file:///`` URL. A first name after two slashes would be a host, and is refused."""
+    """Return the path of a ``file:///`` URL, or of fsspec's ``local:///``, which has no escapes.
+
+    A first name after two slashes would be a host, and is refused.
+    """
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise BadOption(
             f"{name}: {url!r} names a host, and files are read and written on this machine only",
-            remedy=f"Write the whole path after three slashes, file:///…, or {url[len('file://') :]!r}",
+            remedy=f"Write the whole path after three slashes, {parts.scheme}:///…, or {url.partition('://')[2]!r}",
         )
-    return unquote(parts.path)
+    return unquote(parts.path) if parts.scheme == "file" else url.partition("://")[2]
 
 
 def is_brace_pattern(text: str) -> bool:

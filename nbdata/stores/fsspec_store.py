@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import io
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -22,6 +23,7 @@ from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, St
 from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
+from nbdata.stores.local import LocalStore
 
 __all__ = ["FsspecStore"]
 
@@ -59,11 +61,13 @@ class FsspecStore(Store):
     fs : fsspec.AbstractFileSystem
     place : str
         The URL that the store is opened for. Its user, password and query go with each request below it.
+    umask : int, optional
+        The umask of the user who owns files that are written to the local disk. None: the process's.
     """
 
     refuses_first = False
 
-    def __init__(self, fs: Any, place: str = "") -> None:
+    def __init__(self, fs: Any, place: str = "", *, umask: int | None = None) -> None:
         self._fs = fs
         self._opened = urlsplit(place) if place.startswith(_BY_URL) else None
         self._queries: dict[str, str] = {}  # queries of listed URLs that have their own
@@ -73,6 +77,8 @@ class FsspecStore(Store):
         rooted = str(getattr(fs, "root_marker", "")) == "/" or str(fs._strip_protocol(place)).startswith("/")
         self._slash = "/" if rooted else ""
         self._whole = self.below_objects = self.name in _WHOLE
+        named = _on_disk(fs, place)
+        self._disk = None if named is None else LocalStore(umask=umask, named=os.path.normpath(named))
 
     def _path(self, key: str) -> str:
         return self._url(key) if key.startswith(_BY_URL) else self._slash + key
@@ -84,6 +90,10 @@ class FsspecStore(Store):
         if opened is None or parts.netloc != opened.netloc.rpartition("@")[2]:
             return urlunsplit(parts._replace(query=query))
         return urlunsplit(parts._replace(netloc=opened.netloc, query=query or opened.query))
+
+    def _key_on_disk(self, key: str) -> str:
+        """The key in `self._disk`."""
+        return os.path.normpath(_on_disk(self._fs, self._path(key)) or "").lstrip("/")
 
     def key_of(self, url: str) -> str:
         """A URL without parts that may be secret."""
@@ -203,6 +213,9 @@ class FsspecStore(Store):
         headers: Mapping[str, str] | None = None,
         md5: str = "",
     ) -> ObjectInfo:
+        if self._disk is not None:
+            self._disk.write(self._key_on_disk(key), source, size)
+            return self.head(key)
         path = self._path(key)
         parent = path.rpartition("/")[0]
         temporary = (
@@ -249,6 +262,9 @@ class FsspecStore(Store):
         self._fs.rm_file(old)
 
     def delete(self, keys: Iterable[str]) -> None:
+        if self._disk is not None:
+            self._disk.delete(map(self._key_on_disk, keys))
+            return
         for key in keys:
             try:
                 self._fs.rm_file(self._path(key))
@@ -356,6 +372,26 @@ def _finds_as_fsspec(fs: Any) -> bool:
     if isinstance(fs, AsyncFileSystem):
         return bool(type(fs)._find is AsyncFileSystem._find)
     return getattr(fs.find, "__func__", None) is AbstractFileSystem.find
+
+
+def _on_disk(fs: Any, path: str) -> str | None:
+    """Return the path on the local disk to which a path of this file system leads; None for any other storage."""
+    from fsspec.implementations.cached import CachingFileSystem
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    path = fs._strip_protocol(path)
+    while not isinstance(fs, LocalFileSystem):
+        if isinstance(fs, DirFileSystem):
+            path, fs = fs._join(path), fs.fs
+        elif isinstance(fs, CachingFileSystem):
+            fs = fs.fs
+        else:
+            inner = getattr(fs, "sync_fs", None)  # of a wrapper that makes a file system asynchronous
+            if inner is None:
+                return None
+            fs = inner
+    return str(LocalFileSystem._strip_protocol(path))
 
 
 def _is_object(key: str, found: dict[str, Any]) -> bool:

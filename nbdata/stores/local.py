@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -15,6 +14,7 @@ from nbdata.errors import (
     NotFound,
     SourceChanged,
 )
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.paths import is_own_name
 from nbdata.stores.base import ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
@@ -42,19 +42,6 @@ def stat_tag(found: os.stat_result) -> str:
     return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
 
 
-def _make_parents(path: str, umask: int | None) -> None:
-    """Create the folders above a file, of any depth, unlike `os.makedirs`. umask None: the process's."""
-    missing, above = [], os.path.dirname(path)
-    while not os.path.isdir(above):
-        missing.append(above)
-        above = os.path.dirname(above)
-    for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # the caller's next step reports a file in the way
-            os.mkdir(folder)
-            if umask is not None:
-                os.chmod(folder, 0o777 & ~umask)
-
-
 class LocalStore(Store):
     """Files below ``/``. nbdata's own files (``.nbdata`` folders, unfinished files) are never listed.
 
@@ -66,13 +53,16 @@ class LocalStore(Store):
         Called for each entry that a listing leaves out. Without it, an unreadable entry ends the listing.
     umask : int, optional
         The umask of the user who owns the written files. None: the process's.
+    named : str
+        The path that the user named. No link below it leads a file that is written or deleted out of it.
     """
 
     name = "local disk"
     refuses_first = False
 
-    def __init__(self, noticed: Noticed | None = None, *, umask: int | None = None) -> None:
+    def __init__(self, noticed: Noticed | None = None, *, umask: int | None = None, named: str = "/") -> None:
         self._noticed, self._umask = noticed, umask
+        self._folders = GuardedFolders(named, umask=umask)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         folder, _, start = prefix.rpartition("/")
@@ -214,14 +204,23 @@ class LocalStore(Store):
                 path=path,
                 remedy="Name a file or a folder",
             )
-        self.make_parents(key)
-        return _info(key, write_file(path, fill(source, size, path), umask=self._umask))
+        folder = self._open_folder(key)
+        try:
+            return _info(key, write_file(path, fill(source, size, path), umask=self._umask, folder=folder))
+        finally:
+            os.close(folder)
 
     def make_parents(self, key: str) -> None:
         """Create the folders above a file."""
+        os.close(self._open_folder(key))
+
+    def _open_folder(self, key: str) -> int:
+        """Open the folder of a file that is to be written; makes it if missing."""
         try:
-            _make_parents("/" + key, self._umask)
+            return self._folders.open_to_write("/" + key.rpartition("/")[0])
         except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
             raise disk_error(error, "/" + key) from error
 
     def same_objects(self, other: Store) -> bool:
@@ -240,7 +239,7 @@ class LocalStore(Store):
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             try:
-                os.unlink("/" + key)
+                self._folders.unlink("/" + key)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:

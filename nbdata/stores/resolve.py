@@ -34,7 +34,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     if not is_url(place):
         from nbdata.stores.local import LocalStore
 
-        return Location(LocalStore(umask=context.umask), place.lstrip("/"), place)
+        return Location(LocalStore(umask=context.umask, named=place), place.lstrip("/"), place)
     scheme = place.split("://", 1)[0]
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)
@@ -83,7 +83,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
 
     if fs is None:
         fs = _filesystem(scheme, place, context)
-    store = FsspecStore(fs, place)
+    store = FsspecStore(fs, place, umask=context.umask)
     key = str(fs._strip_protocol(place)).lstrip("/")
     if key.startswith(("http://", "https://")):
         key = place = store.key_of(key)

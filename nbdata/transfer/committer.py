@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.disk import disk_error, make_durable, sync_disks, sync_folder, syncfs
-from nbdata.errors import Cancelled, NbdataError
+from nbdata.disk import disk_error, make_durable, sync_disks, syncfs
+from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
 
@@ -245,25 +245,28 @@ class Committer:
         self._announce([file for file in batch if file.error is None])
         parents: dict[str, list[PendingFile]] = {}
         self.target.check()  # again: during a long sync, another machine may take this job for dead
-        for file in batch:
-            if file.error is not None:
-                continue
-            try:
-                if file.inode is not None and file.inode != os.lstat(file.temporary).st_ino:
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                if file.mtime_ns is not None:
-                    os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
-                os.replace(file.temporary, file.final)
-                # After the rename, because it changes the file's ctime last.
-                file.stat = os.lstat(file.final)
-                parents.setdefault(file.final.rpartition("/")[0] or "/", []).append(file)
-            except OSError as error:
-                file.error = target_error(error, file.final)
-        self._sync_names(parents)
+        with _OpenFolders(self.target) as folders:
+            for file in batch:
+                if file.error is not None:
+                    continue
+                parent, _, name = file.final.rpartition("/")
+                try:
+                    if file.inode is not None and file.inode != os.lstat(file.temporary).st_ino:
+                        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                    if file.mtime_ns is not None:
+                        os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
+                    folder = folders.at(parent or "/")
+                    os.replace(file.temporary, name, dst_dir_fd=folder)
+                    # After the rename, because it changes the file's ctime last.
+                    file.stat = os.lstat(name, dir_fd=folder)
+                    parents.setdefault(parent or "/", []).append(file)
+                except (OSError, UnsafeMember) as error:
+                    file.error = error if isinstance(error, NbdataError) else target_error(error, file.final)
+            self._sync_names(parents, folders)
         self.target.sync_folders()
         self._report(batch)
 
-    def _sync_names(self, parents: dict[str, list[PendingFile]]) -> None:
+    def _sync_names(self, parents: dict[str, list[PendingFile]], folders: _OpenFolders) -> None:
         """Make the new names durable: folder by folder, or with one sync of the disks if there are many."""
         if len(parents) > _MANY and syncfs is not None:
             moved = [file for files in parents.values() for file in files]
@@ -276,10 +279,38 @@ class Committer:
             return
         for parent, files in parents.items():
             try:
-                sync_folder(parent)
+                os.fsync(folders.at(parent))
+            except UnsafeMember as error:
+                for file in files:
+                    file.error = error
             except OSError as error:
                 for file in files:
                     file.error = disk_error(error, file.final)
+
+
+class _OpenFolders:
+    """Some folders of a target, open while a batch is committed. A context manager, which closes them."""
+
+    def __init__(self, target: TargetFolder) -> None:
+        self._target = target
+        self._open: dict[str, int] = {}
+
+    def __enter__(self) -> _OpenFolders:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+    def at(self, parent: str) -> int:
+        """Return the descriptor of a folder, valid until the next call."""
+        fd = self._open.get(parent)
+        if fd is None:
+            if len(self._open) == _MANY:  # a process may have only so many open files
+                self.__exit__()
+            fd = self._open[parent] = self._target.open_folder(parent)
+        return fd
 
 
 def _weight(file: PendingFile) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from nbdata.disk import disk_error, sync_folder
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import Below, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
@@ -54,6 +55,7 @@ class TargetFolder:
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
+        self._folders = GuardedFolders(self.root)
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
         self._token = secrets.token_hex(6)
@@ -169,7 +171,7 @@ class TargetFolder:
             try:
                 refuse_outside(self.root, path, self._real_root)
                 self.make_folder(parent)
-                refuse_outside(self.root, path, self._real_root)
+                os.close(self.open_folder(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                     self._made.clear()
@@ -179,6 +181,10 @@ class TargetFolder:
                     raise
                 raise target_error(error, parent) from error
         return final, staging
+
+    def open_folder(self, parent: str) -> int:
+        """Open the folder of final files, to which no link leads out of the target; the caller closes it."""
+        return self._folders.open_to_write(parent, make=False)
 
     def _make(self, folder: str, mode: int) -> None:
         with self._making:  # otherwise a file in it could be recorded before the folder is known as new

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable
 
-from nbdata.disk import PARTIAL, begin_writing, disk_error, sync_folder
+from nbdata.disk import PARTIAL, begin_writing, disk_error, mode_of, sync_folder
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -50,15 +50,20 @@ class GrowingFile:
                 path=self._path,
                 remedy="Name a file or a folder",
             )
-        # Named after the file: a later run overwrites what a killed process left, or `remove_left` finds it.
+        # Named after the file: a later run replaces what a killed process left, or `remove_left` finds it.
         self._partial = f"{folder}.{_hash(name)}{PARTIAL}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(
+                    self._partial
+                )  # not written into: it may be another name of somebody's file, or a pipe
             self._fd = os.open(self._partial, flags, 0o666)
-            if umask is not None:
-                os.fchmod(self._fd, 0o666 & ~umask)
-            with contextlib.suppress(FileNotFoundError):  # an existing file passes its permissions on
-                os.fchmod(self._fd, os.stat(self._path).st_mode & 0o777)
+            mode = mode_of(self._path)  # an existing file passes its permissions on
+            if mode is None and umask is not None:
+                mode = 0o666 & ~umask
+            if mode is not None:
+                os.fchmod(self._fd, mode)
         except OSError as error:
             raise disk_error(error, self._path) from error
 

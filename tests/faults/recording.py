@@ -58,8 +58,13 @@ class Recorder:
     def _note(self, *what: object) -> None:
         self._log.write(json.dumps(what) + "\n")
 
-    def _place(self, path: Any) -> str | None:
-        """Return a path with its links resolved, or None if it is outside the folder."""
+    def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
+        """Return a path with its links resolved, or None if it is outside the folder.
+
+        `dir_fd` is the open folder that the path is relative to.
+        """
+        if dir_fd is not None:
+            path = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), os.fsdecode(path))
         above, name = os.path.split(os.path.abspath(os.fsdecode(path)))
         full = os.path.join(os.path.realpath(above), name)
         return full if full == self._root or full.startswith(self._root + "/") else None
@@ -83,7 +88,7 @@ class Recorder:
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         with self._lock:
-            place = self._place(path) if dir_fd is None else None
+            place = self._place(path, dir_fd)
             fd = _REAL["open"](path, flags, mode, dir_fd=dir_fd)
             if place is not None:
                 self._watched[fd] = place
@@ -160,9 +165,7 @@ class Recorder:
 
     def _one(self, name: str, real: Callable[..., None], path: Any, *args: Any, **options: Any) -> None:
         with self._lock:
-            place = None
-            if not isinstance(path, int) and options.get("dir_fd") is None:
-                place = self._place(path)
+            place = None if isinstance(path, int) else self._place(path, options.get("dir_fd"))
             real(path, *args, **options)
             if place is None:
                 return
@@ -173,16 +176,18 @@ class Recorder:
 
     def _two(self, name: str, real: Callable[..., None], old: Any, new: Any, **options: Any) -> None:
         with self._lock:
-            places = self._place(old), self._place(new)
-            before = os.lstat(old)
+            places = self._place(old, options.get("src_dir_fd")), self._place(new, options.get("dst_dir_fd"))
+            before = os.lstat(old, dir_fd=options.get("src_dir_fd"))
             real(old, new, **options)
             if places[1] is not None:
                 assert places[0] is not None, "what comes in from outside is not noted yet"
-                if name == "rename" and os.path.lexists(old):
-                    assert os.path.samestat(before, os.lstat(new)), "two names of one file: nothing happened"
+                if name == "rename" and os.path.lexists(places[0]):
+                    assert os.path.samestat(before, os.lstat(places[1])), (
+                        "two names of one file: nothing happened"
+                    )
                     return
                 self._note(name, *places)
-                self._note("looks", places[1], *self._look(new))
+                self._note("looks", places[1], *self._look(places[1]))
 
     def _symlink(self, target: Any, path: Any, *args: Any, **options: Any) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from nbdata.disk import PARTIAL, disk_error, sync_folder
+from nbdata.disk import PARTIAL, disk_error, mode_of, sync_folder
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
 from nbdata.paths import canonical, is_url
@@ -176,8 +176,8 @@ class FileWriter:
             else:
                 os.lseek(self._fd, 0, os.SEEK_SET)
                 self._write_head(self._fd)
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(self._fd, os.stat(self._path).st_mode & 0o777)
+            if (mode := mode_of(self._path)) is not None:
+                os.fchmod(self._fd, mode)
             os.fsync(self._fd)
             os.replace(self._partial, self._path)
             sync_folder(self._folder)

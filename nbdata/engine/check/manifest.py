@@ -253,8 +253,8 @@ class _Writing(ChecksumWriting):
         lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))
         content = format_checksums(lines).encode("utf-8", "surrogateescape")
         key: str = self.plan.details["key"]
-        if isinstance(self.store, LocalStore):
-            # A link is followed, and an existing file keeps its permissions.
+        if isinstance(self.store, LocalStore) and isinstance(self.op.write, str):
+            # The user named this file: a link is followed.
             write_file(os.path.realpath("/" + key), [content], umask=self.run.context.umask)
         else:
             self.write_object(key, content)

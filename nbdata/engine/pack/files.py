@@ -32,7 +32,6 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
-from nbdata.transfer.target_folder import refuse_outside
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
@@ -324,8 +323,6 @@ class _Writing:
     def _write(self, one: _One, content: Windows) -> None:
         key = self._target.key + one.path
         try:
-            if isinstance(self._target.store, LocalStore):
-                refuse_outside("/" + self._target.key, one.path)
             info, verified = send_whole(
                 self._control, self._target.store, key,
                 partial(Outgoing, content, self._control), one.field.piece.size, partial(self._hasher, key),

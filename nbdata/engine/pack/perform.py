@@ -361,7 +361,8 @@ class _RecordPacking(_Packing):
         """Write a file to the disk; its space is reserved."""
         folder, control = self._target.key, self._control
         try:
-            LocalStore(umask=self._run.context.umask).make_parents(folder + name)
+            assert isinstance(self._target.store, LocalStore)
+            self._target.store.make_parents(folder + name)
             remove_left("/" + folder, lambda _: name, 1)
             file = GrowingFile("/" + folder, name, lambda _size: None, self._run.context.umask)
             sent = 0

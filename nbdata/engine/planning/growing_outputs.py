@@ -81,7 +81,8 @@ class GrowingOutputs:
     def prepare(self, names: Sequence[str]) -> None:
         """Make the folder, and remove unfinished files of these names that killed processes left."""
         if self._space is not None:
-            LocalStore(umask=self._run.context.umask).make_parents(self._folder.key + "any")
+            assert isinstance(self._folder.store, LocalStore)
+            self._folder.store.make_parents(self._folder.key + "any")
             remove_left("/" + self._folder.key, names.__getitem__, len(names))
 
     def give_up_left(self, prefix: str, is_ours: Callable[[str], bool]) -> None:

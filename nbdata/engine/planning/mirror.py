@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption, NbdataError, UnsafeMember
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Row
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
@@ -57,6 +59,10 @@ def looks(found: os.stat_result) -> list[int]:
     return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
+def _may_go(force: bool, row: Row, found: os.stat_result) -> bool:
+    return force or looks(found) == row.detail["looks"]
+
+
 def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Results) -> None:
     """Delete the planned files that look as they did, only if everything else succeeded."""
     assert isinstance(run.operation, Pull)
@@ -64,21 +70,24 @@ def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Re
         results.notes.append("nothing was deleted, because not everything was fetched")
         return
     gone: list[str] = []
+    folders = GuardedFolders(root)
     try:
         for row in planned.rows:
             if row.action == "delete":
                 run.control.checkpoint()
                 path = os.path.join(root, row.path)
                 try:
-                    if not run.operation.force and looks(os.lstat(path)) != row.detail["looks"]:
+                    if not folders.unlink(path, partial(_may_go, run.operation.force, row)):
                         changed = NbdataError(
                             "changed since the plan was made, so it was not deleted", path=path
                         )
                         results.fail(row.path, changed, outcome=Outcome.NOT_DELETED, size=row.size)
                         continue
-                    os.unlink(path)
                 except FileNotFoundError:
                     pass
+                except UnsafeMember as error:
+                    results.fail(row.path, error, outcome=Outcome.NOT_DELETED, size=row.size)
+                    continue
                 except OSError as error:
                     results.fail(row.path, disk_error(error, row.path))
                     continue

@@ -17,7 +17,16 @@ from nbdata.engine.planning.remote_target import delete_planned, is_another
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
-from nbdata.errors import AccessDenied, Cancelled, ChecksumMismatch, NbdataError, NotFound, SourceChanged
+from nbdata.errors import (
+    AccessDenied,
+    Cancelled,
+    ChecksumMismatch,
+    NbdataError,
+    NotFound,
+    SourceChanged,
+    UnsafeMember,
+)
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo, Upload
@@ -66,6 +75,7 @@ class _Pushing:
             failed=lambda item, error: self._results.fail(item.path, error),
         )  # fmt: skip
         self._uploads = BegunUploads(run, self._op.target, keep=True)
+        self._sources = GuardedFolders(planned.details["root"])
         self._unverified = 0
         self._kept: dict[str, int] = {}  # why sources were not deleted, by reason
         self._gone, self._freed = 0, 0  # deleted sources, and their bytes
@@ -352,20 +362,28 @@ class _Pushing:
         if not verified:
             self._keep("the upload could not be verified")
             return
-        try:
-            now = os.lstat(item.file)
-            same = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and not differs(now, before)
+        kept = "changed after it was sent"
+
+        def unchanged(now: os.stat_result) -> bool:
+            nonlocal kept
             if stat.S_ISLNK(now.st_mode):
-                self._keep("links; neither the links nor their targets are deleted")
-            elif same:
-                os.unlink(item.file)
-                with self._lock:
-                    self._gone += 1
-                    self._freed += item.size
-            else:
-                self._keep("changed after it was sent")
+                kept = "links; neither the links nor their targets are deleted"
+                return False
+            same = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino)
+            return same and not differs(now, before)
+
+        try:
+            deleted = self._sources.unlink(item.file, unchanged)
         except FileNotFoundError:
             return
+        except UnsafeMember:  # a folder above it was replaced by a link
+            kept, deleted = "below a link; nothing there is deleted", False
+        if not deleted:
+            self._keep(kept)
+            return
+        with self._lock:
+            self._gone += 1
+            self._freed += item.size
 
     def _keep(self, reason: str) -> None:
         with self._lock:

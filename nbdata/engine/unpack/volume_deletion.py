@@ -86,6 +86,8 @@ class RecordedSet:
             if info is not None and (info.size, validator(info)) != (size, known):
                 return None
             gone = info is None
+            if not isinstance(source, str):
+                store = run.open(source[number]).store
             volumes.append(StoredVolume(run.control, store, name, info or ObjectInfo(name, size), gone=gone))
         if None not in there:
             return None

@@ -1,0 +1,188 @@
+"""Opens the folders in which files are written or deleted, so that no link leads out of the folder that the user named.
+
+What lies below that folder may have come from anybody. So a folder is opened name by name, from the descriptor of the
+folder above it, and its files are written and deleted relative to its own descriptor. A folder that is swapped for a
+link meanwhile is noticed, or has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+
+from nbdata.errors import UnsafeMember
+
+__all__ = ["GuardedFolders"]
+
+# How many folders are remembered. Others are looked at again.
+_KNOWN = 50_000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Folders on the way need not be readable, where the system can open them so.
+_ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class GuardedFolders:
+    """The folders below a place that the user named. All methods may be called from several threads.
+
+    Parameters
+    ----------
+    named : str
+        The absolute path of a folder or a file, which may not exist. Links in it are followed.
+    umask : int, optional
+        The umask of the user who owns new folders. None: the process's.
+    """
+
+    def __init__(self, named: str, *, umask: int | None = None) -> None:
+        self._named = named.rstrip("/") or "/"
+        self._umask = umask
+        self._known: dict[str, tuple[int, int]] = {}  # folders that no link leads out: device and inode
+
+    def open_to_write(self, folder: str, *, make: bool = True) -> int:
+        """Open a folder to write files in it; makes it and those above it if missing. The caller closes it.
+
+        A link below the named folder is followed only to a folder that lies in there too.
+
+        Raises
+        ------
+        UnsafeMember
+            If a link leads out of the named folder.
+        """
+        known = self._known.get(folder)
+        if known is not None:
+            with contextlib.suppress(OSError):  # the way below finds the reason
+                fd = os.open(folder, _FOLDER)
+                if _identity(fd) == known:
+                    return fd
+                os.close(fd)
+        root = self._root(folder)
+        if make and not os.path.isdir(root):
+            self._make_root(root)
+        try:
+            fd = self._walk_inside(root, folder, make=make)
+        except _LinkError as link:
+            raise UnsafeMember(
+                "a symbolic link leads out of the target",
+                path=link.path,
+                expected=f"a path below {root}",
+                got=os.path.realpath(link.path),
+            ) from link
+        if len(self._known) >= _KNOWN:  # otherwise memory could hold a million folders
+            self._known.clear()
+        self._known[folder] = _identity(fd)
+        return fd
+
+    def open_to_delete(self, folder: str) -> int:
+        """Open a folder to delete files in it. The caller closes it.
+
+        Raises
+        ------
+        UnsafeMember
+            If there is a link on the way from the named folder: nothing below a link is deleted.
+        """
+        root = self._root(folder)
+        try:
+            return self._walk(root, folder, _ON_THE_WAY, make=False)
+        except _LinkError as link:
+            raise UnsafeMember(
+                "nothing below a symbolic link is deleted", path=link.path, expected=f"a folder below {root}"
+            ) from link
+
+    def unlink(self, path: str, expected: Callable[[os.stat_result], bool] = lambda _: True) -> bool:
+        """Delete a file, or a link itself, unless there is a link above it; see `open_to_delete`.
+
+        Returns False, and deletes nothing, if its status is not `expected`.
+        """
+        folder, _, name = path.rpartition("/")
+        above = self.open_to_delete(folder)
+        try:
+            if not expected(os.lstat(name, dir_fd=above)):
+                return False
+            os.unlink(name, dir_fd=above)
+            return True
+        finally:
+            os.close(above)
+
+    def _root(self, folder: str) -> str:
+        """Return the part of a path that the user named: that folder, or the one with the file that was named."""
+        if folder == self._named or folder.startswith(self._named.rstrip("/") + "/"):
+            return self._named
+        return os.path.commonpath((self._named, folder))
+
+    def _walk_inside(self, root: str, folder: str, *, make: bool) -> int:
+        """Open a folder to write in. A link to another folder below the root is followed."""
+        try:
+            return self._walk(root, folder, _FOLDER, make=make)
+        except _LinkError:
+            above, real = os.path.realpath(root), os.path.realpath(folder)
+            if real != above and not real.startswith(above.rstrip("/") + "/"):
+                raise
+        return self._walk(above, real, _FOLDER, make=make)
+
+    def _walk(self, root: str, folder: str, flags: int, *, make: bool) -> int:
+        """Open a folder, and with `make` create it, without following links below the root."""
+        names = [name for name in folder[len(root) :].split("/") if name]
+        fd = os.open(root, _ON_THE_WAY if names else flags)
+        for number, name in enumerate(names, 1):
+            above, path = fd, f"{root.rstrip('/')}/{'/'.join(names[:number])}"
+            try:
+                fd = self._below(above, name, flags if number == len(names) else _ON_THE_WAY, make=make)
+            except OSError as error:
+                if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(above, name):
+                    raise _LinkError(path) from error
+                raise
+            finally:
+                os.close(above)
+        return fd
+
+    def _below(self, above: int, name: str, flags: int, *, make: bool) -> int:
+        """Open a folder, which may be missing with `make`, in an open one."""
+        flags |= os.O_NOFOLLOW
+        try:
+            return os.open(name, flags, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with contextlib.suppress(FileExistsError):  # another thread or program was faster
+            os.mkdir(name, dir_fd=above)
+            if self._umask is not None:
+                fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+                try:
+                    os.fchmod(fd, 0o777 & ~self._umask)
+                finally:
+                    os.close(fd)
+        return os.open(name, flags, dir_fd=above)
+
+    def _make_root(self, root: str) -> None:
+        """Make the named folder and those above it, of any depth, unlike `os.makedirs`."""
+        missing = []
+        while not os.path.isdir(root):
+            missing.append(root)
+            root = os.path.dirname(root)
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):  # the next step reports a file in the way
+                os.mkdir(folder)
+                if self._umask is not None:
+                    os.chmod(folder, 0o777 & ~self._umask)
+
+
+class _LinkError(Exception):
+    """There is a link on the way; `path` names it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _is_link(above: int, name: str) -> bool:
+    try:
+        os.readlink(name, dir_fd=above)
+    except OSError:
+        return False
+    return True
