@@ -5,7 +5,6 @@ This file also leaves out tests that the machine cannot run. Some machines lack 
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import signal
@@ -29,6 +28,7 @@ from tests.budget import Durations
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
+from tests.s3_client import S3Client
 from tests.slow import SlowProxy
 
 
@@ -194,26 +194,9 @@ def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedSe
     return seaweedfs
 
 
-@functools.lru_cache(maxsize=1)
-def _session() -> Any:
-    """Return a shared botocore session.
-
-    A new session loads botocore's models again, which takes a tenth of a second.
-    """
-    import botocore.session
-
-    return botocore.session.Session()
-
-
-def client_of(server: EmbeddedServer) -> Any:
-    """Create a botocore client for a server, independent of the environment."""
-    return _session().create_client(
-        "s3",
-        endpoint_url=server.url,
-        region_name="us-east-1",
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-    )
+def client_of(server: EmbeddedServer) -> S3Client:
+    """Create an S3 client for a server, independent of the environment."""
+    return S3Client(server)
 
 
 @pytest.fixture
@@ -222,10 +205,9 @@ def bucket(s3: EmbeddedServer) -> Iterator[str]:
 
     It is deleted afterwards, because SeaweedFS limits the number of volumes.
     """
-    name = f"test-{secrets.token_hex(6)}"
-    s3.create_bucket(name)
+    name, client = f"test-{secrets.token_hex(6)}", client_of(s3)
+    client.create_bucket(Bucket=name)
     yield name
-    client = client_of(s3)
     client.delete_bucket(Bucket=name)
     client.close()
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import random
 import shutil
 import tarfile
 import threading
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.faults.trees import FORMS, pack, put_parts
-from tests.waiting import PATIENCE
+from tests.s3_client import S3Client
 
 __all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of"]
 
@@ -162,32 +158,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def objects_of(client: Any, bucket: str) -> dict[str, bytes]:
+def objects_of(client: S3Client, bucket: str) -> dict[str, bytes]:
     """Read all objects of a bucket directly from the store, by key."""
     listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
     assert len(listed) < 1000, "a listing of one page"
     keys = [entry["Key"] for entry in listed]
-    groups = [keys[number::4] for number in range(4)]
-    with ThreadPoolExecutor(len(groups)) as pool:
-        found = pool.map(lambda group: _read(client, bucket, group), groups)
-        return {key: data for part in found for key, data in part.items()}
-
-
-def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
-    """Read objects over one connection by signed URLs; botocore's own reads take three times as long."""
-    found: dict[str, bytes] = {}
-    host = urlsplit(client.meta.endpoint_url)
-    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE)
-    try:
-        for key in keys:
-            url = urlsplit(client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}))
-            connection.request("GET", f"{url.path}?{url.query}")
-            answer = connection.getresponse()
-            found[key] = answer.read()
-            assert answer.status == 200, (key, answer.status)
-    finally:
-        connection.close()
-    return found
+    return {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
 
 def differences(found: Mapping[str, bytes], *truths: Mapping[str, bytes]) -> dict[str, str]:
