@@ -16,7 +16,7 @@ import zlib
 from collections import deque
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree as ET
 
 from nbdata.demo.server import REGION, EmbeddedServer
@@ -106,7 +106,7 @@ class S3Client:
         }
         if entries:
             found["Contents"] = [
-                {"Key": unquote(entry["Key"]), "Size": int(entry["Size"]), "ETag": entry["ETag"]}
+                {"Key": unquote_plus(entry["Key"]), "Size": int(entry["Size"]), "ETag": entry["ETag"]}
                 for entry in entries
             ]
         return found
