@@ -126,7 +126,7 @@ class Session(abc.ABC, Generic[_Q]):
     @property
     @abc.abstractmethod
     def free(self) -> int:
-        """How many more requests to submit now to keep all connections busy."""
+        """How many more requests to submit now to keep all connections busy; bounds the answers that wait, too."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -192,7 +192,8 @@ class Threads(Session[_Q]):
     @property
     def free(self) -> int:
         with self._changed:
-            return max(0, self._width() + AHEAD - self._busy - len(self._waiting))
+            unread = self._busy + len(self._waiting) + len(self._came)
+            return max(0, self._width() + AHEAD - unread)
 
     def results(self) -> Iterator[Answer[_Q] | None]:
         while True:

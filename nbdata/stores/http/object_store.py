@@ -181,7 +181,8 @@ class _MultiplexedSession(Session[_Q]):
 
     @property
     def free(self) -> int:
-        return max(0, self._width() + AHEAD - self._busy - len(self._waiting))
+        unread = self._busy + len(self._waiting) + len(self._refused)
+        return max(0, self._width() + AHEAD - unread)
 
     def results(self) -> Iterator[Answer[_Q] | None]:
         store, self._taker = self._store, threading.get_ident()
