@@ -48,10 +48,18 @@ class Lab:
     def __enter__(self) -> Lab:
         self.root.mkdir()
         environment = self._environment()
-        settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension")
-        settings.mkdir(parents=True)
+        # On a busy machine a kernel takes longer to complete than the second that JupyterLab waits.
+        patient = {"providerTimeout": int(1_000 * PATIENCE)}
         quiet = {"fetchNews": "false", "checkForUpdates": False}
-        (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+        for plugin, values in (
+            ("apputils-extension/notification", quiet),
+            ("completer-extension/manager", patient),
+        ):
+            file = Path(
+                environment["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab", f"{plugin}.jupyterlab-settings"
+            )
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(values))
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
             f"--ServerApp.port={self.port}",
