@@ -58,6 +58,7 @@ class Conversion:
     def __init__(self, operation: Convert) -> None:
         self._operation = operation
         context = capture(operation)
+        self._state_dir = context.state_dir
         self._limited = limited_folders(context.state_dir, context.env)
 
     # -- planning -----------------------------------------------------------------------------------
@@ -85,6 +86,11 @@ class Conversion:
                 out.needed += split["needed"]
                 out.present += split["bytes"] - split["needed"]
             out.notes.append(_described(split))
+            if split["unproven"]:
+                unproven = counted(split["unproven"], "files", "are")
+                out.notes.append(
+                    f"{split['name']}: {unproven} made anew: no seal of yours is on what was there"
+                )
         if said["copies"]:
             out.actions["copy"] = [said["copies"], said["copied"]]
             out.files += said["copies"]
@@ -219,6 +225,7 @@ class Conversion:
             overwrite=operation.overwrite,
             workers=operation.workers or _processors(),
             only_plan=only_plan,
+            state_dir=self._state_dir,
         )
 
 

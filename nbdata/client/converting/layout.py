@@ -6,24 +6,28 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nbdata.client.converting.contract import Split
-from nbdata.disk import PARTIAL, make_folders, sync_folder, write_file
+from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.own_files import own_folder, without_waiting
+from nbdata.own_files import Below, own_folder, read_small, without_waiting
 from nbdata.paths import CONVERTING
+from nbdata.seals import Seals
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
 
 #: The file in a split's folder that records how the split was made.
 RECORD = "nbdata.json"
-# The same for an unfinished split; it records the identity of the conversion.
-_BEGUN = "begun.json"
+# Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
+_BEGUN = ".begun"
+# Suffix of the folder that a finished split replaces.
+_OLD = ".old"
+# The most bytes of either record: of `_MOST_FILES` files.
+_MOST_BYTES = 1 << 20
 # Samples whose size is read beforehand, and most files of a split: the values of FFRecord's converters.
 _LOOKED_AT = 100
 _MOST_FILES = 200
@@ -65,8 +69,11 @@ class SplitPlan:
     parts : list of Part
     action : str
         ``convert``, ``replace`` or ``unchanged``.
-    kept : set of str
-        Parts that an earlier run has finished.
+    seals : Seals
+    kept : dict of str to list of int
+        Parts that this user has finished, in this run or an earlier one: size in bytes, and time in nanoseconds.
+    unproven : int
+        How many parts are there that may be somebody else's.
     """
 
     split: Split
@@ -74,8 +81,10 @@ class SplitPlan:
     identity: str
     mean: float
     parts: list[Part]
+    seals: Seals
     action: str = "convert"
-    kept: set[str] = field(default_factory=set)
+    kept: dict[str, list[int]] = field(default_factory=dict)
+    unproven: int = 0
 
     @property
     def final(self) -> str:
@@ -109,16 +118,45 @@ class SplitPlan:
         )
 
     def begin(self) -> None:
-        """Make the unfinished folder, or clear it of files that another conversion left there."""
-        inside = self.parts_folder
-        begun = os.path.join(self.unfinished, _BEGUN)
-        if not self.kept:
-            shutil.rmtree(self.unfinished, ignore_errors=True)
-        make_folders(inside, 0o777)
-        for name in os.listdir(inside):
-            if name.endswith(PARTIAL) or (name.endswith(SUFFIX) and name not in self.kept):
-                os.unlink(os.path.join(inside, name))
-        write_file(begun, [json.dumps({"identity": self.identity}).encode()])
+        """Make the unfinished folder, or clear it of all but the parts that are kept."""
+        with _unfinished_splits(self.folder) as below:
+            if not self.kept:
+                below.remove_tree(self.split.name)
+                below.remove_tree(self.split.name + _BEGUN)
+            make_folders(inside := self.parts_folder, 0o777)
+            for name in set(os.listdir(inside)) - set(self.kept):
+                below.remove_tree(os.path.join(self.split.name, self.split.folder, name))
+            below.remove_tree(os.path.join(self.split.name, RECORD))
+        self._record()
+
+    def note_whole(self, name: str) -> None:
+        """Record a part that is whole, so that a later run keeps it."""
+        found = os.lstat(os.path.join(self.parts_folder, name))
+        self.kept[name] = [found.st_size, found.st_mtime_ns]
+        self._record()
+
+    def _record(self) -> None:
+        said = {"identity": self.identity, "parts": self.kept, "seal": self._seal(self.kept)}
+        write_file(self.unfinished + _BEGUN, [json.dumps(said).encode()])
+
+    def _seal(self, parts: object) -> str:
+        return self.seals.of("converting", self.split.name, self.identity, parts)
+
+    def find_kept(self) -> None:
+        """Find the whole parts that an earlier run has made."""
+        whole = {part.name for part in self.parts if _is_whole(self.path(part), part.stop - part.start)}
+        begun = _read(self.unfinished + _BEGUN)
+        parts = begun.get("parts")
+        if (
+            isinstance(parts, dict)
+            and begun.get("identity") == self.identity
+            and self.seals.holds(begun.get("seal"), "converting", self.split.name, self.identity, parts)
+        ):
+            for name in sorted(whole & set(parts)):
+                found = os.lstat(os.path.join(self.parts_folder, name))
+                if parts[name] == [found.st_size, found.st_mtime_ns]:
+                    self.kept[name] = parts[name]
+        self.unproven = len(whole) - len(self.kept)
 
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
@@ -133,14 +171,18 @@ class SplitPlan:
             "stored": self.split.stored, "files": files,
         }  # fmt: skip
         write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.unfinished, _BEGUN))
         _sync(self.unfinished)
-        _swap(self.unfinished, self.final)
+        with _unfinished_splits(self.folder) as below:
+            _swap(below, self.unfinished, self.final)
         return notes
 
 
-def planned(split: Split, folder: str, file_size: int, overwrite: str) -> SplitPlan:
+def _unfinished_splits(folder: str) -> Below:
+    make_folders(root := unfinished_folder(folder), 0o777)
+    return Below(root)
+
+
+def planned(split: Split, folder: str, file_size: int, overwrite: str, seals: Seals) -> SplitPlan:
     """Plan a split from its first samples and the existing files; writes nothing.
 
     Raises
@@ -156,11 +198,10 @@ def planned(split: Split, folder: str, file_size: int, overwrite: str) -> SplitP
     said = [1, split.name, split.count, split.stored, split.folder, split.said, file_size, digest.hexdigest()]
     identity = hashlib.sha256(json.dumps(said).encode()).hexdigest()
     mean = size / max(1, looked)
-    plan = SplitPlan(split, folder, identity, mean, _parts(split.count, mean, file_size))
+    plan = SplitPlan(split, folder, identity, mean, _parts(split.count, mean, file_size), seals)
     plan.action = _action(plan, overwrite)
-    begun = _read(os.path.join(plan.unfinished, _BEGUN)) or _read(os.path.join(plan.unfinished, RECORD))
-    if plan.action != "unchanged" and overwrite != "always" and begun.get("identity") == identity:
-        plan.kept = {part.name for part in plan.parts if _is_whole(plan.path(part), part.stop - part.start)}
+    if plan.action != "unchanged" and overwrite != "always":
+        plan.find_kept()
     return plan
 
 
@@ -223,40 +264,35 @@ def _is_whole(path: str, count: int) -> bool:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb", opener=without_waiting) as file:
-            found = json.load(file)
+        found = json.loads(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _old(unfinished: str) -> str:
-    return f"{unfinished}.old"
-
-
-def _swap(unfinished: str, final: str) -> None:
+def _swap(below: Below, unfinished: str, final: str) -> None:
     """Rename a folder to its final name, and remove the one that had the name."""
-    old = _old(unfinished)
-    shutil.rmtree(old, ignore_errors=True)
+    name = os.path.basename(final)
+    below.remove_tree(name + _OLD)
     if os.path.lexists(final):
-        os.rename(final, old)
+        os.rename(final, unfinished + _OLD)
     os.rename(unfinished, final)
     sync_folder(os.path.dirname(final))
     sync_folder(os.path.dirname(unfinished))
-    if os.path.islink(old):
-        os.unlink(old)
-    shutil.rmtree(old, ignore_errors=True)
+    below.remove_tree(name + _OLD)
+    below.remove_tree(name + _BEGUN)
 
 
 def mend(folder: str, name: str) -> None:
-    """Finish a split that was killed between the two renames to its final name."""
+    """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
-    old = _old(unfinished)
-    if not os.path.lexists(final) and os.path.lexists(old):
-        whole = os.path.exists(os.path.join(unfinished, RECORD)) and not os.path.exists(
-            os.path.join(unfinished, _BEGUN)
-        )
-        os.rename(unfinished if whole else old, final)
+    if os.path.lexists(final):
+        if not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
+            with _unfinished_splits(folder) as below:
+                below.remove_tree(name + _BEGUN)
+    elif os.path.lexists(unfinished + _OLD):
+        whole = os.path.isfile(os.path.join(unfinished, RECORD))
+        os.rename(unfinished if whole else unfinished + _OLD, final)
 
 
 def _sync(folder: str) -> None:

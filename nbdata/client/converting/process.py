@@ -24,8 +24,10 @@ from nbdata.client.converting import contract
 from nbdata.client.converting.contract import FILES, Source
 from nbdata.client.converting.layout import SplitPlan, copied_size, mend, planned
 from nbdata.client.converting.workers import write_parts
-from nbdata.disk import disk_error, make_folders, write_file
+from nbdata.disk import disk_error, write_file
 from nbdata.errors import NbdataError
+from nbdata.guarded_folders import GuardedFolders
+from nbdata.seals import Seals
 from nbdata.verbs.convert import MMDET3D
 
 __all__ = ["Request", "main"]
@@ -51,6 +53,7 @@ class Request:
     overwrite: str
     workers: int
     only_plan: bool
+    state_dir: str
 
 
 class _Events:
@@ -107,14 +110,20 @@ def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
     if not request.only_plan:
         for split in source.splits:
             mend(request.folder, split.name)
-    plans = [planned(split, request.folder, request.file_size, request.overwrite) for split in source.splits]
+    seals = Seals(request.state_dir)
+    plans = [
+        planned(split, request.folder, request.file_size, request.overwrite, seals) for split in source.splits
+    ]
     events.say("plan", **_told(plans, source))
     if request.only_plan or not requests.readline():
         return
     for plan in plans:
         if plan.action != "unchanged":
             plan.begin()
+    by_name = {plan.split.name: plan for plan in plans}
     for one in write_parts(plans, request.workers):
+        if one.size is not None:
+            by_name[one.split].note_whole(one.part)
         events.say("written", **one._asdict())
         if one.wants:
             events.say("room", bytes=one.wants)
@@ -123,7 +132,7 @@ def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
     for plan in plans:
         if plan.action != "unchanged":
             events.say("split", name=plan.split.name, notes=plan.finish())
-    for size in _copied(source.copies, os.path.join(request.folder, FILES)):
+    for size in _copied(source.copies, request.folder):
         events.say("copied", bytes=size)
 
 
@@ -144,7 +153,7 @@ def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
             "name": plan.split.name, "action": plan.action, "samples": plan.split.count, "of": plan.split.of,
             "stored": plan.split.stored, "files": len(plan.parts), "kept": len(plan.kept),
             "bytes": sum(map(plan.size, plan.parts)), "needed": sum(map(plan.size, plan.missing)),
-            "missing": len(plan.missing),
+            "missing": len(plan.missing), "unproven": plan.unproven,
         }
         for plan in plans
     ]  # fmt: skip
@@ -157,9 +166,14 @@ def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
 
 
 def _copied(copies: list[tuple[str, str]], folder: str) -> Iterator[int]:
-    """Copy files, each whole or not at all; yield their sizes."""
+    """Copy files below a data set, each whole or not at all; yield their sizes."""
+    folders = GuardedFolders(folder)
     for path, new in copies:
-        target = os.path.join(folder, new)
-        make_folders(os.path.dirname(target), 0o777)
-        with open(path, "rb") as file:
-            yield write_file(target, iter(lambda file=file: file.read(_PIECE), b"")).st_size  # type: ignore[misc]
+        target = os.path.join(folder, FILES, new)
+        above = folders.open_to_write(os.path.dirname(target))
+        try:
+            with open(path, "rb") as file:
+                pieces = iter(lambda file=file: file.read(_PIECE), b"")  # type: ignore[misc]
+                yield write_file(target, pieces, folder=above).st_size
+        finally:
+            os.close(above)
