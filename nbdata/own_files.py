@@ -28,7 +28,9 @@ __all__ = [
     "own_folders_in",
     "own_mode",
     "read_small",
+    "remove",
     "small_file",
+    "taken",
     "without_waiting",
 ]
 
@@ -195,6 +197,40 @@ def _not_a_folder(path: str, mode: int) -> UnsafeMember:
         expected="a folder that nbdata made",
         remedy="Look where it came from, and remove it",
     )
+
+
+def taken(path: str) -> UnsafeMember | None:
+    """Return the error of a file of nbdata that cannot be opened, if that is because something else has its place."""
+    try:
+        if stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+    except OSError:
+        return None
+    return UnsafeMember(
+        "something else has the place of a file of nbdata",
+        path=path,
+        expected="a file that nbdata made",
+        remedy="Look where it came from, and remove it",
+    )
+
+
+def remove(path: str) -> None:
+    """Delete one of nbdata's own files, or what has its place: a link, or a folder with all that is in it.
+
+    Raises
+    ------
+    OSError
+        If the disk refuses. It is no error if nothing is there.
+    """
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise
+        with Below(os.path.dirname(path)) as below:
+            below.remove_tree(os.path.basename(path))
 
 
 def without_waiting(path: str, flags: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.client.converting.layout import RECORD
-from nbdata.errors import StoreUnavailable
+from nbdata.errors import UnsafeMember
 from nbdata.runtime import file_lock, held
 from nbdata.seals import Seals
 from nbdata.transfer.marks import worker_elsewhere
@@ -133,14 +133,26 @@ def test_a_pipe_in_the_place_of_a_record_of_a_kept_cache_is_an_empty_record(
         assert list(kept.found()) == [(OBJECT, len("object"), True)]
 
 
-@pytest.mark.parametrize("record", ["boot", "sealed"])
-def test_a_folder_in_the_place_of_a_record_of_a_kept_cache_is_an_error_of_the_disk(
+@pytest.mark.parametrize("record", ["boot", "sealed", "about"])
+def test_a_folder_in_the_place_of_a_record_of_a_kept_cache_is_replaced(
     tmp_path: Path, project: Path, record: str
 ) -> None:
     kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"]))
-    put(Path(kept.path) / record, "folder", project)
-    with kept, pytest.raises(StoreUnavailable, match="Is a directory"):
-        list(kept.found())
+    put(Path(kept.path) / record / "inner", "folder", project)
+    with kept:
+        assert list(kept.found()) == []
+        kept.write_about("{}", durable=True)
+        assert (Path(kept.path) / record).is_file()
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_has_the_place_of_the_lock_of_a_kept_cache_is_named(
+    tmp_path: Path, project: Path, kind: str
+) -> None:
+    kept = KeptFolder(str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"]))
+    put(Path(f"{kept.path}.lock"), kind, project)
+    with pytest.raises(UnsafeMember, match="something else has the place of a file of nbdata"):
+        kept.__enter__()
 
 
 def test_a_pipe_in_the_place_of_the_record_of_an_unfinished_split_is_replaced(

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from nbdata.caching.folder import LOCK, again_if_removed
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
-from nbdata.own_files import Below, make_own_folder, own_folder, read_small, small_file
+from nbdata.own_files import Below, make_own_folder, own_folder, read_small, small_file, taken
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.seals import Seals
@@ -166,7 +166,7 @@ class KeptFolder:
         try:
             again_if_removed(self._make)
         except OSError as error:
-            raise disk_error(error, self._parent) from error
+            raise taken(self.path + LOCK) or disk_error(error, self._parent) from error
         return self
 
     def _make(self) -> None:
@@ -211,8 +211,11 @@ class KeptFolder:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
-                    if not (is_name(entry.name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1):
-                        rest += [entry.name] if entry.name not in (_BOOT, _SEALED, _ABOUT) else []
+                    is_file = stat.S_ISREG(status.st_mode)
+                    if not (is_name(entry.name) and is_file and status.st_nlink == 1):
+                        rest += (
+                            [entry.name] if entry.name not in (_BOOT, _SEALED, _ABOUT) or not is_file else []
+                        )
                         continue
                     self._files += 1
                     is_proven = _line(entry.name, status) in proven

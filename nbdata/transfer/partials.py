@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from nbdata.disk import begin_writing, disk_error, sync_folder
 from nbdata.errors import NbdataError
+from nbdata.own_files import remove
 from nbdata.sealed_lines import format_line
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
@@ -256,8 +257,7 @@ class Partial(Parts):
     @staticmethod
     def forget_record(data: str) -> None:
         """Remove the record of parts, given the former path of the data file, which has its final name now."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(data + "s")
+        remove(data + "s")
 
     def discard(self) -> None:
         """Remove both files."""
@@ -271,8 +271,7 @@ class Partial(Parts):
         The record goes first, because it must never describe missing bytes.
         """
         Partial.forget_record(data)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(data)
+        remove(data)
 
     @staticmethod
     def data_of(staging: str, path: str) -> str:

@@ -21,6 +21,7 @@ from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error, make_folders
 from nbdata.errors import NbdataError, error_from_dict
 from nbdata.operation import slots
+from nbdata.own_files import taken
 from nbdata.protocols import Display
 from nbdata.ready import is_ready
 from nbdata.report import Plan, Report, Row, Rows
@@ -268,11 +269,11 @@ def _held(folder: str) -> Iterator[int]:
 def _locked(folder: str) -> int | None:
     """Lock a file for this process and those that inherit it; None if another process holds the lock."""
     make_folders(unfinished_folder(folder), 0o777)
-    number = os.open(
-        os.path.join(unfinished_folder(folder), "lock"),
-        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-        0o666,
-    )
+    path = os.path.join(unfinished_folder(folder), "lock")
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise taken(path) or error from error
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(number).st_nlink:

@@ -290,9 +290,9 @@ def mend(folder: str, name: str) -> None:
         if not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
             with _unfinished_splits(folder) as below:
                 below.remove_tree(name + _BEGUN)
-    elif os.path.lexists(unfinished + _OLD):
+    elif not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
         whole = os.path.isfile(os.path.join(unfinished, RECORD))
-        os.rename(unfinished if whole else unfinished + _OLD, final)
+        os.rename(unfinished if whole else old, final)
 
 
 def _sync(folder: str) -> None:
