@@ -160,6 +160,11 @@ def _left(before: Look) -> list[str]:
     return found
 
 
+def _nothing_left(before: Look) -> bool:
+    gc.collect()  # each time, because a thread that has just ended may have held what leads to the rest
+    return not _left(before)
+
+
 def _command(pid: int) -> str:
     """Return the command line of a child, or '' if it has ended and been waited for, or may stay."""
     try:
@@ -237,9 +242,8 @@ def nothing_left_by_this_test(
         if left:
             request.node.funcargs.clear()  # values of fixtures that have ended
             _end_caches()
-            gc.collect()
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: not _left(_before[-1]))
+                wait_until(lambda: _nothing_left(_before[-1]))
             left = _left(_before[-1])
         before = _before[-1].variables
     finally:

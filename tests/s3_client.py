@@ -135,6 +135,7 @@ class S3Client:
                 connection.close()
                 if not left:
                     raise
+                self.close()  # the server may have closed the others, too
                 continue
             self._idle.append(connection)
             if answer.status < 500 or not left:

@@ -1,17 +1,8 @@
 """The contents of a cache that many consumers share: which objects are waited for, held, or must go.
 
 A consumer *announces* the objects that it will need, in its order. It *acquires* those that it needs now, all by one
-lease, and *releases* the lease when it has read them. An object is in one of these states:
-
-========  ========================================================================  =============================
-state     meaning                                                                   next
-========  ========================================================================  =============================
-absent    not on disk, and not being fetched                                        coming, when its turn comes
-unproven  on disk under its name, but anybody may have put it there                 coming, or going
-coming    its room is reserved, and it is being fetched or proven                   whole, or absent if that fails
-whole     on disk under its name                                                    going, if room is needed
-going     being deleted; its room is free when that is done                         absent
-========  ========================================================================  =============================
+lease, and *releases* the lease when it has read them. `nbdata.caching.cached_objects` has the
+states of an object.
 
 Room is reserved before an object comes and is free after it is gone, so the capacity is never exceeded. Objects in a
 lease stay. Of the others, unannounced ones go first, in the order of `nbdata.caching.eviction`; then those announced
@@ -23,21 +14,20 @@ another lease. So each lease is filled at some time, however small the cache is.
 
 from __future__ import annotations
 
-import enum
 import heapq
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
+from nbdata.caching.cached_objects import CachedObject, Lease, State, Wanted
 from nbdata.caching.eviction import EvictionOrder
 from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.protocols import Epoch
 from nbdata.sizes import counted, format_size
 
-__all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
+__all__ = ["MOST_ANNOUNCED", "CacheContents"]
 
 #: The most objects that a consumer may have announced but not acquired. Further ones are not fetched ahead.
 MOST_ANNOUNCED = 100_000
@@ -45,80 +35,18 @@ MOST_ANNOUNCED = 100_000
 _STALE = 1024
 
 
-class Wanted(NamedTuple):
-    """A requested object.
-
-    Attributes
-    ----------
-    name : str
-        The same for each request of this version of the object.
-    room : int
-        The most bytes of disk.
-    of : object
-        The data needed to fetch it.
-    """
-
-    name: str
-    room: int
-    of: Any
-
-
-class _State(enum.Enum):
-    ABSENT = enum.auto()
-    UNPROVEN = enum.auto()
-    COMING = enum.auto()
-    WHOLE = enum.auto()
-    GOING = enum.auto()
-
-
-@dataclass(slots=True, eq=False)
-class _Object:
-    """An object that is on disk, or that a consumer wants."""
-
-    wanted: Wanted
-    state: _State = _State.ABSENT
-    leases: list[_Lease] = field(default_factory=list)  # leases that have room for it
-    announced: dict[Hashable, int] = field(default_factory=dict)  # by consumer, its place
-    fresh: bool = False  # True until a lease gets it for the first time after it came
-
-    @property
-    def idle(self) -> bool:
-        """Whether it may be deleted to make room."""
-        return self.state in (_State.WHOLE, _State.UNPROVEN) and not self.leases
-
-    @property
-    def to_come(self) -> bool:
-        """Whether it must still be fetched, or proven."""
-        return self.state in (_State.ABSENT, _State.UNPROVEN)
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether its entry can be dropped."""
-        return self.state is _State.ABSENT and not self.leases and not self.announced
-
-
-@dataclass(slots=True, eq=False)
-class _Lease:
-    """The objects of one `acquire` call."""
-
-    consumer: Hashable
-    wanted: list[Wanted]
-    missing: set[str] = field(default_factory=set)
-    errors: dict[str, NbdataError] = field(default_factory=dict)
-    admitted: bool = False
-    fetched: list[str] = field(default_factory=list)
-
-
 # Stands for a lease that another thread has already released.
-_RELEASED = _Lease(None, [])
+_RELEASED = Lease(None, [])
 
 
 @dataclass(slots=True)
 class _Ahead:
     """The objects that one consumer has announced but not acquired."""
 
-    objects: dict[str, _Object] = field(default_factory=dict)
-    unfetched: deque[_Object] = field(default_factory=deque)  # in its order; some may have come otherwise
+    objects: dict[str, CachedObject] = field(default_factory=dict)
+    unfetched: deque[CachedObject] = field(
+        default_factory=deque
+    )  # in its order; some may have come otherwise
 
 
 class CacheContents:
@@ -145,23 +73,23 @@ class CacheContents:
         self.used = self.fetched = 0
         self._remove = remove
         self._changed = threading.Condition()
-        self._objects: dict[str, _Object] = {}
+        self._objects: dict[str, CachedObject] = {}
         self._pinned = 0  # room of all objects in leases
-        self._queue: deque[_Lease] = deque()  # leases without room yet
-        self._leases: dict[Hashable, _Lease] = {}
-        self._demanded: deque[_Object] = deque()  # absent objects of leases
+        self._queue: deque[Lease] = deque()  # leases without room yet
+        self._leases: dict[Hashable, Lease] = {}
+        self._demanded: deque[CachedObject] = deque()  # absent objects of leases
         self._announced: dict[Hashable, _Ahead] = {}
         self._turns = deque[Hashable]()  # consumers with announcements
         self._numbers = itertools.count()
         self._unwanted = EvictionOrder()  # idle and unannounced
-        self._latest: list[tuple[int, int, _Object]] = []  # heap of idle, announced objects, or outdated
+        self._latest: list[tuple[int, int, CachedObject]] = []  # heap of idle, announced objects, or outdated
         self._error: NbdataError | None = None
 
     def there(self, wanted: Wanted, *, proven: bool = True) -> None:
         """Add an object that was found on disk. If it is not `proven`, `next` returns it when it is wanted."""
-        state = _State.WHOLE if proven else _State.UNPROVEN
+        state = State.WHOLE if proven else State.UNPROVEN
         with self._changed:
-            found = self._objects[wanted.name] = _Object(wanted, state)
+            found = self._objects[wanted.name] = CachedObject(wanted, state)
             self.used += wanted.room
             self._keep(found)
 
@@ -211,7 +139,7 @@ class CacheContents:
         BadOption
             If they are together larger than the cache.
         """
-        asked = _Lease(consumer, list({one.name: one for one in wanted}.values()))
+        asked = Lease(consumer, list({one.name: one for one in wanted}.values()))
         room = sum(one.room for one in asked.wanted)
         if room > self.capacity:
             one = getattr(asked.wanted[0].of, "key", asked.wanted[0].name)
@@ -306,7 +234,7 @@ class CacheContents:
     def next(self, timeout: float) -> Wanted | None:
         """Reserve room for the next object and return it. None without work, or room, for `timeout` seconds."""
         while True:
-            victim: _Object | None = None
+            victim: CachedObject | None = None
             with self._changed:
                 if self._error is not None:
                     raise self._error
@@ -322,7 +250,7 @@ class CacheContents:
         """Mark an object as complete on disk; it was not `fetched` if it was there and is proven now."""
         with self._changed:
             found = self._objects[name]
-            found.state = _State.WHOLE
+            found.state = State.WHOLE
             found.fresh = fetched
             self.fetched += fetched
             for asked in found.leases:
@@ -335,7 +263,7 @@ class CacheContents:
         """Mark an object as failed. Nothing of it is on disk."""
         with self._changed:
             found = self._objects[name]
-            found.state = _State.ABSENT
+            found.state = State.ABSENT
             self.used -= found.wanted.room
             if found.leases:
                 self._pinned -= found.wanted.room
@@ -351,26 +279,26 @@ class CacheContents:
 
     # -- under the lock ---------------------------------------------------------------------------
 
-    def _object(self, wanted: Wanted) -> _Object:
+    def _object(self, wanted: Wanted) -> CachedObject:
         found = self._objects.get(wanted.name)
         if found is None:
-            found = self._objects[wanted.name] = _Object(wanted)
+            found = self._objects[wanted.name] = CachedObject(wanted)
         elif found.wanted.of is None:  # the origin of an object found on disk was unknown
             found.wanted = found.wanted._replace(of=wanted.of)
         return found
 
-    def _forget(self, found: _Object) -> None:
+    def _forget(self, found: CachedObject) -> None:
         if found.forgotten and self._objects.get(found.wanted.name) is found:
             del self._objects[found.wanted.name]
 
-    def _unannounced(self, found: _Object, consumer: Hashable) -> None:
+    def _unannounced(self, found: CachedObject, consumer: Hashable) -> None:
         if found.announced.pop(consumer, None) is not None:
             if not found.announced:
                 found.announced = {}  # a new dict, since the old one would keep its memory
             del self._announced[consumer].objects[found.wanted.name]
             self._keep(found)
 
-    def _keep(self, found: _Object) -> None:
+    def _keep(self, found: CachedObject) -> None:
         """Update whether an object is among those that may go, or drop its entry."""
         name = found.wanted.name
         self._unwanted.discard(name)
@@ -401,14 +329,14 @@ class CacheContents:
                 found.leases.append(asked)
                 self._unannounced(found, asked.consumer)
                 self._unwanted.use(asked.consumer, found.wanted.name)
-                if found.state is _State.WHOLE:
+                if found.state is State.WHOLE:
                     self._got(asked, found)
                 else:
                     asked.missing.add(found.wanted.name)
                 if found.to_come:  # one being deleted is demanded once it is gone
                     self._demanded.append(found)
 
-    def _got(self, asked: _Lease, found: _Object) -> None:
+    def _got(self, asked: Lease, found: CachedObject) -> None:
         """Count an object as fetched for the first lease that gets it."""
         if found.fresh:
             found.fresh = False
@@ -427,7 +355,7 @@ class CacheContents:
             return False
         return self._fits(announced) or self._victim(take=False, announced=False) is not None
 
-    def _choose(self) -> tuple[_Object | None, _Object | None]:
+    def _choose(self) -> tuple[CachedObject | None, CachedObject | None]:
         """Return the next object to fetch, or otherwise the object that must go for it."""
         chosen = self._first_demanded()
         demanded = chosen is not None
@@ -441,16 +369,16 @@ class CacheContents:
             self._demanded.popleft()
         else:
             self._turns.rotate(-1)
-        if chosen.state is _State.ABSENT:
+        if chosen.state is State.ABSENT:
             self.used += chosen.wanted.room
-        chosen.state = _State.COMING
+        chosen.state = State.COMING
         self._unwanted.discard(chosen.wanted.name)
         return chosen, None
 
-    def _fits(self, found: _Object) -> bool:
-        return found.state is _State.UNPROVEN or self.used + found.wanted.room <= self.capacity
+    def _fits(self, found: CachedObject) -> bool:
+        return found.state is State.UNPROVEN or self.used + found.wanted.room <= self.capacity
 
-    def _first_demanded(self) -> _Object | None:
+    def _first_demanded(self) -> CachedObject | None:
         while self._demanded:
             found = self._demanded[0]
             if found.to_come and found.leases:
@@ -458,7 +386,7 @@ class CacheContents:
             self._demanded.popleft()  # it came otherwise, or is not needed any more
         return None
 
-    def _first_announced(self) -> _Object | None:
+    def _first_announced(self) -> CachedObject | None:
         """The first unfetched announced object of the consumer whose turn it is."""
         for _ in range(len(self._turns)):
             consumer = self._turns[0]
@@ -470,12 +398,12 @@ class CacheContents:
             self._turns.rotate(-1)
         return None
 
-    def _to_come(self, found: _Object, consumer: Hashable) -> bool:
+    def _to_come(self, found: CachedObject, consumer: Hashable) -> bool:
         """Whether an announced object must still be fetched. One that can never fit is skipped."""
         wanted = found.to_come and consumer in found.announced
         return wanted and found.wanted.room <= self.capacity
 
-    def _victim(self, *, take: bool, announced: bool) -> _Object | None:
+    def _victim(self, *, take: bool, announced: bool) -> CachedObject | None:
         """Return an idle object that may go."""
         name = self._unwanted.victim()
         found = None if name is None else self._objects[name]
@@ -487,22 +415,22 @@ class CacheContents:
                 heapq.heappop(self._latest)
         if found is not None and take:
             self._unwanted.discard(found.wanted.name)
-            found.state = _State.GOING
+            found.state = State.GOING
         return found
 
-    def _may_go_late(self, one: tuple[int, int, _Object]) -> bool:
+    def _may_go_late(self, one: tuple[int, int, CachedObject]) -> bool:
         """Whether an entry of the heap is still current."""
         number, _, found = one
         return found.idle and bool(found.announced) and min(found.announced.values()) == -number
 
-    def _delete(self, victim: _Object) -> None:
+    def _delete(self, victim: CachedObject) -> None:
         try:
             self._remove(victim.wanted.name)
         except NbdataError as error:
             self.close(error)
             raise
         with self._changed:
-            victim.state = _State.ABSENT
+            victim.state = State.ABSENT
             self.used -= victim.wanted.room
             if victim.leases:
                 self._demanded.append(victim)

@@ -16,7 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nbdata.caching.contents import CacheContents, Wanted
+from nbdata.caching.cached_objects import Wanted
+from nbdata.caching.contents import CacheContents
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound
 from nbdata.protocols import Epoch
 

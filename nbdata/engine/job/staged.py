@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents, Wanted
+from nbdata.caching.cached_objects import Wanted
+from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents
 from nbdata.caching.kept_folder import is_name, room_of_object
 from nbdata.engine.job.task import Task
 from nbdata.errors import Cancelled, NotEnoughSpace, NotFound

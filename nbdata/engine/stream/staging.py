@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from nbdata.caching.contents import CacheContents, Wanted
+from nbdata.caching.cached_objects import Wanted
+from nbdata.caching.contents import CacheContents
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
 from nbdata.caching.known import KnownCache, known_cache, note_cache, note_in
 from nbdata.disk import full_disk_told
