@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.small_disks import why_not
+from tests.hostile.users import can_run_as
 from tests.stores.emulators import azurite, node
 
 __all__ = ["CAPABILITIES", "Capability", "system_chromium", "why_missing"]
@@ -88,6 +89,7 @@ CAPABILITIES = {
     "mounts": Capability("nobody but root may mount disks", _mounts),
     "namespaces": Capability("there is no right to make name spaces (unshare)", _unshare),
     "openssl": Capability("there is no openssl", _programs("openssl")),
+    "other users": Capability("nobody but root may run commands as other users", lambda: can_run_as(54_321)),
     "setpriv": Capability(
         "root reads everything, and there is no setpriv to prevent it",
         lambda: os.geteuid() != 0 or bool(shutil.which("setpriv")),

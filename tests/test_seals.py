@@ -1,0 +1,89 @@
+"""The key of the seals: private, made once, and no other file is taken for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbdata import seals
+from nbdata.seals import Seals
+
+
+@pytest.fixture(autouse=True)
+def _keys_are_read_anew() -> None:
+    seals._key.cache_clear()
+
+
+def anew(state: Path) -> Seals:
+    """Return seals as another process would have them."""
+    seals._key.cache_clear()
+    return Seals(str(state))
+
+
+def test_a_seal_holds_for_what_it_was_made_of_and_nothing_else(tmp_path: Path) -> None:
+    seal = Seals(str(tmp_path)).of("part", {"path": "a", "size": 5})
+    assert anew(tmp_path).holds(seal, "part", {"size": 5, "path": "a"})
+    for other in (("part", {"path": "b", "size": 5}), ("parts", {"path": "a", "size": 5}), ("part",)):
+        assert not Seals(str(tmp_path)).holds(seal, *other)
+    for wrong in (None, 5, "", seal[:-1], seal + "0", "é" * 32, [seal]):
+        assert not Seals(str(tmp_path)).holds(wrong, "part", {"path": "a", "size": 5})
+    assert not Seals(str(tmp_path / "other")).holds(seal, "part", {"path": "a", "size": 5})
+
+
+def test_only_the_user_can_read_the_key(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        Seals(str(tmp_path / "state")).of("x")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "state/key").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert os.listdir(tmp_path / "state") == ["key"]
+
+
+def test_processes_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
+    say = "import sys; from nbdata.seals import Seals; print(Seals(sys.argv[1]).of('x'))"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", say, str(tmp_path / "state")],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        for _ in range(6)
+    ]
+    assert len({process.communicate()[0] for process in running}) == 1
+
+
+@pytest.mark.parametrize("kind", ["readable by others", "too short", "too long", "empty", "a link", "a pipe"])
+def test_what_is_no_key_of_this_user_is_replaced(tmp_path: Path, kind: str) -> None:
+    state, key = tmp_path / "state", tmp_path / "state/key"
+    state.mkdir()
+    known = {"too short": b"x" * 31, "too long": b"x" * 33, "empty": b""}.get(kind, b"x" * 32)
+    if kind == "a link":
+        (tmp_path / "known").write_bytes(known)
+        (tmp_path / "known").chmod(0o600)
+        key.symlink_to(tmp_path / "known")
+    elif kind == "a pipe":
+        os.mkfifo(key, 0o600)
+    else:
+        key.write_bytes(known)
+        key.chmod(0o644 if kind == "readable by others" else 0o600)
+    seal = Seals(str(state)).of("x")
+    assert key.is_file()
+    assert not key.is_symlink()
+    assert key.read_bytes() != known
+    assert anew(state).holds(seal, "x")
+    if kind == "a link":
+        assert (tmp_path / "known").read_bytes() == known
+
+
+def test_where_no_key_can_be_kept_seals_hold_until_the_process_ends(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    seal = Seals(str(tmp_path / "state")).of("x")
+    assert Seals(str(tmp_path / "state")).holds(seal, "x")
+    assert not anew(tmp_path / "state").holds(seal, "x")
