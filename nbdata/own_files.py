@@ -230,7 +230,7 @@ def remove(path: str) -> None:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise
         with Below(os.path.dirname(path)) as below:
-            below.remove_tree(os.path.basename(path))
+            below.remove(os.path.basename(path))
 
 
 def without_waiting(path: str, flags: int) -> int:
@@ -344,26 +344,36 @@ class Below:
             self._leave()
         os.rmdir(name, dir_fd=fd)
 
+    def remove(self, path: str) -> None:
+        """Delete a file or a link, or a folder with all that is in it; raises the first error of what stays."""
+        fd, name = self._at(path)
+        if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+            _remove_folder(name, fd)
+        else:
+            os.unlink(name, dir_fd=fd)
+
     def remove_tree(self, path: str) -> None:
         """Delete a folder with all that is in it, or a file, as far as the system lets us."""
         with contextlib.suppress(OSError, RecursionError):
-            fd, name = self._at(path)
-            if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
-                _remove_folder(name, fd)
-            else:
-                os.unlink(name, dir_fd=fd)
+            self.remove(path)
 
 
 def _remove_folder(name: str, above: int) -> None:
-    fd = os.open(name, _FOLDER, dir_fd=above)
+    fd, first = os.open(name, _FOLDER, dir_fd=above), None
     try:
         with os.scandir(fd) as found:
             for entry in found:
-                with contextlib.suppress(OSError):
+                try:
                     if entry.is_dir(follow_symlinks=False):
                         _remove_folder(entry.name, fd)
                     else:
                         os.unlink(entry.name, dir_fd=fd)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    first = first or error
     finally:
         os.close(fd)
+    if first is not None:
+        raise first
     os.rmdir(name, dir_fd=above)

@@ -81,3 +81,38 @@ def _sleeps(node: ast.AST) -> bool:
         case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="Event")), attr="wait"):
             return True
     return False
+
+
+# Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.own_files.Below`.
+_BY_PATH = {
+    "client/converting/contract.py": "walks what the caller's module names",
+    "client/converting/layout.py": "walks a folder whose way was just looked at; deletes nothing",
+    "client/mapping/folders.py": "folders that this process has made with mkdtemp",
+    "client/records/general.py": "walks a data set to list its files",
+    "engine/runner.py": "the rows of a job, in the private runtime folder",
+    "protocols.py": "lists the files of a slot for its reader",
+    "runtime.py": "walks this package",
+}
+
+
+def test_trees_are_walked_and_deleted_by_path_only_where_that_is_safe() -> None:
+    """A link in ``.nbdata/`` once led `cleanup` into another folder, which it emptied."""
+    found = {
+        name
+        for path in ROOT.rglob("*.py")
+        if not (name := str(path.relative_to(ROOT))).startswith("demo/")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _takes_a_tree(node)
+    }
+    assert found == _BY_PATH.keys()
+
+
+def _takes_a_tree(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="os"), attr="walk" | "fwalk" | "removedirs"):
+            return True
+        case ast.Attribute(value=ast.Name(id="shutil"), attr="rmtree" | "move" | "copytree"):
+            return True
+        case ast.ImportFrom(module="shutil" | "os", names=names):
+            return any(name.name in ("rmtree", "move", "copytree", "walk") for name in names)
+    return False

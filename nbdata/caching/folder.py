@@ -7,10 +7,8 @@ free, the owner is dead. The next cache there, or ``cleanup``, then removes the 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 
 from nbdata.disk import disk_error
@@ -93,8 +91,10 @@ class CacheFolder:
         self._lock = file_lock(self.path + LOCK)
         self._lock.acquire()
         os.mkdir(self.path, 0o700)
+        self._below = Below(self.path)
 
     def __exit__(self, *exc: object) -> None:
+        self._below.close()
         _remove(self.path, self._lock)
         with contextlib.suppress(OSError):  # others may have files there
             os.rmdir(self._own)
@@ -105,32 +105,11 @@ class CacheFolder:
 
     def remove(self, number: int) -> None:
         """Delete a slot's files. Raises AccessDenied or a similar error."""
-        path = self.slot(number)
         try:
-            if os.path.islink(path):  # the user's code replaced it by a link, whose target is not ours
-                os.unlink(path)
-                return
-            with contextlib.suppress(OSError):  # then rmtree finds the reason
-                _remove_files(path)
-                return
-            shutil.rmtree(path)
-        except FileNotFoundError:  # nothing was written, or the user's code deleted it
-            shutil.rmtree(path, ignore_errors=True)
-            if os.path.lexists(path):
-                raise disk_error(OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)), path) from None
+            with contextlib.suppress(FileNotFoundError):  # nothing was written, or the user's code deleted it
+                self._below.remove(str(number))
         except OSError as error:
-            raise disk_error(error, path) from error
-
-
-def _remove_files(path: str) -> None:
-    """Remove a folder and its contents. Twice as fast as `shutil.rmtree`, which guards against planted links."""
-    with os.scandir(path) as found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                _remove_files(entry.path)
-            else:
-                os.unlink(entry.path)
-    os.rmdir(path)
+            raise disk_error(error, self.slot(number)) from error
 
 
 def cache_folders(own: str, prefix: str = _PREFIX) -> Iterator[tuple[str, bool]]:

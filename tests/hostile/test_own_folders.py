@@ -60,3 +60,13 @@ def test_what_lies_in_the_place_of_an_own_file_leads_no_verb_astray(tmp_path: Pa
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_entry_of_any_kind_leads_a_verb_astray(tmp_path: Path, verb: str) -> None:
     check(list(scenes(verb, all_of_them=True)), tmp_path)
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("kind", ["link-to-folder", "folder"])
+def test_what_has_the_place_of_a_replaced_split_is_not_moved_into_the_data_set(
+    tmp_path: Path, kind: str
+) -> None:
+    """A conversion that was killed between two renames moves the split that it would have replaced back."""
+    (said,) = played([f"convert .nbdata/converting/train.old {kind}"], tmp_path)
+    assert (said["said"], said["touched"]) == ("", False)

@@ -11,11 +11,14 @@ import pytest
 
 from nbdata.engine.runner import Planning
 from nbdata.errors import NotEnoughSpace
+from nbdata.integrity.digests import new_digest
+from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.fetch import PartedFetch
-from nbdata.transfer.partials import UnrecordedParts
-from nbdata.verification.checker import check_for
+from nbdata.transfer.part_records import PART
+from nbdata.transfer.partials import Partial, UnrecordedParts
+from nbdata.verification.checker import check_for, digest_check
 
 MIB = 1 << 20
 
@@ -59,3 +62,32 @@ def test_what_a_full_disk_did_not_take_is_not_noted(tmp_path: Path, monkeypatch:
     assert [type(error) for error in errors] == [NotEnoughSpace]
     assert parts.notes[-1] == (0, 2 * MIB)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "big").read_bytes()[: 2 * MIB]
+
+
+@pytest.mark.parametrize(("algorithm", "kept"), [("crc32c", False), ("md5", True)])
+def test_what_was_there_unproven_counts_only_with_a_digest_that_nobody_forges(
+    tmp_path: Path, algorithm: str, kept: bool
+) -> None:
+    """Other bytes with the same CRC are easily found."""
+    data = os.urandom(PART + MIB)
+    (tmp_path / "big").write_bytes(data)
+    store = LocalStore()
+    info: ObjectInfo = store.head(str(tmp_path / "big").lstrip("/"))
+    digest = new_digest(algorithm)
+    digest.update(data)
+    expected = digest.hexdigest()
+    parts = Partial(str(tmp_path), "big", "source", info, 0o644, Seals(str(tmp_path / "a stranger's state")))
+    os.pwrite(parts.fd, data[:PART], 0)
+    parts.mark(0)
+    parts.close()
+    parts = Partial(str(tmp_path), "big", "source", info, 0o644, Seals(str(tmp_path / "state")))
+    ended: list[object] = []
+    fetch = PartedFetch(
+        Planning(), store, info, parts, lambda told: digest_check(told, algorithm, expected),
+        done=ended.append, failed=ended.append,
+    )  # fmt: skip
+    for unit in fetch.units():
+        unit()
+    assert (fetch.dropped, fetch.present, ended) == (not kept, PART if kept else 0, [True])
+    assert Path(parts.data).read_bytes() == data
+    parts.close()

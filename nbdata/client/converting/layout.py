@@ -147,10 +147,8 @@ class SplitPlan:
         whole = {part.name for part in self.parts if _is_whole(self.path(part), part.stop - part.start)}
         begun = _read(self.unfinished + _BEGUN)
         parts = begun.get("parts")
-        if (
-            isinstance(parts, dict)
-            and begun.get("identity") == self.identity
-            and self.seals.holds(begun.get("seal"), "converting", self.split.name, self.identity, parts)
+        if isinstance(parts, dict) and self.seals.holds(
+            begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
                 found = os.lstat(os.path.join(self.parts_folder, name))
