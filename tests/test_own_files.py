@@ -10,7 +10,7 @@ import pytest
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.own_files import own_folder
+from nbdata.own_files import own_folder, read_small, remove
 from nbdata.seals import Seals
 from tests.client.converting.data import PLAIN, module
 
@@ -175,3 +175,49 @@ def test_a_file_in_the_place_of_an_own_folder_is_refused(tmp_path: Path) -> None
     (tmp_path / ".nbdata").write_text("")
     with pytest.raises(UnsafeMember, match="a file has the place of a folder of nbdata"):
         own_folder(str(tmp_path), "converting")
+
+
+# -- records ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["link", "link to zeros", "pipe", "folder", "too large", "sparse", "missing", "below a file"]
+)
+def test_only_a_small_regular_file_is_a_record(tmp_path: Path, kind: str) -> None:
+    record = tmp_path / "record"
+    (tmp_path / "a record").write_text("{}")
+    if kind == "link":
+        record.symlink_to(tmp_path / "a record")
+    elif kind == "link to zeros":
+        record.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(record)
+    elif kind == "folder":
+        record.mkdir()
+    elif kind == "too large":
+        record.write_bytes(bytes(101))
+    elif kind == "sparse":
+        record.touch()
+        os.truncate(record, 1 << 40)
+    elif kind == "below a file":
+        record = tmp_path / "a record/x"
+    with pytest.raises(FileNotFoundError):
+        read_small(str(record), 100)
+    assert read_small(str(tmp_path / "a record"), 2) == b"{}"
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "folder", "nothing"])
+def test_what_has_the_place_of_an_own_file_is_removed_itself(
+    tmp_path: Path, project: Path, kind: str
+) -> None:
+    before, place = content(project), tmp_path / "own"
+    if kind == "link":
+        place.symlink_to(project)
+    elif kind == "file":
+        place.write_text("x")
+    elif kind == "folder":
+        (place / "deep/er").mkdir(parents=True)
+        (place / "deep/link").symlink_to(project)
+    remove(str(place))
+    assert not os.path.lexists(place)
+    assert content(project) == before

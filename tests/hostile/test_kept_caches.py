@@ -54,10 +54,10 @@ def read(source: str, tmp_path: Path, proxy: FaultProxy) -> Callable[[], int]:
     """Read all samples through the cache, in a new job; return how many bytes came from the store."""
 
     def read_all(**options: Any) -> int:
-        end()
         tally = proxy.begin()
         with nbdata.samples(source, cache="5MB", cache_dir=str(tmp_path / "disk"), **options) as samples:
             assert [sample["bin"] for sample in samples] == list(FILES.values())
+        end()
         return sum(tally.down.values())
 
     return read_all
