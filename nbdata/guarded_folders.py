@@ -14,7 +14,10 @@ from collections.abc import Callable
 
 from nbdata.errors import UnsafeMember
 
-__all__ = ["GuardedFolders"]
+__all__ = ["GuardedFolders", "MakeFolder"]
+
+#: Makes a folder: see `GuardedFolders`.
+MakeFolder = Callable[[str, "int | None", str], None]
 
 # How many folders are remembered. Others are looked at again.
 _KNOWN = 50_000
@@ -32,11 +35,24 @@ class GuardedFolders:
         The absolute path of a folder or a file, which may not exist. Links in it are followed.
     umask : int, optional
         The umask of the user who owns new folders. None: the process's.
+    mkdir : callable, optional
+        Called with a name, the descriptor of the folder above it (None: the name is absolute), and the path: makes a
+        folder, as `os.mkdir` does.
+    made : callable
+        Called with the path of each new folder, once it has its mode.
     """
 
-    def __init__(self, named: str, *, umask: int | None = None) -> None:
+    def __init__(
+        self,
+        named: str,
+        *,
+        umask: int | None = None,
+        mkdir: MakeFolder | None = None,
+        made: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._named = named.rstrip("/") or "/"
-        self._umask = umask
+        self._umask, self._made = umask, made
+        self._mkdir = mkdir or (lambda name, above, _: os.mkdir(name, dir_fd=above))
         self._known: dict[str, tuple[int, int]] = {}  # folders that no link leads out: device and inode
 
     def open_to_write(self, folder: str, *, make: bool = True) -> int:
@@ -127,7 +143,8 @@ class GuardedFolders:
         for number, name in enumerate(names, 1):
             above, path = fd, f"{root.rstrip('/')}/{'/'.join(names[:number])}"
             try:
-                fd = self._below(above, name, flags if number == len(names) else _ON_THE_WAY, make=make)
+                last = number == len(names)
+                fd = self._below(above, name, path, flags if last else _ON_THE_WAY, make=make)
             except OSError as error:
                 if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(above, name):
                     raise _LinkError(path) from error
@@ -136,7 +153,7 @@ class GuardedFolders:
                 os.close(above)
         return fd
 
-    def _below(self, above: int, name: str, flags: int, *, make: bool) -> int:
+    def _below(self, above: int, name: str, path: str, flags: int, *, make: bool) -> int:
         """Open a folder, which may be missing with `make`, in an open one."""
         flags |= os.O_NOFOLLOW
         try:
@@ -144,14 +161,7 @@ class GuardedFolders:
         except FileNotFoundError:
             if not make:
                 raise
-        with contextlib.suppress(FileExistsError):  # another thread or program was faster
-            os.mkdir(name, dir_fd=above)
-            if self._umask is not None:
-                fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-                try:
-                    os.fchmod(fd, 0o777 & ~self._umask)
-                finally:
-                    os.close(fd)
+        self._make(name, above, path)
         return os.open(name, flags, dir_fd=above)
 
     def _make_root(self, root: str) -> None:
@@ -161,10 +171,21 @@ class GuardedFolders:
             missing.append(root)
             root = os.path.dirname(root)
         for folder in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # the next step reports a file in the way
-                os.mkdir(folder)
-                if self._umask is not None:
-                    os.chmod(folder, 0o777 & ~self._umask)
+            self._make(folder, None, folder)
+
+    def _make(self, name: str, above: int | None, path: str) -> None:
+        """Make a folder with the mode of its user, unless something is there, which the next step reports."""
+        try:
+            self._mkdir(name, above, path)
+        except FileExistsError:  # another thread or program was faster
+            return
+        if self._umask is not None:
+            fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+            try:
+                os.fchmod(fd, 0o777 & ~self._umask)
+            finally:
+                os.close(fd)
+        self._made(path)
 
 
 class _LinkError(Exception):

@@ -24,6 +24,7 @@ __all__ = [
     "is_ours",
     "is_shared",
     "make_own_folder",
+    "open_own_folder",
     "own_folder",
     "own_folders_in",
     "own_mode",
@@ -89,6 +90,27 @@ def make_own_folder(folder: str) -> str:
     if own_folder(folder) != path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return path
+
+
+def open_own_folder(folder: str) -> tuple[str, int]:
+    """Open this user's own folder in `folder`, and return its path and descriptor. The caller closes it.
+
+    Raises
+    ------
+    UnsafeMember
+        As `own_folder`.
+    FileNotFoundError
+        If it was removed or exchanged meanwhile. Try again.
+    """
+    path = own_folder(folder)
+    fd = os.open(path, _FOLDER)
+    try:
+        if not _is_ours(folder, os.fstat(fd), path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return path, fd
 
 
 def is_ours(path: str) -> bool:

@@ -9,6 +9,7 @@ else, by an older nbdata, or with a key that is gone.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import hmac
@@ -16,6 +17,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 
 from nbdata.disk import make_folders, sync_folder
 
@@ -68,27 +70,34 @@ def _read(path: str) -> bytes | None:
 
 
 def _made(state_dir: str, path: str) -> bytes:
-    """Make a key; of two processes that do so at once, both return the first one."""
+    """Make a key; processes that do so at once all return the first one."""
     key, fresh = secrets.token_bytes(_BYTES), f"{path}.{secrets.token_hex(8)}"
     try:
         make_folders(state_dir, 0o700)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, key)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        if os.path.lexists(path):
+        with _locked(state_dir):
+            if (made := _read(path)) is not None:
+                return made
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, key)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
             os.replace(fresh, path)  # what is there is no key of ours
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(fresh, path)
-        sync_folder(state_dir)
-    except OSError:  # a full disk, or one without hard links
-        with contextlib.suppress(OSError):
-            if not os.path.lexists(path):
-                os.replace(fresh, path)
-    finally:
+            sync_folder(state_dir)
+    except OSError:  # a full disk, or a folder that cannot be written
         with contextlib.suppress(OSError):
             os.unlink(fresh)
     return _read(path) or key
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keep other processes out that lock the same folder; where the disk cannot lock it, nobody is kept out."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

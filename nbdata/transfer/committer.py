@@ -251,12 +251,13 @@ class Committer:
                     continue
                 parent, _, name = file.final.rpartition("/")
                 try:
-                    if file.inode is not None and file.inode != os.lstat(file.temporary).st_ino:
+                    at, temporary = self.target.relative(file.temporary)
+                    if file.inode is not None and file.inode != os.lstat(temporary, dir_fd=at).st_ino:
                         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                     if file.mtime_ns is not None:
-                        os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
+                        os.utime(temporary, ns=(file.mtime_ns, file.mtime_ns), dir_fd=at)
                     folder = folders.at(parent or "/")
-                    os.replace(file.temporary, name, dst_dir_fd=folder)
+                    os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=folder)
                     # After the rename, because it changes the file's ctime last.
                     file.stat = os.lstat(name, dir_fd=folder)
                     parents.setdefault(parent or "/", []).append(file)

@@ -1,9 +1,9 @@
 """The index: a record of moved objects, which decides whether a file is unchanged, never by time or size alone.
 
 There is one file per pair of source and target, in the user's state folder. For each relative path it holds the store's
-ETag or version and size, and the local file's stat after the transfer (size, mtime_ns, ctime_ns). A file is unchanged
-if the listing matches the record **and** the local stat does. Size and mtime alone lose data, since extracted files
-have old times.
+ETag or version and size, and the local file's stat after the transfer (size, mtime_ns, ctime_ns, inode). A file is
+unchanged if the listing matches the record **and** the local stat does. Size and mtime alone lose data, since extracted
+files have old times. So does a stat without the inode: two folders that exchange their names keep all times.
 
 The format is append-only lines as in `keyed_lines`, which keeps only offsets in memory, so a million records take a
 tenth of a gigabyte. The first line has the target folder, its device and its inode. An index of another folder that had
@@ -39,7 +39,8 @@ _VERSION = 2
 class Record(NamedTuple):
     """One moved object: its tag from the store, and the local file's stat after the move.
 
-    `size` is the object's size. It is -1 if the file existed before and was only compared: see `ours`.
+    `size` is the object's size. It is -1 if the file existed before and was only compared: see `ours`. The inode is 0
+    if there is no local file, or if an older nbdata made the record.
     """
 
     tag: str
@@ -47,11 +48,12 @@ class Record(NamedTuple):
     local_size: int
     mtime_ns: int
     ctime_ns: int
+    inode: int = 0
 
     @classmethod
     def of(cls, tag: str, size: int, found: os.stat_result) -> Record:
         """Return the record of an object and its local file."""
-        return cls(tag, size, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return cls(tag, size, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
     @property
     def ours(self) -> bool:
@@ -60,7 +62,12 @@ class Record(NamedTuple):
 
     def local_same(self, found: os.stat_result) -> bool:
         """Whether the local file looks as it did when recorded."""
-        return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:]
+        same = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:5]
+        return same and self.inode in (0, found.st_ino)
+
+
+# The numbers of values in a record: an older nbdata left the inode out.
+_FIELDS = (len(Record._fields) - 1, len(Record._fields))
 
 
 class Index:
@@ -350,15 +357,15 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
 def _record_in(line: bytes) -> tuple[str, Record | None]:
     """Parse a line to its path, and its record if it is of this version."""
     path, *rest = parse_line(line) or [""]
-    return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # CRC'd: ours
+    return str(path), Record(*rest) if len(rest) in _FIELDS else None  # CRC'd: ours
 
 
 def _line_of(path: str, record: Record | None) -> bytes:
     """Make the line that `format_line` makes, but faster, because there are many."""
     if record is None:
         return seal(f"[{_text(path)}]")
-    tag, size, local_size, mtime_ns, ctime_ns = record
-    return seal(f"[{_text(path)},{_text(tag)},{size},{local_size},{mtime_ns},{ctime_ns}]")
+    tag, size, local_size, mtime_ns, ctime_ns, inode = record
+    return seal(f"[{_text(path)},{_text(tag)},{size},{local_size},{mtime_ns},{ctime_ns},{inode}]")
 
 
 def _write(fd: int, data: bytes) -> None:

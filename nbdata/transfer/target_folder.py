@@ -11,18 +11,17 @@ import errno
 import os
 import random
 import secrets
-import stat
 import threading
 from collections.abc import Callable
 
 from nbdata.disk import disk_error, sync_folder
-from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
+from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
-from nbdata.own_files import Below, own_folder, own_mode
+from nbdata.own_files import Below, open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 
-__all__ = ["TargetFolder", "refuse_outside", "target_error"]
+__all__ = ["TargetFolder", "target_error"]
 
 # How many folders are remembered as created and checked. Others are checked again.
 _KNOWN = 50_000
@@ -55,14 +54,13 @@ class TargetFolder:
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self._folders = GuardedFolders(self.root)
+        self._folders = GuardedFolders(self.root, umask=umask, mkdir=self._mkdir, made=made)
         self.file_mode = 0o666 & ~umask
-        self._folder_mode = 0o777 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
+        self._descriptors: dict[str, int] = {}  # of these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
-        self._made: set[str] = set()
         self._unsynced: set[str] = set()  # folders in which a new folder was created
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
@@ -70,11 +68,8 @@ class TargetFolder:
     def enter(self) -> None:
         """Create the folder, and the folder for its temporaries."""
         try:
-            self.make_folder(self.root)
-            self._real_root = os.path.realpath(self.root)
+            os.close(self._folders.open_to_write(self.root))
             found = os.stat(self.root)
-            if not stat.S_ISDIR(found.st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             self.identity = (found.st_dev, found.st_ino)
             self.staging(self.root)
         except OSError as error:
@@ -92,27 +87,11 @@ class TargetFolder:
                         below.unlink(f"{own}/{name}")
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
+        for fd in self._descriptors.values():
+            os.close(fd)
+        self._descriptors.clear()
 
     # -- folders ------------------------------------------------------------------------------
-
-    def make_folder(self, path: str) -> None:
-        """Create a folder and its parents with the user's mode."""
-        if path in self._made:
-            return
-        missing = []
-        at = path
-        while not os.path.isdir(at):
-            missing.append(at)
-            at = os.path.dirname(at)
-        for folder in reversed(missing):
-            try:
-                self._make(folder, 0o777)
-                os.chmod(folder, self._folder_mode)
-                self._tell_made(folder)
-            except FileExistsError as error:
-                if not os.path.isdir(folder):
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
-        self._made.add(path)
 
     def staging(self, parent: str) -> str:
         """Return the folder for temporaries on the same file system as `parent`."""
@@ -130,12 +109,23 @@ class TargetFolder:
 
         Returns None if a job just removed it, or, after a wait, if another machine or user works there.
         """
-        folder = own_folder(parent)
         with contextlib.suppress(FileExistsError):
-            self._make(folder, own_mode(parent))
+            self._mkdir(folder := own_folder(parent), None, folder, own_mode(parent))
             self._tell_made(folder)
-        if own_folder(parent) != folder:  # another user was faster
+        try:
+            folder, fd = open_own_folder(parent)
+        except FileNotFoundError:
             return None
+        try:
+            if (staging := self._entered(folder)) is not None:
+                self._descriptors[folder], fd = fd, -1
+            return staging
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _entered(self, folder: str) -> str | None:
+        """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
         try:
             mark = Mark(folder, self._token)
             elsewhere = mark.remove_dead()
@@ -169,12 +159,9 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                refuse_outside(self.root, path, self._real_root)
-                self.make_folder(parent)
-                os.close(self.open_folder(parent))
+                os.close(self._folders.open_to_write(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
-                    self._made.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
@@ -186,10 +173,10 @@ class TargetFolder:
         """Open the folder of final files, to which no link leads out of the target; the caller closes it."""
         return self._folders.open_to_write(parent, make=False)
 
-    def _make(self, folder: str, mode: int) -> None:
+    def _mkdir(self, name: str, above: int | None, path: str, mode: int = 0o777) -> None:
         with self._making:  # otherwise a file in it could be recorded before the folder is known as new
-            os.mkdir(folder, mode)
-            self._unsynced.add(os.path.dirname(folder))
+            os.mkdir(name, mode, dir_fd=above)
+            self._unsynced.add(os.path.dirname(path))
 
     def sync_folders(self) -> None:
         """Make all folders created so far durable."""
@@ -214,10 +201,21 @@ class TargetFolder:
     def temporary(self, staging: str) -> tuple[int, str]:
         """Create an empty file for writing. It is removed at the end unless it was committed."""
         path = self.unused(staging)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.file_mode), path
+            above, name = self.relative(path)
+            return os.open(name, flags, self.file_mode, dir_fd=above), path
         except OSError as error:
             raise disk_error(error, path) from error
+
+    def relative(self, temporary: str) -> tuple[int | None, str]:
+        """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
+
+        Nobody else can exchange that folder for one of theirs, as the owner of the folder above it could.
+        """
+        folder, _, name = temporary.rpartition("/")
+        fd = self._descriptors.get(folder)
+        return (None, temporary) if fd is None else (fd, name)
 
     def written(self, staging: str, data: memoryview, path: str) -> str:
         """Write these bytes to a new temporary, and close it."""
@@ -235,29 +233,6 @@ class TargetFolder:
         finally:
             os.close(fd)
         return temporary
-
-
-def refuse_outside(root: str, path: str, real_root: str = "") -> None:
-    """Raise UnsafeMember if a symbolic link in a target leads a file's folder out of the target.
-
-    Parameters
-    ----------
-    root : str
-        The target's folder.
-    path : str
-        The file, relative to it.
-    real_root : str, optional
-        Its real path, if known.
-    """
-    above = real_root or os.path.realpath(root)
-    real = os.path.realpath(os.path.dirname(os.path.join(root, path)))
-    if real != above and not real.startswith(above.rstrip("/") + "/"):
-        raise UnsafeMember(
-            "a symbolic link leads out of the target",
-            path=path,
-            expected=f"a path below {root}",
-            got=real,
-        )
 
 
 def target_error(error: OSError, path: str) -> NbdataError:

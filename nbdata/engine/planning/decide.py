@@ -80,6 +80,10 @@ def decide_pull(
             return Decision("conflict", "a folder with this name exists")
         if kind := special_kind(local.st_mode):
             return Decision("conflict", f"a {kind} with this name exists")
+        # A link, which anybody may lead elsewhere later: it is replaced, whatever it leads to now.
+        return _by_options(overwrite, size_only, same_size=False) or Decision(
+            "overwrite", "a link has this name"
+        )
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
         return decided
     if pushed is not None and not pushed.tag:  # its push was interrupted, or the store tells no versions

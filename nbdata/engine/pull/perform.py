@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -211,7 +212,7 @@ class _Pulling:
         if item.seen is None or self._op.overwrite == "always":
             return False
         with contextlib.suppress(OSError):  # it was deleted
-            if looks(os.stat(final)) != item.seen:
+            if looks(os.lstat(final)) != item.seen:
                 reason = "the file was edited here while the pull ran; --overwrite always replaces it"
                 self._results.left(Row(item.path, "conflict", item.info.size, {"reason": reason}))
                 return True
@@ -232,8 +233,10 @@ class _Pulling:
         """
         try:
             # A planned file may be a named pipe by now; opening that would wait for its writer.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as error:
+            if error.errno == errno.ELOOP:  # or a link, which is replaced
+                return None
             raise disk_error(error, path) from error
         try:
             before = os.fstat(fd)

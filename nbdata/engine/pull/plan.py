@@ -271,11 +271,11 @@ def _missing(path: str) -> bool:
 
 def _lstat(path: str) -> os.stat_result | None:
     try:
-        return os.stat(path)
+        return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # A link in a loop or a name too long for this system: no file can be there.
+        # A loop of links above it, or a name too long for this system: no file can be there.
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             return None
         raise disk_error(error, path) from error

@@ -330,7 +330,7 @@ def _written(index: Index, root: str) -> Iterator[Leftover]:
             found = os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        written = Written(index.path, index.target, path, *record[2:])
+        written = Written(index.path, index.target, path, *record[2:5])
         if path.endswith("/"):
             if stat.S_ISDIR(found.st_mode):
                 yield _leftover(root, full, "delete", where, held, written)
