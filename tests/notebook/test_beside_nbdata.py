@@ -320,12 +320,18 @@ def test_questions_to_the_kernel_are_answered_the_same(twins: TwinKernels) -> No
     )
 
 
-def test_a_cell_after_an_error_is_aborted_the_same(twins: TwinKernels) -> None:
+def test_a_cell_after_an_error_is_aborted_the_same(twins: TwinKernels, folder: Path) -> None:
     def two(kernel: Kernel) -> list[Any]:
-        asked = [kernel.client.execute(code) for code in ("1 / 0", "print('not run')")]
-        return [answer(kernel, asked[0])["shown"], replies(kernel, asked[1:])[0]["status"]]
+        pipe = folder / "error"
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        # A cell is only aborted if its request is there before the error.
+        asked = [kernel.client.execute(code) for code in ("open('error').read(); 1 / 0", "print('not run')")]
+        os.close(os.open(pipe, os.O_WRONLY))
+        kernel.collect(asked[0])
+        return [(one["status"], one.get("ename")) for one in replies(kernel, asked)]
 
-    twins.same(two)
+    assert twins.same(two) == [("error", "ZeroDivisionError"), ("aborted", None)]
 
 
 def test_an_interrupt_ends_a_plain_cell_the_same(twins: TwinKernels, folder: Path) -> None:
