@@ -349,12 +349,12 @@ class Loss:
             lines[0][2:4] = [place.st_dev, place.st_ino]
             for line in lines[1:]:
                 name = f"{case.target}/{line[0]}"
-                if len(line) == 6 and name in tree.nodes:
+                if len(line) == 1 + len(Record._fields) and name in tree.nodes:
                     looks = (line[3], line[4], line[5])
                     whole = name in tree.links or (name in tree.files and tree.files[name].size == line[3])
                     if looks in tree.nodes[name].looks and whole:
                         now = (case.root / name).lstat()
-                        line[3:] = [now.st_size, now.st_mtime_ns, now.st_ctime_ns]
+                        line[3:] = [now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino]
             (case.root / path).write_bytes(b"".join(map(crc_line, lines)) + rest)
 
 

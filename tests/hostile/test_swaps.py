@@ -1,0 +1,129 @@
+"""Names that are exchanged while a command runs, or between two commands, give nothing wrong a name or a record."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.engine.job.task import Task
+from nbdata.guarded_folders import GuardedFolders
+from nbdata.report import Snapshot
+from nbdata.transfer.committer import Committer, PendingFile
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+def swap(one: Path, other: Path) -> None:
+    """Exchange the names of two folders, as nobody's time shows."""
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+@pytest.fixture
+def alike(tmp_path: Path) -> Path:
+    """Files that only their bytes and inodes tell apart: two folders with the same names, sizes and times."""
+    tree = tmp_path / "tree"
+    for folder in ("x", "y"):
+        (tree / folder).mkdir(parents=True)
+        for number in range(20):
+            path = tree / folder / f"{number}"
+            path.write_text(f"{folder} {number:02}")
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+    return tree
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def _one_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all files have one ctime, as those that are made within a tick of the disk's clock."""
+    real_stat, real_lstat, real_fstat = os.stat, os.lstat, os.fstat
+
+    def shown(found: os.stat_result) -> os.stat_result:
+        values = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return os.stat_result(tuple(found), {**values, "st_ctime_ns": 1, "st_ctime": 1e-9})
+
+    monkeypatch.setattr(os, "stat", lambda *a, **o: shown(real_stat(*a, **o)))
+    monkeypatch.setattr(os, "lstat", lambda *a, **o: shown(real_lstat(*a, **o)))
+    monkeypatch.setattr(os, "fstat", lambda *a, **o: shown(real_fstat(*a, **o)))
+
+
+@pytest.mark.usefixtures("_one_tick")
+def test_files_of_folders_that_have_exchanged_their_names_are_not_unchanged(
+    tmp_path: Path, alike: Path
+) -> None:
+    with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        tar.add(alike, ".")
+    out, pushed = tmp_path / "out", tmp_path / "pushed"
+    nbdata.untar_volumes(str(tmp_path / "t.tar"), out, quiet=True)
+    nbdata.push(f"{out}/", f"{pushed}/", quiet=True)
+    swap(out / "x", out / "y")
+    nbdata.push(f"{out}/", f"{pushed}/", overwrite="changed", quiet=True)
+    assert content(pushed) == content(out)
+    nbdata.untar_volumes(str(tmp_path / "t.tar"), out, quiet=True)
+    assert content(out) == content(alike)
+
+
+def test_a_pull_replaces_a_link_whatever_it_leads_to(tmp_path: Path, alike: Path) -> None:
+    out = tmp_path / "out"
+    nbdata.pull(f"{alike}/", out, quiet=True)
+    (tmp_path / "theirs").write_bytes((alike / "x/3").read_bytes())
+    for name in ("x/3", "x/4"):
+        (out / name).unlink()
+    (out / "x/3").symlink_to(tmp_path / "theirs")
+    (out / "x/4").symlink_to(out / "x/5")
+    report = nbdata.pull(f"{alike}/", out, quiet=True)
+    assert isinstance(report, nbdata.Report)
+    assert report.counts == {"overwritten (edited here)": 2, "unchanged": 38}
+    assert content(out) == content(alike)
+    assert not any(path.is_symlink() for path in out.rglob("*"))
+    (out / "x/3").unlink()
+    (out / "x/3").symlink_to(tmp_path / "theirs")
+    report = nbdata.pull(f"{alike}/", out, overwrite="never", quiet=True)
+    assert isinstance(report, nbdata.Report)
+    assert (report.counts["skipped"], (out / "x/3").is_symlink()) == (40, True)
+
+
+def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_name(tmp_path: Path) -> None:
+    """As the owner of the folder above it can, also in a sticky one."""
+    root, done = tmp_path / "out", list[PendingFile]()
+    task = Task(Snapshot(id="t", verb="pull"))
+    with Committer(str(root), task, umask=0o022, committed=done.extend) as committer:
+        final, staging = committer.target.prepare("a")
+        temporary = committer.target.written(staging, memoryview(b"right"), "a")
+        own = Path(staging)
+        own.rename(tmp_path / "aside")
+        own.mkdir()
+        for name in os.listdir(tmp_path / "aside"):
+            (own / name).write_text("wrong")
+        committer.commit(PendingFile("a", temporary, final, 5))
+        committer.flush()
+    (file,) = done
+    assert file.error is not None or (root / "a").read_text() == "right"
+    assert not (root / "a").exists() or (root / "a").read_text() == "right"
+
+
+def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o700)
+    (tmp_path / "out").mkdir()
+
+    def mkdir(name: str, above: int | None, path: str) -> None:
+        os.mkdir(name, dir_fd=above)
+        if name == "sub":
+            os.rename(path, tmp_path / "aside")
+            os.symlink(secret, path)
+
+    folders = GuardedFolders(str(tmp_path / "out"), umask=0o022, mkdir=mkdir)
+    with pytest.raises((OSError, nbdata.NbdataError)):
+        folders.open_to_write(str(tmp_path / "out/sub/deep"))
+    assert secret.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(secret) == []
