@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 
 from nbdata.errors import UnsafeMember
+from nbdata.paths import is_ours
 
 __all__ = ["GuardedFolders", "MakeFolder"]
 
@@ -58,12 +59,12 @@ class GuardedFolders:
     def open_to_write(self, folder: str, *, make: bool = True) -> int:
         """Open a folder to write files in it; makes it and those above it if missing. The caller closes it.
 
-        A link below the named folder is followed only to a folder that lies in there too.
+        A link below the named folder is followed only to a folder that lies in there too, and is not nbdata's own.
 
         Raises
         ------
         UnsafeMember
-            If a link leads out of the named folder.
+            If a link leads out of the named folder, or to nbdata's own.
         """
         known = self._known.get(folder)
         if known is not None:
@@ -79,7 +80,7 @@ class GuardedFolders:
             fd = self._walk_inside(root, folder, make=make)
         except _LinkError as link:
             raise UnsafeMember(
-                "a symbolic link leads out of the target",
+                f"a symbolic link leads {link.where}",
                 path=link.path,
                 expected=f"a path below {root}",
                 got=os.path.realpath(link.path),
@@ -130,10 +131,12 @@ class GuardedFolders:
         """Open a folder to write in. A link to another folder below the root is followed."""
         try:
             return self._walk(root, folder, _FOLDER, make=make)
-        except _LinkError:
+        except _LinkError as link:
             above, real = os.path.realpath(root), os.path.realpath(folder)
             if real != above and not real.startswith(above.rstrip("/") + "/"):
                 raise
+            if is_ours(real[len(above) :]):  # what is in there counts as no data, and cleanup removes it
+                raise _LinkError(link.path, "to nbdata's own folder") from link
         return self._walk(above, real, _FOLDER, make=make)
 
     def _walk(self, root: str, folder: str, flags: int, *, make: bool) -> int:
@@ -189,11 +192,11 @@ class GuardedFolders:
 
 
 class _LinkError(Exception):
-    """There is a link on the way; `path` names it."""
+    """There is a link on the way; `path` names it, and `where` says where it may lead."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, where: str = "out of the target") -> None:
         super().__init__(path)
-        self.path = path
+        self.path, self.where = path, where
 
 
 def _identity(fd: int) -> tuple[int, int]:

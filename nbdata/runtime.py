@@ -61,12 +61,14 @@ def runtime_folder() -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
+        yours = stat.S_ISDIR(found.st_mode) and found.st_uid == uid
+        close = "Close it to others with chmod 700, or " if yours else "Remove it, or "
         raise AccessDenied(
             "the runtime folder is not private",
             path=folder,
             expected=f"a folder of user {uid} with mode 0700",
             got=f"owner {found.st_uid}, mode {stat.filemode(found.st_mode)}",
-            remedy="Remove it, or name another one in NBDATA_RUNTIME_DIR",
+            remedy=f"{close}name another one in NBDATA_RUNTIME_DIR",
         )
     return folder
 

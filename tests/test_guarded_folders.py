@@ -128,3 +128,13 @@ def test_the_whole_disk_may_be_named(named: Path, tmp_path: Path) -> None:
     (named / "link").symlink_to(tmp_path / "outside")
     made(GuardedFolders("/"), named / "link" / "f")
     assert (tmp_path / "outside" / "f").exists()
+
+
+@pytest.mark.parametrize("own", [".nbdata", ".nbdata-1000", ".nbdata/sub"])
+def test_a_link_to_an_own_folder_of_nbdata_is_not_followed(named: Path, own: str) -> None:
+    """What is in there is no data, and `cleanup` removes it."""
+    (named / own).mkdir(parents=True)
+    (named / "link").symlink_to(own)
+    with pytest.raises(UnsafeMember, match="a symbolic link leads to nbdata's own folder"):
+        made(GuardedFolders(str(named)), named / "link" / "x")
+    assert os.listdir(named / own) == []

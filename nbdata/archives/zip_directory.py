@@ -122,9 +122,9 @@ class ZipDirectory:
             self._shift = self.start - offset
             if self._shift > 0 and source.range(0, len(LOCAL)) == LOCAL:
                 raise BadArchive(
-                    "another zip archive stands before this one, and only the last one's members would be read",
+                    "another zip archive comes before this one, and only the last one's members would be read",
                     path=name, expected="the parts of one archive",
-                    remedy="Each of them is whole: move them apart, and unpack one after the other",
+                    remedy="They are whole archives: name each of them NAME.zip, and unpack one after the other",
                 )  # fmt: skip
         if size > _MOST or not 0 <= self.start <= self.start + size <= source.size:
             raise self.bad("a directory of impossible size")

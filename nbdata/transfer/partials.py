@@ -101,7 +101,8 @@ class Partial(Parts):
 
     `restarted` is True if an earlier partial was of another version and was removed. `ours` is called before a part is
     recorded, and raises if another machine now works in the folder. `marked` is called with the number of bytes that
-    recorded parts add to the disk. `seals` tell whether this user's nbdata made what is there.
+    recorded parts add to the disk. `seals` tell whether this user's nbdata made what is there. Nobody else can read or
+    write the file (mode 0600).
     """
 
     def __init__(
@@ -110,7 +111,6 @@ class Partial(Parts):
         path: str,
         source: str,
         info: ObjectInfo,
-        mode: int,
         seals: Seals,
         *,
         layout: int | None = None,
@@ -138,7 +138,7 @@ class Partial(Parts):
                 # New files, because a job that was wrongly taken for dead may still write to the old ones.
                 self.remove(self.data)
                 flags |= os.O_CREAT | os.O_EXCL
-            self.fd = os.open(self.data, flags, mode)
+            self.fd = os.open(self.data, flags, 0o600)
             os.ftruncate(self.fd, info.size)
             self._log = os.open(self._record, flags, 0o600)
             os.ftruncate(self._log, self._good)
@@ -248,6 +248,7 @@ class Partial(Parts):
             with open(os.open(record, flags, 0o600), "wb") as lines:
                 header = header_of(path, source, info, part_size_for(info.size), seals)
                 lines.write(format_line(header) + format_line([0, count, boot()]))
+            os.chmod(temporary, 0o600)
             os.replace(temporary, data)
         except OSError:
             Partial.remove(data)

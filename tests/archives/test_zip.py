@@ -266,7 +266,7 @@ def test_another_zip_archive_before_this_one_is_refused(comment: bytes) -> None:
     out = io.BytesIO(zipped({"b": b"2"}))
     with zipfile.ZipFile(out, "a") as archive:
         archive.comment = comment
-    with pytest.raises(BadArchive, match="another zip archive stands before this one"):
+    with pytest.raises(BadArchive, match="another zip archive comes before this one"):
         contents(zipped({"a": b"1"}) + out.getvalue())
 
 

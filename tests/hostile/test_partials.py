@@ -57,7 +57,7 @@ def begun(target: Path, source: tuple[str, ObjectInfo], state: Path, data: bytes
     """Leave a partial whose first part has these bytes, sealed with the key of a state folder."""
     own = target / ".nbdata"
     own.mkdir(parents=True, mode=0o700)
-    parts = Partial(str(own), "big", canonical(source[0]), source[1], 0o644, Seals(str(state)))
+    parts = Partial(str(own), "big", canonical(source[0]), source[1], Seals(str(state)))
     os.pwrite(parts.fd, data, 0)
     parts.mark(0)
     parts.close()

@@ -76,11 +76,11 @@ def test_what_was_there_unproven_counts_only_with_a_digest_that_nobody_forges(
     digest = new_digest(algorithm)
     digest.update(data)
     expected = digest.hexdigest()
-    parts = Partial(str(tmp_path), "big", "source", info, 0o644, Seals(str(tmp_path / "a stranger's state")))
+    parts = Partial(str(tmp_path), "big", "source", info, Seals(str(tmp_path / "a stranger's state")))
     os.pwrite(parts.fd, data[:PART], 0)
     parts.mark(0)
     parts.close()
-    parts = Partial(str(tmp_path), "big", "source", info, 0o644, Seals(str(tmp_path / "state")))
+    parts = Partial(str(tmp_path), "big", "source", info, Seals(str(tmp_path / "state")))
     ended: list[object] = []
     fetch = PartedFetch(
         Planning(), store, info, parts, lambda told: digest_check(told, algorithm, expected),

@@ -23,7 +23,7 @@ def seals() -> Seals:
 
 
 def opened(folder: Path, info: ObjectInfo = INFO, source: str = "s3://b/") -> Partial:
-    return Partial(str(folder), "k", source, info, 0o644, seals())
+    return Partial(str(folder), "k", source, info, seals())
 
 
 def record(folder: Path) -> Path:

@@ -323,7 +323,6 @@ class _Pulling:
                 item.path,
                 self._op.source,
                 info,
-                self._target.file_mode,
                 self._seals,
                 layout=checker.layout if checker is not None else None,
                 ours=self._target.check,

@@ -70,9 +70,7 @@ def test_a_repair_leaves_what_an_interrupted_pull_has_of_other_objects(good: str
     staging = tree / ".nbdata"
     staging.mkdir()
     seals = Seals(os.environ["NBDATA_STATE_DIR"])
-    begun = Partial(
-        str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), 0o644, seals
-    )
+    begun = Partial(str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), seals)
     begun.close()
     assert check(tree, repair=good).counts == {"ok": 2, "repaired": 3}
     assert os.path.exists(begun.data)

@@ -75,9 +75,7 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     source.write_bytes(bytes(3 * PART))
     (out / ".nbdata").mkdir(parents=True)
     info = LocalStore().head(str(source)[1:])
-    parts = Partial(
-        f"{out}/.nbdata", "big", canonical(source), info, 0o644, Seals(os.environ["NBDATA_STATE_DIR"])
-    )
+    parts = Partial(f"{out}/.nbdata", "big", canonical(source), info, Seals(os.environ["NBDATA_STATE_DIR"]))
     parts.mark(0)
     parts.close()
     reserved, landed = [], []

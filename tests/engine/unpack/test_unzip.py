@@ -185,7 +185,7 @@ def test_two_archives_that_look_like_volumes_of_one_are_refused_and_kept(tmp_pat
     volumes = {"a.zip.001": zipped({"first": b"1"}), "a.zip.002": zipped({"second": b"2"})}
     for name, data in volumes.items():
         (tmp_path / name).write_bytes(data)
-    with pytest.raises(BadArchive, match="another zip archive stands before this one"):
+    with pytest.raises(BadArchive, match="another zip archive comes before this one"):
         untar(tmp_path / "a.zip.001", tmp_path / "out", delete_volumes=True)
     assert {name: (tmp_path / name).read_bytes() for name in volumes} == volumes
     assert files_of(tmp_path / "out") == {}
