@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,16 +124,29 @@ class SplitPlan:
             if not self.kept:
                 below.remove_tree(self.split.name)
                 below.remove_tree(self.split.name + _BEGUN)
-            make_folders(inside := self.parts_folder, 0o777)
-            for name in set(os.listdir(inside)) - set(self.kept):
-                below.remove_tree(os.path.join(self.split.name, self.split.folder, name))
-            below.remove_tree(os.path.join(self.split.name, RECORD))
+            make_folders(self.parts_folder, 0o777)
+            self._clear(below)
         self._record()
+
+    def _clear(self, below: Below) -> None:
+        """Remove everything in the unfinished folder but the kept parts."""
+        stay = {os.path.join(self.split.folder, name) for name in self.kept} | {self.split.folder}
+        for inside in {"", self.split.folder}:
+            folder = unfinished_folder(self.folder, self.split.name, *filter(None, [inside]))
+            for path in {os.path.join(inside, name) for name in os.listdir(folder)} - stay:
+                below.remove_tree(os.path.join(self.split.name, path))
+                if os.path.lexists(left := os.path.join(self.unfinished, path)):
+                    raise NbdataError(
+                        "something else lies in the folder of an unfinished split, and cannot be removed",
+                        path=left, remedy="Remove it, then run the command again",
+                    )  # fmt: skip
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
-        found = os.lstat(os.path.join(self.parts_folder, name))
-        self.kept[name] = [found.st_size, found.st_mtime_ns]
+        found = _version(path := os.path.join(self.parts_folder, name))
+        if found is None:
+            raise _changed(path)
+        self.kept[name] = found
         self._record()
 
     def _record(self) -> None:
@@ -151,28 +165,34 @@ class SplitPlan:
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = os.lstat(os.path.join(self.parts_folder, name))
-                if parts[name] == [found.st_size, found.st_mtime_ns]:
-                    self.kept[name] = parts[name]
+                found = _version(os.path.join(self.parts_folder, name))
+                if found is not None and parts[name] == found:
+                    self.kept[name] = found
         self.unproven = len(whole) - len(self.kept)
 
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
-        notes = self.split.finish(self.unfinished)
-        files = [
-            {"name": os.path.join(self.split.folder, part.name), "size": os.path.getsize(self.path(part)),
-             "samples": part.stop - part.start}
-            for part in self.parts
-        ]  # fmt: skip
-        said = {
-            "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
-            "stored": self.split.stored, "files": files,
-        }  # fmt: skip
-        write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
-        _sync(self.unfinished)
+        beside = self.split.beside()
         with _unfinished_splits(self.folder) as below:
+            self._clear(below)
+            for name, content in beside.files.items():
+                write_file(os.path.join(self.unfinished, name), [content])
+            said = {
+                "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
+                "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
+            }  # fmt: skip
+            write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
+            sync_folder(self.parts_folder)
             _swap(below, self.unfinished, self.final)
-        return notes
+        return beside.notes
+
+    def _described(self, part: Part) -> dict[str, Any]:
+        """Return the entry of a part in the record; refuses one that changed after it was whole."""
+        path = self.path(part)
+        if (found := _version(path)) is None or found != self.kept.get(part.name):
+            raise _changed(path)
+        name = os.path.join(self.split.folder, part.name)
+        return {"name": name, "size": found[0], "samples": part.stop - part.start}
 
 
 def _unfinished_splits(folder: str) -> Below:
@@ -251,6 +271,24 @@ def _all_there(final: str, record: dict[str, Any]) -> bool:
         return False
 
 
+def _version(path: str) -> list[int] | None:
+    """Return the size in bytes and the time in nanoseconds of a regular file; None for anything else."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+
+
+def _changed(path: str) -> NbdataError:
+    return NbdataError(
+        "a file of an unfinished split was changed or removed by somebody else",
+        path=path,
+        expected="the file that the conversion wrote",
+        remedy="Run the command again: it makes this file anew",
+    )
+
+
 def _is_whole(path: str, count: int) -> bool:
     """True if a part exists; it gets its name only when it is whole."""
     try:
@@ -291,19 +329,6 @@ def mend(folder: str, name: str) -> None:
     elif not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
         whole = os.path.isfile(os.path.join(unfinished, RECORD))
         os.rename(unfinished if whole else old, final)
-
-
-def _sync(folder: str) -> None:
-    """Sync the files beside the parts; the parts themselves are durable already."""
-    for at, _, names in os.walk(folder):
-        for name in names:
-            if not name.endswith(SUFFIX):
-                fd = os.open(os.path.join(at, name), os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-        sync_folder(at)
 
 
 def copied_size(copies: Iterable[tuple[str, str]]) -> int:
