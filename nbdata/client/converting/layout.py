@@ -21,7 +21,7 @@ from nbdata.seals import Seals
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
 
-#: The file in a split's folder that records how the split was made.
+#: The file in a split's folder that records how the split was made, with a seal.
 RECORD = "nbdata.json"
 # Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
 _BEGUN = ".begun"
@@ -74,7 +74,7 @@ class SplitPlan:
     kept : dict of str to list of int
         Parts that this user has finished, in this run or an earlier one: size in bytes, and time in nanoseconds.
     unproven : int
-        How many parts are there that may be somebody else's.
+        How many parts are made anew because what is there may be somebody else's.
     """
 
     split: Split
@@ -168,7 +168,7 @@ class SplitPlan:
                 found = _version(os.path.join(self.parts_folder, name))
                 if found is not None and parts[name] == found:
                     self.kept[name] = found
-        self.unproven = len(whole) - len(self.kept)
+        self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
@@ -177,10 +177,11 @@ class SplitPlan:
             self._clear(below)
             for name, content in beside.files.items():
                 write_file(os.path.join(self.unfinished, name), [content])
-            said = {
+            said: dict[str, Any] = {
                 "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
                 "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
             }  # fmt: skip
+            said["seal"] = self.seals.of(*_sealed(said, self.split.name))
             write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
             sync_folder(self.parts_folder)
             _swap(below, self.unfinished, self.final)
@@ -192,7 +193,14 @@ class SplitPlan:
         if (found := _version(path)) is None or found != self.kept.get(part.name):
             raise _changed(path)
         name = os.path.join(self.split.folder, part.name)
-        return {"name": name, "size": found[0], "samples": part.stop - part.start}
+        return {"name": name, "size": found[0], "mtime_ns": found[1], "samples": part.stop - part.start}
+
+    def has_parts(self, record: dict[str, Any]) -> bool:
+        """True if the record of a finished split names the planned files."""
+        planned = [
+            (os.path.join(self.split.folder, part.name), part.stop - part.start) for part in self.parts
+        ]
+        return planned == [(one["name"], one["samples"]) for one in record["files"]]
 
 
 def _unfinished_splits(folder: str) -> Below:
@@ -237,9 +245,11 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
     if not os.path.lexists(final):
         return "convert"
     record = _read(os.path.join(final, RECORD))
-    same = record.get("identity") == plan.identity and _all_there(final, record)
-    if same and overwrite != "always":
-        return "unchanged"
+    if record.get("identity") == plan.identity and overwrite != "always":
+        if not _is_sealed(record, plan.split.name, plan.seals) or _is_changed(final, record):
+            plan.unproven = len(plan.parts)
+        elif plan.has_parts(record) and _has_only_its_files(final, record):
+            return "unchanged"
     if overwrite == "never":
         raise BadOption(
             f"split {plan.split.name!r} is there, and holds something else", path=final,
@@ -262,13 +272,46 @@ def _holds_records(final: str) -> bool:
     return False
 
 
-def _all_there(final: str, record: dict[str, Any]) -> bool:
+def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
+    """Return the values that the seal of a finished split is of: its name, and all that its record says."""
+    return "converted", name, {key: value for key, value in record.items() if key != "seal"}
+
+
+def _is_sealed(record: dict[str, Any], name: str, seals: Seals) -> bool:
+    """True if this user's nbdata has made the record, for a split of this name."""
     try:
-        return all(
-            os.path.getsize(os.path.join(final, one["name"])) == one["size"] for one in record["files"]
-        )
-    except (OSError, KeyError, TypeError):
+        return seals.holds(record.get("seal"), *_sealed(record, name))
+    except RecursionError:
         return False
+
+
+def _is_proven(folder: str, name: str, seals: Seals) -> bool:
+    """True if this user's nbdata has finished the split in a folder, and its files are still as they were."""
+    record = _read(os.path.join(folder, RECORD))
+    return (
+        _is_sealed(record, name, seals)
+        and not _is_changed(folder, record)
+        and _has_only_its_files(folder, record)
+    )
+
+
+def _is_changed(final: str, record: dict[str, Any]) -> bool:
+    """True if something else lies in the place of a file of a sealed record."""
+    for one in record["files"]:
+        path = os.path.join(final, one["name"])
+        if os.path.lexists(path) and _version(path) != [one["size"], one["mtime_ns"]]:
+            return True
+    return False
+
+
+def _has_only_its_files(final: str, record: dict[str, Any]) -> bool:
+    """True if a split has all files of its sealed record, and no other FFRecord files, which would be read too."""
+    names = {one["name"] for one in record["files"]}
+    found = set[str]()
+    for above in {os.path.dirname(name) for name in names}:
+        with contextlib.suppress(OSError):
+            found |= {os.path.join(above, name) for name in os.listdir(os.path.join(final, above))}
+    return {name for name in found if name.endswith(SUFFIX)} == names
 
 
 def _version(path: str) -> list[int] | None:
@@ -319,16 +362,15 @@ def _swap(below: Below, unfinished: str, final: str) -> None:
     below.remove_tree(name + _BEGUN)
 
 
-def mend(folder: str, name: str) -> None:
+def mend(folder: str, name: str, seals: Seals) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
-    if os.path.lexists(final):
-        if not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
-            with _unfinished_splits(folder) as below:
-                below.remove_tree(name + _BEGUN)
-    elif not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
-        whole = os.path.isfile(os.path.join(unfinished, RECORD))
-        os.rename(unfinished if whole else old, final)
+    if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
+        os.rename(unfinished if _is_proven(unfinished, name, seals) else old, final)
+    if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
+        with _unfinished_splits(folder) as below:
+            below.remove_tree(name + _OLD)
+            below.remove_tree(name + _BEGUN)
 
 
 def copied_size(copies: Iterable[tuple[str, str]]) -> int:
