@@ -15,11 +15,20 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.own_files import Below, own_folder, read_small, without_waiting
+from nbdata.own_files import Below, make_own_folder, own_folder, read_small, without_waiting
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
-__all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
+__all__ = [
+    "RECORD",
+    "Part",
+    "SplitPlan",
+    "copied_size",
+    "make_unfinished_folder",
+    "mend",
+    "planned",
+    "unfinished_folder",
+]
 
 #: The file in a split's folder that records how the split was made, with a seal.
 RECORD = "nbdata.json"
@@ -43,6 +52,29 @@ def unfinished_folder(folder: str, *names: str) -> str:
         If one of nbdata's own folders there is a link.
     """
     return own_folder(folder, CONVERTING, *names)
+
+
+def make_unfinished_folder(folder: str) -> str:
+    """Make the folder of splits that are still being made, if it is not there, and return its path.
+
+    Only this user can enter it. The folders of the splits in it have the permissions of any new folder, because they
+    get their final names later.
+
+    Raises
+    ------
+    UnsafeMember
+        As `unfinished_folder`.
+    FileNotFoundError
+        If another conversion that ended has removed it. Try again.
+    """
+    make_folders(folder, 0o777)
+    own = make_own_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.join(own, CONVERTING), 0o700)
+    for above in (own, folder):
+        with contextlib.suppress(OSError):  # not every disk can
+            sync_folder(above)
+    return unfinished_folder(folder)
 
 
 @dataclass(frozen=True)
@@ -204,8 +236,7 @@ class SplitPlan:
 
 
 def _unfinished_splits(folder: str) -> Below:
-    make_folders(root := unfinished_folder(folder), 0o777)
-    return Below(root)
+    return Below(make_unfinished_folder(folder))
 
 
 def planned(split: Split, folder: str, file_size: int, overwrite: str, seals: Seals) -> SplitPlan:
