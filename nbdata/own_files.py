@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember
@@ -20,6 +20,7 @@ from nbdata.paths import OWN_FOLDER, is_own_name
 
 __all__ = [
     "Below",
+    "again_if_removed",
     "has_own_folder",
     "is_ours",
     "is_shared",
@@ -35,6 +36,8 @@ __all__ = [
     "without_waiting",
 ]
 
+# How often files are made if another job removes their folder meanwhile.
+_TRIES = 100
 # Others may make files in such a folder; with the sticky bit, nobody removes those of others.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -111,6 +114,18 @@ def open_own_folder(folder: str) -> tuple[str, int]:
         os.close(fd)
         raise
     return path, fd
+
+
+def again_if_removed(make: Callable[[], None]) -> None:
+    """Make files in a ``.nbdata`` folder, again if another job that ends removes the folder while it is empty."""
+    for left in reversed(range(_TRIES)):
+        try:
+            make()
+        except FileNotFoundError:
+            if not left:
+                raise
+        else:
+            return
 
 
 def is_ours(path: str) -> bool:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from nbdata.disk import disk_error
-from nbdata.own_files import Below, make_own_folder
+from nbdata.own_files import Below, again_if_removed, make_own_folder
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
-__all__ = ["LOCK", "CacheFolder", "again_if_removed", "cache_folders", "room_of"]
+__all__ = ["LOCK", "CacheFolder", "cache_folders", "room_of"]
 
 _PREFIX = "cache-"
 #: The suffix of the lock file's name.
 LOCK = ".lock"
-# How often folders are made if another cache removes them meanwhile.
-_TRIES = 100
 # Bytes of a folder's entry for one file, without the name: more than any common file system needs.
 _ENTRY = 64
 
@@ -43,18 +41,6 @@ def room_of(files: list[tuple[str, int]], block: int) -> int:
             at = inner
         folders[at] += len(os.fsencode(name)) + _ENTRY
     return total + sum(round_up(max(names, 1), block) for names in folders.values())
-
-
-def again_if_removed(make: Callable[[], None]) -> None:
-    """Make files in a ``.nbdata`` folder, again if another cache that ends removes the folder while it is empty."""
-    for left in reversed(range(_TRIES)):
-        try:
-            make()
-        except FileNotFoundError:
-            if not left:
-                raise
-        else:
-            return
 
 
 class CacheFolder:

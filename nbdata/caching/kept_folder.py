@@ -26,10 +26,18 @@ import threading
 import time
 from collections.abc import Iterator
 
-from nbdata.caching.folder import LOCK, again_if_removed
+from nbdata.caching.folder import LOCK
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
-from nbdata.own_files import Below, make_own_folder, own_folder, read_small, small_file, taken
+from nbdata.own_files import (
+    Below,
+    again_if_removed,
+    make_own_folder,
+    own_folder,
+    read_small,
+    small_file,
+    taken,
+)
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.seals import Seals

@@ -24,12 +24,20 @@ from typing import Any
 
 from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
 
-__all__ = ["FILES", "Source", "Split", "load", "told"]
+__all__ = ["FILES", "Beside", "Source", "Split", "load", "told"]
 
 #: The folder of copied files; no split can have this name.
 FILES = "files"
 # The name under which the module is imported.
 _MODULE = "my_dataset"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The files beside the records of a split: the content of each by its name, and notes for the report."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -51,8 +59,8 @@ class Split:
         Further facts that decide which bytes end where.
     folder : str
         The subfolder of the split's folder for its files; empty for the split's folder itself.
-    finish : callable
-        Writes the files beside the records into the folder of the split; returns notes.
+    beside : callable
+        Makes the files beside the records, for the folder of the split.
     """
 
     name: str
@@ -63,7 +71,7 @@ class Split:
     stored: str
     said: str = ""
     folder: str = "ffrdata"
-    finish: Callable[[str], list[str]] = field(default=lambda _: [])
+    beside: Callable[[], Beside] = Beside
 
     def sample(self, number: int) -> bytes:
         """Return the bytes of a sample.
@@ -207,7 +215,7 @@ def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) ->
         serialize = {"pickle": pickle.dumps, "npy": _npy, "bytes": _bytes}[stored]
     return Split(
         name, dataset, count if mini is None else min(mini, count), count, serialize, stored, said,
-        finish=lambda folder: _write_meta(dataset, name, folder),
+        beside=lambda: _meta(dataset, name),
     )  # fmt: skip
 
 
@@ -237,21 +245,19 @@ def _npy(sample: object) -> bytes:
     return out.getvalue()
 
 
-def _write_meta(dataset: object, name: str, folder: str) -> list[str]:
-    """Write ``meta.pkl``, and ``meta.json`` if JSON can express the same; return notes."""
+def _meta(dataset: object, name: str) -> Beside:
+    """Make ``meta.pkl``, and ``meta.json`` if JSON can express the same."""
     get_meta = getattr(dataset, "get_meta", None)
     if not callable(get_meta):
-        return []
+        return Beside()
     with told(f"get_meta of split {name!r}"):
         meta = get_meta()
         pickled = pickle.dumps(meta)
-    Path(folder, "meta.pkl").write_bytes(pickled)
     try:
         text = json.dumps(_plain(meta), allow_nan=False, indent=1)
     except (TypeError, ValueError, RecursionError) as error:
-        return [f"split {name!r} has no meta.json beside meta.pkl: {error}"]
-    Path(folder, "meta.json").write_text(text, encoding="utf-8")
-    return []
+        return Beside({"meta.pkl": pickled}, [f"split {name!r} has no meta.json beside meta.pkl: {error}"])
+    return Beside({"meta.pkl": pickled, "meta.json": text.encode()})
 
 
 def _plain(value: Any) -> Any:

@@ -16,12 +16,12 @@ from dataclasses import asdict
 from typing import Any
 
 from nbdata.client.context import capture
-from nbdata.client.converting.layout import unfinished_folder
+from nbdata.client.converting.layout import make_unfinished_folder, unfinished_folder
 from nbdata.client.converting.process import Request
-from nbdata.disk import disk_error, make_folders
+from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, error_from_dict
 from nbdata.operation import slots
-from nbdata.own_files import taken
+from nbdata.own_files import again_if_removed, taken
 from nbdata.protocols import Display
 from nbdata.ready import is_ready
 from nbdata.report import Plan, Report, Row, Rows
@@ -37,6 +37,8 @@ __all__ = ["Conversion"]
 _SHOW_EVERY = 0.5
 # Seconds that processes have to end after the request to do so.
 _GRACE = 1.0
+# Flags to open the lock of a data set.
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Seconds to wait for another conversion that is ending.
 _PATIENCE = 5.0
 # The code that starts the process. It finds the same modules as this process, except those in the working folder.
@@ -268,12 +270,17 @@ def _held(folder: str) -> Iterator[int]:
 
 def _locked(folder: str) -> int | None:
     """Lock a file for this process and those that inherit it; None if another process holds the lock."""
-    make_folders(unfinished_folder(folder), 0o777)
-    path = os.path.join(unfinished_folder(folder), "lock")
-    try:
-        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError as error:
-        raise taken(path) or error from error
+    opened: list[int] = []
+
+    def make() -> None:
+        path = os.path.join(make_unfinished_folder(folder), "lock")
+        try:
+            opened.append(os.open(path, _LOCK, 0o666))
+        except OSError as error:
+            raise taken(path) or error from error
+
+    again_if_removed(make)
+    number = opened[0]
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(number).st_nlink:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +15,22 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.own_files import Below, own_folder, read_small, without_waiting
+from nbdata.own_files import Below, make_own_folder, own_folder, read_small, without_waiting
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
-__all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
+__all__ = [
+    "RECORD",
+    "Part",
+    "SplitPlan",
+    "copied_size",
+    "make_unfinished_folder",
+    "mend",
+    "planned",
+    "unfinished_folder",
+]
 
-#: The file in a split's folder that records how the split was made.
+#: The file in a split's folder that records how the split was made, with a seal.
 RECORD = "nbdata.json"
 # Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
 _BEGUN = ".begun"
@@ -42,6 +52,29 @@ def unfinished_folder(folder: str, *names: str) -> str:
         If one of nbdata's own folders there is a link.
     """
     return own_folder(folder, CONVERTING, *names)
+
+
+def make_unfinished_folder(folder: str) -> str:
+    """Make the folder of splits that are still being made, if it is not there, and return its path.
+
+    Only this user can enter it. The folders of the splits in it have the permissions of any new folder, because they
+    get their final names later.
+
+    Raises
+    ------
+    UnsafeMember
+        As `unfinished_folder`.
+    FileNotFoundError
+        If another conversion that ended has removed it. Try again.
+    """
+    make_folders(folder, 0o777)
+    own = make_own_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(os.path.join(own, CONVERTING), 0o700)
+    for above in (own, folder):
+        with contextlib.suppress(OSError):  # not every disk can
+            sync_folder(above)
+    return unfinished_folder(folder)
 
 
 @dataclass(frozen=True)
@@ -73,7 +106,7 @@ class SplitPlan:
     kept : dict of str to list of int
         Parts that this user has finished, in this run or an earlier one: size in bytes, and time in nanoseconds.
     unproven : int
-        How many parts are there that may be somebody else's.
+        How many parts are made anew because what is there may be somebody else's.
     """
 
     split: Split
@@ -123,16 +156,29 @@ class SplitPlan:
             if not self.kept:
                 below.remove_tree(self.split.name)
                 below.remove_tree(self.split.name + _BEGUN)
-            make_folders(inside := self.parts_folder, 0o777)
-            for name in set(os.listdir(inside)) - set(self.kept):
-                below.remove_tree(os.path.join(self.split.name, self.split.folder, name))
-            below.remove_tree(os.path.join(self.split.name, RECORD))
+            make_folders(self.parts_folder, 0o777)
+            self._clear(below)
         self._record()
+
+    def _clear(self, below: Below) -> None:
+        """Remove everything in the unfinished folder but the kept parts."""
+        stay = {os.path.join(self.split.folder, name) for name in self.kept} | {self.split.folder}
+        for inside in {"", self.split.folder}:
+            folder = unfinished_folder(self.folder, self.split.name, *filter(None, [inside]))
+            for path in {os.path.join(inside, name) for name in os.listdir(folder)} - stay:
+                below.remove_tree(os.path.join(self.split.name, path))
+                if os.path.lexists(left := os.path.join(self.unfinished, path)):
+                    raise NbdataError(
+                        "something else lies in the folder of an unfinished split, and cannot be removed",
+                        path=left, remedy="Remove it, then run the command again",
+                    )  # fmt: skip
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
-        found = os.lstat(os.path.join(self.parts_folder, name))
-        self.kept[name] = [found.st_size, found.st_mtime_ns]
+        found = _version(path := os.path.join(self.parts_folder, name))
+        if found is None:
+            raise _changed(path)
+        self.kept[name] = found
         self._record()
 
     def _record(self) -> None:
@@ -151,33 +197,46 @@ class SplitPlan:
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = os.lstat(os.path.join(self.parts_folder, name))
-                if parts[name] == [found.st_size, found.st_mtime_ns]:
-                    self.kept[name] = parts[name]
-        self.unproven = len(whole) - len(self.kept)
+                found = _version(os.path.join(self.parts_folder, name))
+                if found is not None and parts[name] == found:
+                    self.kept[name] = found
+        self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
-        notes = self.split.finish(self.unfinished)
-        files = [
-            {"name": os.path.join(self.split.folder, part.name), "size": os.path.getsize(self.path(part)),
-             "samples": part.stop - part.start}
-            for part in self.parts
-        ]  # fmt: skip
-        said = {
-            "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
-            "stored": self.split.stored, "files": files,
-        }  # fmt: skip
-        write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
-        _sync(self.unfinished)
+        beside = self.split.beside()
         with _unfinished_splits(self.folder) as below:
+            self._clear(below)
+            for name, content in beside.files.items():
+                write_file(os.path.join(self.unfinished, name), [content])
+            said: dict[str, Any] = {
+                "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
+                "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
+            }  # fmt: skip
+            said["seal"] = self.seals.of(*_sealed(said, self.split.name))
+            write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
+            sync_folder(self.parts_folder)
             _swap(below, self.unfinished, self.final)
-        return notes
+        return beside.notes
+
+    def _described(self, part: Part) -> dict[str, Any]:
+        """Return the entry of a part in the record; refuses one that changed after it was whole."""
+        path = self.path(part)
+        if (found := _version(path)) is None or found != self.kept.get(part.name):
+            raise _changed(path)
+        name = os.path.join(self.split.folder, part.name)
+        return {"name": name, "size": found[0], "mtime_ns": found[1], "samples": part.stop - part.start}
+
+    def has_parts(self, record: dict[str, Any]) -> bool:
+        """True if the record of a finished split names the planned files."""
+        planned = [
+            (os.path.join(self.split.folder, part.name), part.stop - part.start) for part in self.parts
+        ]
+        return planned == [(one["name"], one["samples"]) for one in record["files"]]
 
 
 def _unfinished_splits(folder: str) -> Below:
-    make_folders(root := unfinished_folder(folder), 0o777)
-    return Below(root)
+    return Below(make_unfinished_folder(folder))
 
 
 def planned(split: Split, folder: str, file_size: int, overwrite: str, seals: Seals) -> SplitPlan:
@@ -217,9 +276,11 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
     if not os.path.lexists(final):
         return "convert"
     record = _read(os.path.join(final, RECORD))
-    same = record.get("identity") == plan.identity and _all_there(final, record)
-    if same and overwrite != "always":
-        return "unchanged"
+    if record.get("identity") == plan.identity and overwrite != "always":
+        if not _is_sealed(record, plan.split.name, plan.seals) or _is_changed(final, record):
+            plan.unproven = len(plan.parts)
+        elif plan.has_parts(record) and _has_only_its_files(final, record):
+            return "unchanged"
     if overwrite == "never":
         raise BadOption(
             f"split {plan.split.name!r} is there, and holds something else", path=final,
@@ -242,13 +303,64 @@ def _holds_records(final: str) -> bool:
     return False
 
 
-def _all_there(final: str, record: dict[str, Any]) -> bool:
+def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
+    """Return the values that the seal of a finished split is of: its name, and all that its record says."""
+    return "converted", name, {key: value for key, value in record.items() if key != "seal"}
+
+
+def _is_sealed(record: dict[str, Any], name: str, seals: Seals) -> bool:
+    """True if this user's nbdata has made the record, for a split of this name."""
     try:
-        return all(
-            os.path.getsize(os.path.join(final, one["name"])) == one["size"] for one in record["files"]
-        )
-    except (OSError, KeyError, TypeError):
+        return seals.holds(record.get("seal"), *_sealed(record, name))
+    except RecursionError:
         return False
+
+
+def _is_proven(folder: str, name: str, seals: Seals) -> bool:
+    """True if this user's nbdata has finished the split in a folder, and its files are still as they were."""
+    record = _read(os.path.join(folder, RECORD))
+    return (
+        _is_sealed(record, name, seals)
+        and not _is_changed(folder, record)
+        and _has_only_its_files(folder, record)
+    )
+
+
+def _is_changed(final: str, record: dict[str, Any]) -> bool:
+    """True if something else lies in the place of a file of a sealed record."""
+    for one in record["files"]:
+        path = os.path.join(final, one["name"])
+        if os.path.lexists(path) and _version(path) != [one["size"], one["mtime_ns"]]:
+            return True
+    return False
+
+
+def _has_only_its_files(final: str, record: dict[str, Any]) -> bool:
+    """True if a split has all files of its sealed record, and no other FFRecord files, which would be read too."""
+    names = {one["name"] for one in record["files"]}
+    found = set[str]()
+    for above in {os.path.dirname(name) for name in names}:
+        with contextlib.suppress(OSError):
+            found |= {os.path.join(above, name) for name in os.listdir(os.path.join(final, above))}
+    return {name for name in found if name.endswith(SUFFIX)} == names
+
+
+def _version(path: str) -> list[int] | None:
+    """Return the size in bytes and the time in nanoseconds of a regular file; None for anything else."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+
+
+def _changed(path: str) -> NbdataError:
+    return NbdataError(
+        "a file of an unfinished split was changed or removed by somebody else",
+        path=path,
+        expected="the file that the conversion wrote",
+        remedy="Run the command again: it makes this file anew",
+    )
 
 
 def _is_whole(path: str, count: int) -> bool:
@@ -281,29 +393,15 @@ def _swap(below: Below, unfinished: str, final: str) -> None:
     below.remove_tree(name + _BEGUN)
 
 
-def mend(folder: str, name: str) -> None:
+def mend(folder: str, name: str, seals: Seals) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
-    if os.path.lexists(final):
-        if not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
-            with _unfinished_splits(folder) as below:
-                below.remove_tree(name + _BEGUN)
-    elif not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
-        whole = os.path.isfile(os.path.join(unfinished, RECORD))
-        os.rename(unfinished if whole else old, final)
-
-
-def _sync(folder: str) -> None:
-    """Sync the files beside the parts; the parts themselves are durable already."""
-    for at, _, names in os.walk(folder):
-        for name in names:
-            if not name.endswith(SUFFIX):
-                fd = os.open(os.path.join(at, name), os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-        sync_folder(at)
+    if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
+        os.rename(unfinished if _is_proven(unfinished, name, seals) else old, final)
+    if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
+        with _unfinished_splits(folder) as below:
+            below.remove_tree(name + _OLD)
+            below.remove_tree(name + _BEGUN)
 
 
 def copied_size(copies: Iterable[tuple[str, str]]) -> int:

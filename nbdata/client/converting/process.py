@@ -107,10 +107,10 @@ def _watch(life: int, others: tuple[int, ...]) -> int:
 
 def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
     source = _load(request)
+    seals = Seals(request.state_dir)
     if not request.only_plan:
         for split in source.splits:
-            mend(request.folder, split.name)
-    seals = Seals(request.state_dir)
+            mend(request.folder, split.name, seals)
     plans = [
         planned(split, request.folder, request.file_size, request.overwrite, seals) for split in source.splits
     ]

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nbdata.client.converting.contract import Source, Split
+from nbdata.client.converting.contract import Beside, Source, Split
 from nbdata.client.converting.mmdet3d.config import read_config, run_config, told
 from nbdata.disk import disk_error
 from nbdata.errors import BadOption, NotFound
@@ -103,16 +103,12 @@ def _split(name: str, paths: Sequence[str], key: str, mini: int | None) -> Split
     index = {os.path.basename(path): number for number, path in enumerate(paths[:count])}
     return Split(
         name, _Contents(paths), count, len(paths), bytes, "bytes", digest.hexdigest(), folder="",
-        finish=lambda folder: _write_index(index, folder),
+        beside=lambda: _index(index),
     )  # fmt: skip
 
 
-def _write_index(index: Mapping[str, int], folder: str) -> list[str]:
-    with open(os.path.join(folder, f"{INDEX}.json"), "w", encoding="utf-8") as text:
-        json.dump(index, text)
-    with open(os.path.join(folder, f"{INDEX}.pkl"), "wb") as file:
-        pickle.dump(dict(index), file)
-    return []
+def _index(index: dict[str, int]) -> Beside:
+    return Beside({f"{INDEX}.json": json.dumps(index).encode(), f"{INDEX}.pkl": pickle.dumps(index)})
 
 
 def _paths(files: Iterable[str]) -> list[str]:
