@@ -128,7 +128,10 @@ KINDS = (
         "a name that is no UTF-8", "b\udcffytes", _named_by_bytes, "unrepresentable", "its name is not UTF-8",
         "keys are UTF-8",
     ),
-    Kind("`.nbdata` and `.nbdata-UID`, in any folder", "d/.nbdata/x", _records, "", "", "they hold the records of nbdata, not your data"),
+    Kind(
+        "`.nbdata` and `.nbdata-UID`, in any folder", "d/.nbdata/x", _records, "", "",
+        "they hold the records of nbdata, not your data",
+    ),
 )  # fmt: skip
 BEFORE = (
     Kind(

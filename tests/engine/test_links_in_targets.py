@@ -287,12 +287,20 @@ def test_a_link_in_the_place_of_an_output_is_replaced_itself(
     assert {name: (target / name).read_bytes() for name in names} == expected
 
 
-def test_a_manifest_that_the_user_names_is_followed(target: Path, outside: Path) -> None:
+@pytest.mark.parametrize("leads_to", ["sums", "new"])
+def test_a_manifest_that_the_user_names_is_followed_when_it_is_read_and_not_when_it_is_written(
+    target: Path, outside: Path, leads_to: str
+) -> None:
     write(target, {"a.txt": b"first"})
+    (target / "MD5SUMS").symlink_to(outside / leads_to)
+    before = tree(outside)
+    nbdata.md5check(f"{target}/", write="MD5SUMS", overwrite="always", quiet=True)
+    assert tree(outside) == before
+    assert not (target / "MD5SUMS").is_symlink()
+    (target / "MD5SUMS").rename(outside / "sums")
     (target / "MD5SUMS").symlink_to(outside / "sums")
-    nbdata.md5check(f"{target}/", write="MD5SUMS", quiet=True)
-    assert (target / "MD5SUMS").is_symlink()
-    assert (outside / "sums").read_text().endswith("  a.txt\n")
+    report = nbdata.md5check(f"{target}/", against=f"{target}/MD5SUMS", quiet=True)
+    assert report.counts == {"ok": 1}
 
 
 # -- deletions --------------------------------------------------------------------------------
