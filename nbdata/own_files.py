@@ -154,7 +154,7 @@ def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
     if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
         return True
     around = os.stat(folder)
-    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
+    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
         return True
     return _said(found) == _made_now(folder)
 
