@@ -67,7 +67,7 @@ def test_cleanup_removes_a_link_and_nothing_that_it_points_to(
     link = linked(data / place, project)
     nbdata.cleanup(data, all=everything, quiet=True)
     assert content(project) == before
-    assert link.is_symlink() == (place in (".nbdata", ".nbdata/sets/x")), "only own entries go"
+    assert link.is_symlink() == (".nbdata/sets" in place or place == ".nbdata"), "only own entries go"
 
 
 def test_cleanup_of_a_cache_refuses_one_that_is_reached_by_a_link(tmp_path: Path) -> None:
