@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ __all__ = [
     "disk_error",
     "full_disk_told",
     "is_full",
+    "is_unfinished",
     "make_durable",
     "make_folders",
     "mode_of",
@@ -44,6 +46,14 @@ PARTIAL = ".nbdata-partial"
 NO_INODES = "the disk has no inodes left for more files"
 #: Name of the limit if the file system reports that its quota is used up.
 QUOTA = "the quota of the file system"
+
+
+_UNFINISHED = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(PARTIAL)}")
+
+
+def is_unfinished(name: str) -> bool:
+    """True for the name that nbdata gives to a file that is still being written."""
+    return _UNFINISHED.fullmatch(name) is not None
 
 
 def is_full(error: OSError) -> bool:

@@ -41,6 +41,8 @@ _TRIES = 100
 # Others may make files in such a folder; with the sticky bit, nobody removes those of others.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# From this depth on, folders that are to be deleted are moved up first. Each level takes two descriptors.
+_DEEPEST = 16
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -191,7 +193,7 @@ def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
     if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
         return True
     around = os.stat(folder)
-    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
+    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
         return True
     return _said(found) == _made_now(folder)
 
@@ -391,26 +393,63 @@ class Below:
 
     def remove_tree(self, path: str) -> None:
         """Delete a folder with all that is in it, or a file, as far as the system lets us."""
-        with contextlib.suppress(OSError, RecursionError):
+        with contextlib.suppress(OSError):
             self.remove(path)
 
 
 def _remove_folder(name: str, above: int) -> None:
-    fd, first = os.open(name, _FOLDER, dir_fd=above), None
+    fd = os.open(name, _FOLDER, dir_fd=above)
     try:
+        _Emptying(fd).run()
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=above)
+
+
+class _Emptying:
+    """Deletes all that is in a folder, however deep, with few descriptors: see `_DEEPEST`."""
+
+    def __init__(self, top: int) -> None:
+        self._top, self._moved = top, True
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        """Delete it; raises the first error of what stays."""
+        while self._moved:
+            self._moved, self._error = False, None
+            self._empty(self._top, 1)
+        if self._error is not None:
+            raise self._error
+
+    def _empty(self, fd: int, depth: int) -> None:
         with os.scandir(fd) as found:
             for entry in found:
                 try:
-                    if entry.is_dir(follow_symlinks=False):
-                        _remove_folder(entry.name, fd)
-                    else:
+                    if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.name, dir_fd=fd)
+                    elif depth < _DEEPEST:
+                        self._remove(entry.name, fd, depth + 1)
+                    else:
+                        self._move_up(entry.name, fd)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    first = first or error
-    finally:
-        os.close(fd)
-    if first is not None:
-        raise first
-    os.rmdir(name, dir_fd=above)
+                    self._error = self._error or error
+
+    def _remove(self, name: str, above: int, depth: int) -> None:
+        fd = os.open(name, _FOLDER, dir_fd=above)
+        try:
+            self._empty(fd, depth)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=above)
+
+    def _move_up(self, name: str, above: int) -> None:
+        try:
+            os.rename(name, secrets.token_hex(12), src_dir_fd=above, dst_dir_fd=self._top)
+            self._moved = True
+        except PermissionError as refused:  # one that cannot be written may still be empty
+            try:
+                os.rmdir(name, dir_fd=above)
+            except OSError:
+                raise refused from None

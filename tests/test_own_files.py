@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.own_files import own_folder, read_small, remove
+from nbdata.own_files import _DEEPEST, own_folder, read_small, remove
 from nbdata.seals import Seals
 from tests.client.converting.data import PLAIN, module
 
@@ -67,7 +70,7 @@ def test_cleanup_removes_a_link_and_nothing_that_it_points_to(
     link = linked(data / place, project)
     nbdata.cleanup(data, all=everything, quiet=True)
     assert content(project) == before
-    assert link.is_symlink() == (place in (".nbdata", ".nbdata/sets/x")), "only own entries go"
+    assert link.is_symlink() == (".nbdata/sets" in place or place == ".nbdata"), "only own entries go"
 
 
 def test_cleanup_of_a_cache_refuses_one_that_is_reached_by_a_link(tmp_path: Path) -> None:
@@ -204,6 +207,74 @@ def test_only_a_small_regular_file_is_a_record(tmp_path: Path, kind: str) -> Non
     with pytest.raises(FileNotFoundError):
         read_small(str(record), 100)
     assert read_small(str(tmp_path / "a record"), 2) == b"{}"
+
+
+DEEP = """
+import os, resource, sys
+from nbdata.own_files import remove
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+remove(sys.argv[1])
+"""
+
+
+def deep(at: Path, levels: int) -> int:
+    """Make a folder this many levels deep, with a file in each, and return a descriptor of the last one."""
+    at.mkdir()
+    fd = os.open(at, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("sub", dir_fd=fd)
+        os.close(os.open("file", os.O_CREAT, dir_fd=fd))
+        inner = os.open("sub", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    return fd
+
+
+@pytest.mark.parametrize("levels", [10, 100, 3000])
+def test_a_folder_of_any_depth_is_removed_with_few_descriptors(
+    tmp_path: Path, project: Path, levels: int
+) -> None:
+    before, place = content(project), tmp_path / "own"
+    last = deep(place, levels)
+    os.symlink(project, "link", dir_fd=last)
+    os.close(last)
+    done = subprocess.run(
+        [sys.executable, "-c", DEEP, str(place)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not place.exists()
+    assert content(project) == before
+
+
+def test_what_stays_in_a_deep_folder_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = deep(tmp_path / "own", 200)
+    os.close(os.open("kept", os.O_CREAT, dir_fd=last))
+    os.close(last)
+    unlink = os.unlink
+
+    def refuse(path: str, *, dir_fd: int | None = None) -> None:
+        if path == "kept":
+            raise PermissionError(errno.EPERM, "not allowed", path)
+        unlink(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError, match="not allowed"):
+        remove(str(tmp_path / "own"))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["kept"]
+
+
+def test_an_empty_folder_that_cannot_be_moved_up_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "may not be written")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    os.close(deep(tmp_path / "own", _DEEPEST))
+    remove(str(tmp_path / "own"))
+    os.close(deep(tmp_path / "own", _DEEPEST + 1))
+    with pytest.raises(PermissionError, match="may not be written"):
+        remove(str(tmp_path / "own"))
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "folder", "nothing"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 
@@ -16,11 +17,13 @@ from nbdata.own_files import Below, again_if_removed, make_own_folder
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
-__all__ = ["LOCK", "CacheFolder", "cache_folders", "room_of"]
+__all__ = ["LOCK", "CacheFolder", "cache_folders", "is_cache", "room_of"]
 
 _PREFIX = "cache-"
 #: The suffix of the lock file's name.
 LOCK = ".lock"
+# What follows the prefix.
+_ID = re.compile("[0-9a-f]{16}")
 # Bytes of a folder's entry for one file, without the name: more than any common file system needs.
 _ENTRY = 64
 
@@ -98,10 +101,15 @@ class CacheFolder:
             raise disk_error(error, self.slot(number)) from error
 
 
+def is_cache(name: str, prefix: str = _PREFIX) -> bool:
+    """True for the names that nbdata gives to caches with this prefix."""
+    return name.startswith(prefix) and _ID.fullmatch(name, len(prefix)) is not None
+
+
 def cache_folders(own: str, prefix: str = _PREFIX) -> Iterator[tuple[str, bool]]:
     """Yield the caches in a ``.nbdata`` folder with this prefix, and whether their owners live."""
     with os.scandir(own) as found:
-        names = sorted(e.name for e in found if e.name.startswith(prefix) and e.is_dir(follow_symlinks=False))
+        names = sorted(e.name for e in found if is_cache(e.name, prefix) and e.is_dir(follow_symlinks=False))
     for name in names:
         path = os.path.join(own, name)
         yield path, held(path + LOCK)

@@ -76,7 +76,7 @@ def name_of(info: ObjectInfo) -> str:
 
 def kept_in(path: str) -> str | None:
     """The kept-cache folder that a path is or lies in; None if there is none."""
-    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]+", path)
+    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]{{16}}(?![0-9a-f])", path)
     return found[0] if found is not None else None
 
 

@@ -17,13 +17,18 @@ __all__ = ["children", "open_place"]
 _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
-def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
+def open_place(
+    place: str, context: Context, *, stop: Stop | None = None, fs: Any = None, named: str | None = None
+) -> Location:
     """Return the store and key of a canonical place.
 
     Parameters
     ----------
     fs : fsspec.AbstractFileSystem, optional
         Used for URLs instead of a store for the URL's protocol.
+    named : str, optional
+        The folder above the place that the user named: on a disk, nothing is written or deleted through a link below
+        it. None: the place itself.
 
     Raises
     ------
@@ -34,7 +39,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     if not is_url(place):
         from nbdata.stores.local import LocalStore
 
-        return Location(LocalStore(umask=context.umask, named=place), place.lstrip("/"), place)
+        return Location(LocalStore(umask=context.umask, named=named or place), place.lstrip("/"), place)
     scheme = place.split("://", 1)[0]
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)
@@ -83,7 +88,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
 
     if fs is None:
         fs = _filesystem(scheme, place, context)
-    store = FsspecStore(fs, place, umask=context.umask)
+    store = FsspecStore(fs, named or place, umask=context.umask)
     key = str(fs._strip_protocol(place)).lstrip("/")
     if key.startswith(("http://", "https://")):
         key = place = store.key_of(key)

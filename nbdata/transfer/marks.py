@@ -31,10 +31,12 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
 
-__all__ = ["Mark", "worker_elsewhere"]
+__all__ = ["Mark", "is_temporary", "worker_elsewhere"]
 
 # The names of marks and temporaries.
 _NAMES = re.compile("[0-9a-f]{13,24}")
+# The names of files that tell the disk's time.
+_PROBES = re.compile("[0-9a-f]{12}t")
 # Seconds between two touches, and seconds until another machine's untouched mark counts as dead.
 _BEAT, _DEAD = 10.0, 60.0
 # The most bytes of a mark, and the names of processes in one.
@@ -42,6 +44,11 @@ _MOST = 4096
 _PROCESS = re.compile("holder-[0-9a-f]{16}")
 # The most marks from the future that are watched at once.
 _WATCHED = 1000
+
+
+def is_temporary(name: str) -> bool:
+    """True for the names of marks and temporaries of jobs."""
+    return any(names.fullmatch(name) for names in (_NAMES, _PROBES))
 
 
 class Mark:

@@ -21,6 +21,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 
 from nbdata.own_files import small_file
@@ -35,6 +36,7 @@ __all__ = [
     "PartRecord",
     "boot",
     "header_of",
+    "is_partial",
     "names",
     "part_size_for",
     "validator",
@@ -46,6 +48,8 @@ _MANY = 1000
 # Objects are fetched in the parts of their upload if these are at most this large. With larger parts, too few requests
 # would run at once.
 _LARGEST = 64 << 20
+# The names of both files.
+_NAME = re.compile(r"[0-9a-f]{24}\.parts?")
 # The name of the seal in a header.
 _SEAL = "seal"
 #: A part's progress is noted each time after this many bytes: the most that a kill costs per connection.
@@ -79,6 +83,11 @@ def names(staging: str, path: str) -> tuple[str, str]:
     """The paths of the data file and of the record for a relative path."""
     name = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:24]
     return f"{staging}/{name}.part", f"{staging}/{name}.parts"
+
+
+def is_partial(name: str) -> bool:
+    """True for the name of a data file or a record."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _hash_of(source: str) -> str:

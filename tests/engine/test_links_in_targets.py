@@ -5,6 +5,7 @@ Each way of writing ``sub/b.txt`` below a target meets each kind of link there. 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -287,12 +288,20 @@ def test_a_link_in_the_place_of_an_output_is_replaced_itself(
     assert {name: (target / name).read_bytes() for name in names} == expected
 
 
-def test_a_manifest_that_the_user_names_is_followed(target: Path, outside: Path) -> None:
+@pytest.mark.parametrize("leads_to", ["sums", "new"])
+def test_a_manifest_that_the_user_names_is_followed_when_it_is_read_and_not_when_it_is_written(
+    target: Path, outside: Path, leads_to: str
+) -> None:
     write(target, {"a.txt": b"first"})
+    (target / "MD5SUMS").symlink_to(outside / leads_to)
+    before = tree(outside)
+    nbdata.md5check(f"{target}/", write="MD5SUMS", overwrite="always", quiet=True)
+    assert tree(outside) == before
+    assert not (target / "MD5SUMS").is_symlink()
+    (target / "MD5SUMS").rename(outside / "sums")
     (target / "MD5SUMS").symlink_to(outside / "sums")
-    nbdata.md5check(f"{target}/", write="MD5SUMS", quiet=True)
-    assert (target / "MD5SUMS").is_symlink()
-    assert (outside / "sums").read_text().endswith("  a.txt\n")
+    report = nbdata.md5check(f"{target}/", against=f"{target}/MD5SUMS", quiet=True)
+    assert report.counts == {"ok": 1}
 
 
 # -- deletions --------------------------------------------------------------------------------
@@ -335,11 +344,52 @@ def test_volumes_are_not_deleted_below_a_link_but_those_that_are_named_are(
     archive = tmp_path / "volumes" / "sub" / "x.tar"
     archive.parent.mkdir(parents=True)
     nbdata.pack(f"{source}/", str(archive), format="tar", quiet=True)
-    with after_the_plan(swapped(archive.parent)), pytest.raises(nbdata.UnsafeMember):
-        nbdata.untar_volumes(f"{tmp_path}/volumes/*/x.tar", f"{target}/", delete_volumes=True, quiet=True)
+    with after_the_plan(swapped(archive.parent)):
+        report = nbdata.untar_volumes(
+            f"{tmp_path}/volumes/*/x.tar", f"{target}/", delete_volumes=True, quiet=True
+        )
+    assert report.counts["kept"] == 1
     assert archive.exists()
     nbdata.untar_volumes(str(archive), f"{target}/", delete_volumes=True, quiet=True)
     assert not archive.exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "local://"])
+@pytest.mark.parametrize("name", ["MD5SUMS", "x.lst"])
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "once more"])
+def test_volumes_of_a_list_are_not_deleted_below_a_link(
+    source: Path, target: Path, tmp_path: Path, scheme: str, name: str, again: bool
+) -> None:
+    """The user named the folder of the list, and not what the list names."""
+    victim, data = tmp_path / "victim", tmp_path / "data"
+    for folder in (victim, data):
+        folder.mkdir()
+    write(source, {"large": bytes(2_500_000)})
+    nbdata.pack(f"{source}/", f"{victim}/x.tar", format="tar", volume_size="1MB", quiet=True)
+    volumes = sorted(path.name for path in victim.glob("x.tar*"))
+    (data / "sub").symlink_to("../victim")
+    listed = [f"sub/{each}" for each in volumes]
+    beside = name == "x.lst"  # a checksum file lists the volumes of one folder
+    if beside:
+        (data / volumes[0]).write_bytes((victim / volumes[0]).read_bytes())
+        listed[0] = volumes.pop(0)
+    digests = [hashlib.md5((data / each).read_bytes()).hexdigest() for each in listed]
+    lines = [f"{digest}  {each}" for digest, each in zip(digests, listed, strict=True)]
+    (data / name).write_text("\n".join(listed if beside else lines))
+    before = tree(victim)
+    report = nbdata.untar_volumes(
+        f"{scheme}{data}/{name}", f"{target}/", delete_volumes=not again, quiet=True
+    )
+    if again:
+        assert report.ok
+        report = nbdata.untar_volumes(f"{scheme}{data}/{name}", f"{target}/", delete_volumes=True, quiet=True)
+    assert tree(victim) == before
+    assert [path.name for path in data.glob("x.tar*")] == []  # the one in the folder of the list is deleted
+    assert (target / "large").stat().st_size == 2_500_000
+    assert (report.counts.get("deleted", 0), report.counts["kept"]) == (beside, len(volumes))
+    assert f"{len(volumes)} kept: below a link; nothing there is deleted" in report.notes
+    kept = {row.path.rpartition("/")[2]: row.detail["reason"] for row in report.rows if row.action == "kept"}
+    assert kept == dict.fromkeys(volumes, "nothing below a symbolic link is deleted")
 
 
 def test_cleanup_deletes_nothing_below_a_link(source: Path, target: Path, tmp_path: Path) -> None:

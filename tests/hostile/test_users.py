@@ -101,6 +101,21 @@ def test_the_own_folder_of_a_user_can_be_read_by_others_and_only_written_by_that
     assert said.strip() == "PermissionError"
 
 
+def test_a_folder_that_a_group_may_write_in_is_shared(anna: User, bert: User, tmp_path: Path) -> None:
+    """Bert is of the group of Anna's folder, and may write in the ``.nbdata`` that she made there."""
+    lab = tmp_path / "lab"
+    (lab / ".nbdata").mkdir(parents=True)
+    for path in (lab, lab / ".nbdata"):
+        os.chown(path, ANNA, BERT)
+        path.chmod(0o2775)
+    said = "import sys; from nbdata.own_files import own_folder; print(own_folder(sys.argv[1]))"
+    assert bert.python(said, lab).strip() == f"{lab}/.nbdata-{BERT}"
+    assert own_folder(str(lab)) == f"{lab}/.nbdata-{os.geteuid()}"
+    (lab / ".nbdata").chmod(0o2755)
+    assert bert.python(said, lab).strip() == f"{lab}/.nbdata-{BERT}"
+    assert anna.python(said, lab).strip() == f"{lab}/.nbdata"
+
+
 HOLD = """
 import sys
 from nbdata.own_files import make_own_folder

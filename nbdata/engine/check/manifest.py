@@ -8,12 +8,10 @@ is given. Lines of files that the options leave out are kept.
 from __future__ import annotations
 
 import contextlib
-import os
 import posixpath
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.disk import write_file
 from nbdata.engine.check.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.check.datasets import DataSet
 from nbdata.engine.check.rows import HashRow
@@ -27,7 +25,6 @@ from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owne
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.worker_pool import run_units
@@ -252,9 +249,4 @@ class _Writing(ChecksumWriting):
     def _write(self) -> None:
         lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))
         content = format_checksums(lines).encode("utf-8", "surrogateescape")
-        key: str = self.plan.details["key"]
-        if isinstance(self.store, LocalStore) and isinstance(self.op.write, str):
-            # The user named this file: a link is followed.
-            write_file(os.path.realpath("/" + key), [content], umask=self.run.context.umask)
-        else:
-            self.write_object(key, content)
+        self.write_object(self.plan.details["key"], content)

@@ -44,6 +44,8 @@ class Run:
         Whether performing the plan has begun.
     kept : object
         Results of planning that performing uses.
+    listed : dict of str to str
+        Places that a file lists, and the folder of that file. Only the folder was named by the user.
     """
 
     operation: Operation
@@ -57,6 +59,7 @@ class Run:
     only_plan: bool = False
     moving: bool = False
     kept: object = None
+    listed: dict[str, str] = field(default_factory=dict)
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
     _index: Index | None = field(default=None, init=False, repr=False)
@@ -68,7 +71,13 @@ class Run:
         """
         found = self._opened.get(place)
         if found is None:
-            found = open_place(place, self.context, stop=self.control, fs=self.bindings.get("fs"))
+            found = open_place(
+                place,
+                self.context,
+                stop=self.control,
+                fs=self.bindings.get("fs"),
+                named=self.listed.get(place),
+            )
             self._opened[place] = found
         return found
 

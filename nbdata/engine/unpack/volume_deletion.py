@@ -19,7 +19,7 @@ from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.stored_volume import StoredVolume
 from nbdata.engine.unpack.volumes import Candidates, VolumeList, siblings
 from nbdata.engine.unpack.written import Written, own_data, own_record
-from nbdata.errors import Cancelled, NbdataError, NotFound
+from nbdata.errors import Cancelled, NbdataError, NotFound, UnsafeMember
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
@@ -142,7 +142,7 @@ class Deletion:
 
     def __init__(self, run: Run, volumes: VolumeList, written: Written, results: Results) -> None:
         self._run, self._volumes, self._written, self._results = run, volumes, written, results
-        self._next = self.count = 0
+        self._next = self.count = self._kept = 0
         self._refused = False
         self._durable = False  # whether the set and the records before it are durable
 
@@ -164,17 +164,28 @@ class Deletion:
         """Delete all remaining volumes; the completion is already recorded durably."""
         while self._next < len(self._volumes.volumes):
             self._delete_next()
+        if self._kept:
+            self._results.notes.append(f"{self._kept:,} kept: below a link; nothing there is deleted")
 
     def _delete_next(self) -> None:
         self._run.control.checkpoint()
         volume = self._volumes.volumes[self._next]
         if not volume.gone:
             self._record()
-            if volume.delete():
-                self.count += 1
-                self._results.add(volume.name, Outcome.DELETED, volume.info.size)
+            try:
+                deleted = volume.delete()
+            except UnsafeMember as error:
+                self._kept += 1
+                path = volume.local or volume.name
+                self._results.add(path, Outcome.KEPT, volume.info.size, reason=error.message)
             else:
-                self._results.notes.append(f"{volume.name} changed since it was read, and was not deleted")
+                if deleted:
+                    self.count += 1
+                    self._results.add(volume.name, Outcome.DELETED, volume.info.size)
+                else:
+                    self._results.notes.append(
+                        f"{volume.name} changed since it was read, and was not deleted"
+                    )
         self._next += 1
 
     def _record(self) -> None:

@@ -24,7 +24,8 @@ _PLAIN = (".lst", ".list")
 def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates | None]:
     """The volumes that a file lists, beside it or below its folder; none if the source is no such file.
 
-    A checksum file with one name is a sidecar, not a list. The second value holds the checksum file, if it is one.
+    A checksum file with one name is a sidecar, not a list. The second value holds the checksum file, if it is one. The
+    user named the folder of the list, but not the volumes: `run.listed` has them.
 
     Raises
     ------
@@ -53,6 +54,7 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
                 remedy="In Python a list of volumes may name any place",
             )  # fmt: skip
     places = tuple(join(source.rpartition("/")[0], one.removeprefix("./")) for one in names)
+    run.listed.update(dict.fromkeys(places, source[: source.rfind("/") + 1]))
     if not is_checksum_file(name):
         return places, None
     base = location.key[: len(location.key) - len(name)]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nbdata.caching.folder import LOCK, cache_folders
+from nbdata.caching.folder import LOCK, cache_folders, is_cache
 from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
-from nbdata.disk import PARTIAL, disk_error
+from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.own_files import is_ours
@@ -25,7 +25,8 @@ from nbdata.runtime import LockFile
 from nbdata.sizes import counted
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
-from nbdata.transfer.marks import worker_elsewhere
+from nbdata.transfer.marks import is_temporary, worker_elsewhere
+from nbdata.transfer.part_records import is_partial
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
@@ -116,6 +117,18 @@ class Leftover:
         return cls(row.path, row.action, row.size, folder, reason, upload, record)
 
 
+@dataclass
+class _Strange:
+    """Files with the place or the suffix of nbdata's, and names that nbdata gives to nothing."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, path: str) -> None:
+        self.count += 1
+        self.first = self.first or path
+
+
 def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     """Yield unfinished uploads at a store that nbdata began; others are counted and left."""
     location = run.open(op.source)
@@ -173,7 +186,7 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
         if not isinstance(error, NotADirectoryError):
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 
-    theirs = list[str]()
+    theirs, strange = list[str](), _Strange()
     for folder, folders, names in _walk(root, failed):
         run.control.checkpoint()
         held = None
@@ -184,16 +197,24 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
                 theirs.append(own)
                 continue
             held = _holder(folder) or _elsewhere(own)
-            yield from _own(root, own, folder, held, kept_too=op.all)
+            yield from _own(root, own, folder, held, strange, kept_too=op.all)
         for name in names:
             if name.endswith(PARTIAL):
                 path = os.path.join(folder, name)
+                if not is_unfinished(name):
+                    strange.add(path)
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - os.lstat(path).st_mtime > _STILL:
                         held = held or _holder(folder)
                         action, reason = ("in use", _GROWS) if _is_locked(path) else ("remove", "")
                         yield _leftover(root, path, action, folder, held, reason=reason)
     planned.notes += [f"{own} is another user's, and is left alone" for own in theirs[:_NAMED]]
+    if strange.count:
+        what = (
+            f"{counted(strange.count, 'files')} with the place or suffix of nbdata's, which it did not make"
+        )
+        planned.notes.append(f"left alone: {what}: {strange.first}")
     if len(theirs) > _NAMED:
         planned.notes.append(f"so are {counted(len(theirs) - _NAMED, 'other folders')} of nbdata")
 
@@ -219,7 +240,13 @@ def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, l
         pending += [os.path.join(at, name) for name in sorted(folders, reverse=True)]
 
 
-def _own(root: str, own: str, folder: str, held: str | None, *, kept_too: bool) -> Iterator[Leftover]:
+def _own(
+    root: str, own: str, folder: str, held: str | None, strange: _Strange, *, kept_too: bool
+) -> Iterator[Leftover]:
+    """Yield the content of one of nbdata's own folders; paths with names that nbdata gives to nothing go to `strange`.
+
+    Somebody may have given a folder of the user's the name ``.nbdata``.
+    """
     try:
         names = sorted(os.listdir(own))
     except OSError as error:
@@ -235,10 +262,18 @@ def _own(root: str, own: str, folder: str, held: str | None, *, kept_too: bool) 
                 yield from _cache(root, path, folder, alive=caches[path])
             elif name == CONVERTING:
                 yield from _whole(root, path, folder, held)
+            elif not _is_given(name):
+                strange.add(path)
             elif path.removesuffix(LOCK) not in caches:  # else it is handled with its folder
                 yield _leftover(root, path, "remove", folder, held)
     if not names and not held:
         yield Leftover(os.path.relpath(own, root), "remove", folder=folder)
+
+
+def _is_given(name: str) -> bool:
+    """True for the names that nbdata gives in its own folders."""
+    cache = name.removesuffix(LOCK)
+    return is_temporary(name) or is_partial(name) or is_cache(cache) or is_cache(cache, KEPT)
 
 
 def _kept(root: str, path: str, target: str, *, anyway: bool, alive: bool) -> Iterator[Leftover]:

@@ -29,16 +29,20 @@ from tests.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.usefixtures("inline", "state")
 
 
+# The names of two unfinished objects.
+PART, OTHER = "abc" * 8, "ef" * 12
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A folder with a user's files, and leftovers of killed jobs."""
     root = tmp_path / "data"
     for name in (
         "mine",
-        ".nbdata/abc.part",
-        ".nbdata/abc.parts",
-        ".nbdata/0123ab1",
-        "deep/er/.nbdata/x.part",
+        f".nbdata/{PART}.part",
+        f".nbdata/{PART}.parts",
+        ".nbdata/0123456789ab1",
+        f"deep/er/.nbdata/{OTHER}.part",
         "deep/mine",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +104,8 @@ def test_a_plan_lists_what_would_go_and_removes_nothing(data: Path) -> None:
     plan = nbdata.cleanup(data, dry_run=True)
     assert plan.actions["remove"] == [5, 4 * 12_288]  # includes nbdata's own empty folder
     assert {row.path for row in plan.rows} == {
-        ".nbdata/abc.part", ".nbdata/abc.parts", ".nbdata/0123ab1", "deep/er/.nbdata/x.part", "empty/.nbdata"
+        f".nbdata/{PART}.part", f".nbdata/{PART}.parts", ".nbdata/0123456789ab1", f"deep/er/.nbdata/{OTHER}.part",
+        "empty/.nbdata",
     }  # fmt: skip
     assert files(data) == before
 
@@ -112,8 +117,8 @@ def test_what_a_running_job_works_on_stays_and_the_job_is_named(data: Path, lock
     try:
         assert nbdata.cleanup(data, dry_run=True).actions["in use"][0] >= 1
         report = cleanup(data)
-        assert "deep/er/.nbdata/x.part" in files(data)
-        assert (".nbdata/abc.part" in files(data)) is True  # the whole folder contains the locked one
+        assert f"deep/er/.nbdata/{OTHER}.part" in files(data)
+        assert (f".nbdata/{PART}.part" in files(data)) is True  # the whole folder contains the locked one
         assert report.counts["in use"] == 4
         assert any("4a2f" in note for note in report.notes)
         assert report.ok
@@ -124,13 +129,16 @@ def test_what_a_running_job_works_on_stays_and_the_job_is_named(data: Path, lock
 
 def test_what_lies_beside_a_running_job_goes(data: Path) -> None:
     (data / "other/.nbdata").mkdir(parents=True)
-    (data / "other/.nbdata/x.part").write_bytes(b"x")
+    (data / f"other/.nbdata/{OTHER}.part").write_bytes(b"x")
     lock = TargetLock(str(data / "other"), "4a2f")
     assert lock.acquire() is None
     try:
         report = cleanup(data)
-        assert files(data) >= {"other/.nbdata/x.part", ".nbdata/abc.part"}
-        assert "deep/er/.nbdata/x.part" not in files(data)
+        assert files(data) >= {
+            f"other/.nbdata/{OTHER}.part",
+            f".nbdata/{PART}.part",
+        }
+        assert f"deep/er/.nbdata/{OTHER}.part" not in files(data)
         assert (data / "other/.nbdata").is_dir()
         assert report.counts["removed"] == 1
     finally:
@@ -167,13 +175,13 @@ def test_a_nbdata_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "data/.nbdata").symlink_to(tmp_path / "precious")
     (tmp_path / "data/sub").symlink_to(tmp_path / "precious")
     (tmp_path / "precious/.nbdata").mkdir()
-    (tmp_path / "precious/.nbdata/x.part").write_bytes(b"x")
+    (tmp_path / f"precious/.nbdata/{OTHER}.part").write_bytes(b"x")
     cleanup(tmp_path / "data")
-    assert files(tmp_path / "precious") == {"x", ".nbdata/x.part"}
+    assert files(tmp_path / "precious") == {"x", f".nbdata/{OTHER}.part"}
 
 
 def test_files_that_a_store_was_writing_go_when_they_are_old(data: Path) -> None:
-    old, young = data / ".0123.nbdata-partial", data / "deep/.4567.nbdata-partial"
+    old, young = data / ".0123456701234567.nbdata-partial", data / "deep/.4567012345670123.nbdata-partial"
     for file in (old, young):
         file.write_bytes(b"x")
     os.utime(old, (time.time() - 100, time.time() - 100))
@@ -537,7 +545,7 @@ def test_links_are_looked_up_for_each_folder_and_not_for_each_file(
 
 def test_a_plan_names_what_goes_and_what_stays_and_why(data: Path, tmp_path: Path) -> None:
     for number in range(25):
-        (data / f".nbdata/{number:02}.part").write_bytes(b"x")
+        (data / f".nbdata/{number:024}.part").write_bytes(b"x")
     source = tmp_path / "source"
     source.mkdir()
     for name in ("same", "changed"):

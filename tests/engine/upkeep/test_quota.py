@@ -170,7 +170,7 @@ def test_cleanup_is_named_with_what_it_would_really_remove(data: Path, tmp_path:
     warning = nbdata.quota(data, quiet=True).gauges[0]["warning"]
     assert f"cleanup {data} --all removes what nbdata wrote there" in warning
     (out / ".nbdata").mkdir()
-    (out / ".nbdata" / "part").write_bytes(b"of an interrupted job")
+    (out / ".nbdata" / "0123456789ab1").write_bytes(b"of an interrupted job")
     warning = nbdata.quota(out, quiet=True).gauges[0]["warning"]
     assert f"cleanup {data} removes what interrupted jobs left there" in warning
     nbdata.cleanup(data, quiet=True)
