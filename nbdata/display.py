@@ -184,8 +184,8 @@ class _Bar:
 def _details(snapshot: Snapshot) -> str:
     """Return the numbers, and the state if it is unusual. The least important comes last, where it may be cut off."""
     moving = snapshot.state == "RUNNING"
-    words = numbers_of(snapshot, moving=moving)
-    return printable(", ".join(words if moving else [snapshot.condition, *words]))
+    unusual = snapshot.phase if moving else snapshot.condition
+    return printable(", ".join([unusual] * bool(unusual) + numbers_of(snapshot, moving=moving)))
 
 
 def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+from typing import cast
+
 import pytest
 
 import nbdata
+from nbdata.display import TextDisplay
 from nbdata.engine.job.failure import failure_of
 from nbdata.notebook.views import message, view
+from nbdata.protocols import Job
 from nbdata.rendering import printable
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.names import unrepresentable
@@ -82,3 +87,14 @@ def test_a_key_that_cannot_be_a_name_is_named(key: str) -> None:
     assert why
     failed = failure_of(Report("pull", counts={"unrepresentable": 1}, failures=[[key, why]]))
     assert f"first {key}: {why}" in str(failed)
+
+
+def test_the_bar_of_a_terminal_says_what_a_job_waits_for() -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    display = TextDisplay(terminal)
+    job = Snapshot("1", "pull", state="RUNNING", phase="waits for a job on far\x1b-away", seconds=60.0)
+    display.begin(cast(Job, object()))
+    display.update(job)
+    display.end("", None)
+    assert "waits for a job on far\\x1b-away" in terminal.getvalue()
