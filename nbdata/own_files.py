@@ -40,6 +40,7 @@ __all__ = [
 _TRIES = 100
 # Others may make files in such a folder; with the sticky bit, nobody removes those of others.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # From this depth on, folders that are to be deleted are moved up first. Each level takes two descriptors.
 _DEEPEST = 16
@@ -63,15 +64,22 @@ def own_folder(folder: str, *names: str) -> str:
     Raises
     ------
     UnsafeMember
-        If one of these is there and is not a folder, or if ``.nbdata-UID`` is another user's.
+        If one of these is there and is not a folder, or others may write in it, or ``.nbdata-UID`` is another user's.
     """
-    path = folder
+    path, is_open, users, open_modes = folder, True, {os.geteuid()}, 0
     try:
-        for name in (_own_name(folder), *names):
+        for number, name in enumerate((_own_name(folder), *names)):
             path = os.path.join(path, name)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                if not stat.S_ISDIR(mode := os.lstat(path).st_mode):
-                    raise _not_a_folder(path, mode)
+                found = os.lstat(path)
+                if not stat.S_ISDIR(found.st_mode):
+                    raise _not_a_folder(path, found.st_mode)
+                if not number:
+                    users.add(found.st_uid)
+                    open_modes = found.st_mode & _OTHERS_WRITE  # that of a disk with one mode for everything
+                elif is_open and (found.st_uid not in users or found.st_mode & _OTHERS_WRITE & ~open_modes):
+                    raise _not_private(path)
+                is_open = is_open and bool(found.st_mode & _OTHERS_ENTER)
     except OSError as error:
         if isinstance(error, NbdataError):
             raise
@@ -193,7 +201,8 @@ def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
     if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
         return True
     around = os.stat(folder)
-    if found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
+    private = not found.st_mode & _OTHERS_WRITE
+    if private and found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
         return True
     return _said(found) == _made_now(folder)
 
@@ -270,6 +279,15 @@ def remove(path: str) -> None:
             raise
         with Below(os.path.dirname(path)) as below:
             below.remove(os.path.basename(path))
+
+
+def _not_private(path: str) -> UnsafeMember:
+    return UnsafeMember(
+        "others may write in a folder of nbdata",
+        path=path,
+        expected="a folder that nbdata made",
+        remedy="Look where it came from, and remove it",
+    )
 
 
 def without_waiting(path: str, flags: int) -> int:

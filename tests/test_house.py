@@ -86,7 +86,6 @@ def _sleeps(node: ast.AST) -> bool:
 # Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.own_files.Below`.
 _BY_PATH = {
     "client/converting/contract.py": "walks what the caller's module names",
-    "client/converting/layout.py": "walks a folder whose way was just looked at; deletes nothing",
     "client/mapping/folders.py": "folders that this process has made with mkdtemp",
     "client/records/general.py": "walks a data set to list its files",
     "engine/runner.py": "the rows of a job, in the private runtime folder",

@@ -15,6 +15,7 @@ from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.own_files import _DEEPEST, own_folder, read_small, remove
 from nbdata.seals import Seals
+from nbdata.transfer.locks import TargetLock
 from tests.client.converting.data import PLAIN, module
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -291,4 +292,62 @@ def test_what_has_the_place_of_an_own_file_is_removed_itself(
         (place / "deep/link").symlink_to(project)
     remove(str(place))
     assert not os.path.lexists(place)
+    assert content(project) == before
+
+
+# -- what others may write in -----------------------------------------------------------------------
+
+
+def test_an_own_folder_that_others_may_write_in_is_not_used(tmp_path: Path) -> None:
+    """As one that came in an archive: whoever else knows of it could exchange what is in it."""
+    (tmp_path / ".nbdata").mkdir()
+    (tmp_path / ".nbdata").chmod(0o777)
+    assert own_folder(str(tmp_path)) == f"{tmp_path}/.nbdata-{os.geteuid()}"
+
+
+@pytest.mark.parametrize(
+    ("around", "inner", "refused"), [(0o755, 0o777, True), (0o755, 0o755, False), (0o700, 0o777, False)]
+)
+def test_a_folder_below_that_others_may_write_in_is_refused_where_they_reach_it(
+    tmp_path: Path, around: int, inner: int, refused: bool
+) -> None:
+    (tmp_path / ".nbdata/converting").mkdir(parents=True)
+    (tmp_path / ".nbdata/converting").chmod(inner)
+    (tmp_path / ".nbdata").chmod(around)
+    if refused:
+        with pytest.raises(UnsafeMember, match="others may write in a folder of nbdata"):
+            own_folder(str(tmp_path), "converting")
+    else:
+        assert own_folder(str(tmp_path), "converting") == f"{tmp_path}/.nbdata/converting"
+
+
+def test_small_splits_are_not_made_through_a_link(tmp_path: Path, project: Path) -> None:
+    before = content(project)
+    linked(tmp_path / "sets/mini", project)
+    operation = nbdata.Convert(
+        str(module(tmp_path, PLAIN)), str(tmp_path / "in"), str(tmp_path / "sets/conv"), mini=5
+    )
+    with pytest.raises(UnsafeMember, match="a link has the place of the folder for small splits"):
+        operation.run(quiet=True)
+    assert content(project) == before
+
+
+def test_cleanup_follows_no_link_that_is_made_meanwhile(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ".nbdata/converting/train").mkdir(parents=True)
+    (project / ".nbdata/converting/train/x").write_text("x")
+    before, data = content(project), tmp_path / "data"
+    (data / "sub/.nbdata/converting/train").mkdir(parents=True)
+    (data / "sub/.nbdata/converting/train/x").write_text("x")
+    real = TargetLock.acquire
+
+    def acquire(self: TargetLock, **options: bool) -> str | None:
+        if not (data / "sub").is_symlink():
+            (data / "sub").rename(data / "aside")
+            (data / "sub").symlink_to(project)
+        return real(self, **options)
+
+    monkeypatch.setattr(TargetLock, "acquire", acquire)
+    nbdata.cleanup(data, all=True, quiet=True)
     assert content(project) == before

@@ -248,7 +248,6 @@ class Partial(Parts):
             with open(os.open(record, flags, 0o600), "wb") as lines:
                 header = header_of(path, source, info, part_size_for(info.size), seals)
                 lines.write(format_line(header) + format_line([0, count, boot()]))
-            os.chmod(temporary, 0o600)
             os.replace(temporary, data)
         except OSError:
             Partial.remove(data)
@@ -281,9 +280,12 @@ class Partial(Parts):
 
 
 def _is_single_file(path: str, size: int) -> bool:
-    """True if a path is a regular file that has no other name, and no more bytes than it may have."""
+    """True if a path is a file of this user with no other name and not too many bytes, which others may not write."""
     try:
-        found = os.lstat(path)
+        found, around = os.lstat(path), os.stat(os.path.dirname(path))
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= size
+    single = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= size
+    # A disk may have one mode and one owner for everything.
+    closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~around.st_mode
+    return single and closed and found.st_uid in (os.geteuid(), around.st_uid)

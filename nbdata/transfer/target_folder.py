@@ -199,12 +199,12 @@ class TargetFolder:
             return f"{staging}/{self._token}{self._number:x}"
 
     def temporary(self, staging: str) -> tuple[int, str]:
-        """Create an empty file for writing. It is removed at the end unless it was committed."""
+        """Create an empty file for writing, which nobody else may read. It is removed at the end unless committed."""
         path = self.unused(staging)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             above, name = self.relative(path)
-            return os.open(name, flags, self.file_mode, dir_fd=above), path
+            return os.open(name, flags, 0o600, dir_fd=above), path
         except OSError as error:
             raise disk_error(error, path) from error
 
@@ -221,7 +221,6 @@ class TargetFolder:
         """Write these bytes to a new temporary, and close it."""
         fd, temporary = self.temporary(staging)
         try:
-            os.fchmod(fd, self.file_mode)
             while data:
                 data = data[os.write(fd, data) :]
         except BaseException as error:

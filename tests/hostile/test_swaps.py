@@ -127,3 +127,19 @@ def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None
         folders.open_to_write(str(tmp_path / "out/sub/deep"))
     assert secret.stat().st_mode & 0o777 == 0o700
     assert os.listdir(secret) == []
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for name, size in (("small", 10), ("whole", 1_000_000), ("parts", 17 << 20)):
+        (tmp_path / "source" / name).write_bytes(os.urandom(size))
+    nbdata.md5check(tmp_path / "source", write=True, quiet=True)
+    out = tmp_path / "out"
+    nbdata.pull(f"{tmp_path / 'source'}/", out, quiet=True)
+    for name in ("small", "whole", "parts"):
+        assert (out / name).stat().st_mode & 0o777 == 0o644
+        (out / name).write_bytes(b"spoilt")
+        (out / name).chmod(0o600)
+    nbdata.md5check(out, repair=f"{tmp_path / 'source'}/", quiet=True)
+    assert content(out) == content(tmp_path / "source")
+    assert {(out / name).stat().st_mode & 0o777 for name in ("small", "whole", "parts")} == {0o600}

@@ -197,6 +197,17 @@ def test_cleanup_leaves_what_another_user_left(anna: User, bert: User, shared: P
     assert files(shared / ".nbdata") == before
 
 
+def test_cleanup_leaves_the_unfinished_file_of_another_user(anna: User, bert: User, shared: Path) -> None:
+    """Its lock cannot be asked for, so whether somebody still writes to it is not known."""
+    left = shared / ".0123456789abcdef.nbdata-partial"
+    left.write_text("bert's")
+    os.chown(left, BERT, BERT)
+    os.utime(left, (1_000_000_000, 1_000_000_000))
+    done = anna.nbdata("cleanup", shared, "--all")
+    assert "internal error" not in done.stdout
+    assert left.read_text() == "bert's"
+
+
 @pytest.mark.parametrize("name", [".nbdata", f".nbdata-{ANNA}", ".NBDATA-0"])
 def test_no_own_folder_of_any_user_is_data(tmp_path: Path, inline: None, name: str) -> None:
     data = tmp_path / "data"

@@ -208,3 +208,16 @@ def test_what_was_noted_can_be_taken_back(tmp_path: Path) -> None:
     parts.note(1, 0)
     parts.close()
     assert opened(tmp_path).present() == 0
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o644, 0o600])
+def test_a_file_that_others_may_write_is_not_continued(tmp_path: Path, mode: int) -> None:
+    parts = opened(tmp_path)
+    parts.mark(1)
+    parts.close()
+    os.chmod(parts.data, mode)
+    with open(parts.data, "rb") as theirs:  # so that no other file gets its inode
+        again = opened(tmp_path)
+        same = os.path.samestat(os.fstat(theirs.fileno()), os.stat(again.data))
+        assert same == bool(again.present()) == (not mode & 0o022)
+        again.close()

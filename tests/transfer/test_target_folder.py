@@ -34,3 +34,16 @@ def test_a_folder_has_the_users_mode_though_what_is_told_of_it_fails(tmp_path: P
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+def test_a_temporary_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
+    """What it gets a name in may be private, and the folder for temporaries of a shared disk is not."""
+    tmp_path.chmod(0o777)
+    target = TargetFolder(str(tmp_path), Task(Snapshot(id="t", verb="pull")), umask=0o022)
+    target.enter()
+    fd, temporary = target.temporary(target.staging(str(tmp_path)))
+    os.close(fd)
+    assert stat.S_IMODE(os.stat(temporary).st_mode) == 0o600
+    written = target.written(target.staging(str(tmp_path)), memoryview(b"x"), "x")
+    assert stat.S_IMODE(os.stat(written).st_mode) == 0o600
+    target.leave()

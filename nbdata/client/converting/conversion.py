@@ -19,7 +19,7 @@ from nbdata.client.context import capture
 from nbdata.client.converting.layout import make_unfinished_folder, unfinished_folder
 from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error
-from nbdata.errors import NbdataError, error_from_dict
+from nbdata.errors import NbdataError, UnsafeMember, error_from_dict
 from nbdata.operation import slots
 from nbdata.own_files import again_if_removed, taken
 from nbdata.protocols import Display
@@ -60,6 +60,11 @@ class Conversion:
 
     def __init__(self, operation: Convert) -> None:
         self._operation = operation
+        if operation.mini is not None and os.path.islink(between := os.path.dirname(operation.folder)):
+            raise UnsafeMember(
+                "a link has the place of the folder for small splits", path=between,
+                expected="a folder, or nothing", remedy="Remove it, or use another NAME",
+            )  # fmt: skip
         context = capture(operation)
         self._state_dir = context.state_dir
         self._limited = limited_folders(context.state_dir, context.env)

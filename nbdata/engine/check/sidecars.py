@@ -179,7 +179,6 @@ class _Writing(ChecksumWriting):
         final, staging = self.committer.target.prepare(sidecar)
         fd, temporary = self.committer.target.temporary(staging)
         try:
-            os.fchmod(fd, self.committer.target.file_mode)
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
         except OSError as error:
@@ -189,7 +188,8 @@ class _Writing(ChecksumWriting):
         finally:
             os.close(fd)
         self.waiting[sidecar] = outcome, row, detail
-        self.committer.commit(PendingFile(sidecar, temporary, final, len(content)))
+        mode = self.committer.target.file_mode
+        self.committer.commit(PendingFile(sidecar, temporary, final, len(content), mode=mode))
 
     def _committed(self, batch: list[PendingFile]) -> None:
         """Record files that are durable under their final names; runs in the committer's thread."""

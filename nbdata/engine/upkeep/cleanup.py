@@ -130,7 +130,9 @@ class _Cleaning:
         try:
             gone: _Gone = {}
             base = target if os.path.isdir(target) else os.path.dirname(target)
-            below = Below(base)
+            # From the folder that the user named on, nothing is reached through a link.
+            at = self.root if is_inside(base, self.root) else base
+            below = Below(at)
             for row in rows:
                 self.run.control.checkpoint()
                 kept = kept_in(os.path.join(self.root, row.path)) if row.action == "remove" else None
@@ -145,7 +147,7 @@ class _Cleaning:
                     self.results.add(row.path, Outcome.IN_USE, row.size, reason=reason)
                     self.busy[target] = reason
                 else:
-                    self._remove(row, gone, below, base)
+                    self._remove(row, gone, below, at)
             for (path, root), names in gone.items():
                 _sync(root, names)
                 _forget(path, root, names)
@@ -155,7 +157,7 @@ class _Cleaning:
                         if cache.stands():
                             os.unlink(kept + LOCK)
             if held is None:
-                self._remove_empty(below, base, rows)
+                self._remove_empty(below, at, base, rows)
         except OSError as error:
             raise disk_error(error, target) from error
         finally:
@@ -189,10 +191,10 @@ class _Cleaning:
         self.results.add(row.path, Outcome.DELETED if row.action == "delete" else Outcome.REMOVED, row.size)
         _note(row, gone)
 
-    def _remove_empty(self, below: Below, base: str, rows: list[Leftover]) -> None:
+    def _remove_empty(self, below: Below, root: str, base: str, rows: list[Leftover]) -> None:
         """Remove nbdata's own folder, and folders that became empty by the deletion."""
         with contextlib.suppress(OSError, NbdataError):
-            below.rmdir(os.path.basename(own_folder(base)))
+            below.rmdir(os.path.relpath(own_folder(base), root))
         emptied = {
             os.path.dirname(os.path.join(self.root, row.path)) for row in rows if row.action == "delete"
         }
@@ -200,7 +202,7 @@ class _Cleaning:
             at = folder
             while at != self.root and is_inside(at, self.root):
                 try:
-                    below.rmdir(os.path.relpath(at, base))
+                    below.rmdir(os.path.relpath(at, root))
                 except OSError:
                     break
                 at = os.path.dirname(at)

@@ -331,6 +331,8 @@ def _is_locked(path: str) -> bool:
     try:
         file.open(path)
         return not file.lock(wait=False)
+    except PermissionError:  # another user's, who may write to it
+        return True
     except OSError:
         return False
     finally:
