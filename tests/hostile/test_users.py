@@ -232,8 +232,9 @@ def test_root_works_in_the_own_folder_of_the_owner_of_a_folder(tmp_path: Path) -
     for path in (data, data / ".nbdata"):
         os.chown(path, ANNA, ANNA)
     assert own_folder(str(data)) == f"{data}/.nbdata"
-    data.chmod(0o1777)
-    assert own_folder(str(data)) == f"{data}/.nbdata-0"
+    for shared in (0o1777, 0o775):
+        data.chmod(shared)
+        assert own_folder(str(data)) == f"{data}/.nbdata-0"
 
 
 @pytest.mark.parametrize("kind", ["another user's", "a link", "a file"])
