@@ -89,7 +89,8 @@ def test_a_key_that_cannot_be_a_name_is_named(key: str) -> None:
     assert f"first {key}: {why}" in str(failed)
 
 
-def test_the_bar_of_a_terminal_says_what_a_job_waits_for() -> None:
+def test_the_bar_of_a_terminal_says_what_a_job_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # it would begin a thread
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     display = TextDisplay(terminal)
