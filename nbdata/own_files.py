@@ -192,9 +192,8 @@ def _own_name(folder: str) -> str:
 
 
 def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
-    if not stat.S_ISDIR(
-        found.st_mode
-    ):  # it is refused anyway if this user, or the folder's owner, has put it there
+    if not stat.S_ISDIR(found.st_mode):
+        # It is refused anyway if this user, or the folder's owner, has put it there.
         return found.st_uid in (os.geteuid(), os.stat(folder).st_uid)
     if not _is_usable(path):
         return False

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.disk import disk_error, make_durable, mode_of, sync_disks, syncfs
+from nbdata.disk import disk_error, make_durable, sync_disks, syncfs
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
@@ -56,8 +56,6 @@ class PendingFile:
         The file's new modification time, or None for now.
     reserved : int
         The bytes that `Committer.reserve` already counts.
-    mode : int or None
-        Permissions to set, unless it replaces a file: then that one's. None: it has the right ones.
     inode : int or None
         The inode of the written file, if another job may replace the temporary by its own.
     error : NbdataError or None
@@ -76,7 +74,6 @@ class PendingFile:
     tag: str = ""
     mtime_ns: int | None = None
     reserved: int = 0
-    mode: int | None = None
     inode: int | None = None
     error: NbdataError | None = None
     stat: os.stat_result | None = None
@@ -240,12 +237,11 @@ class Committer:
 
     def _commit_batch(self, batch: list[PendingFile]) -> None:
         self.target.check()
-        self._set_modes(batch)
         try:
             make_durable([file.temporary for file in batch if not file.synced])
         except OSError as error:
             for file in batch:
-                file.error = file.error or disk_error(error, file.final)
+                file.error = disk_error(error, file.final)
         self._announce([file for file in batch if file.error is None])
         parents: dict[str, list[PendingFile]] = {}
         self.target.check()  # again: during a long sync, another machine may take this job for dead
@@ -270,15 +266,6 @@ class Committer:
             self._sync_names(parents, folders)
         self.target.sync_folders()
         self._report(batch)
-
-    def _set_modes(self, batch: list[PendingFile]) -> None:
-        for file in batch:
-            if file.mode is not None:
-                at, temporary = self.target.relative(file.temporary)
-                try:
-                    os.chmod(temporary, mode_of(file.final) or file.mode, dir_fd=at)
-                except OSError as error:
-                    file.error = disk_error(error, file.final)
 
     def _sync_names(self, parents: dict[str, list[PendingFile]], folders: _OpenFolders) -> None:
         """Make the new names durable: folder by folder, or with one sync of the disks if there are many."""

@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from nbdata.disk import disk_error, sync_folder
+from nbdata.disk import disk_error, mode_of, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import Below, open_own_folder, own_folder, own_mode
@@ -208,6 +208,11 @@ class TargetFolder:
         except OSError as error:
             raise disk_error(error, path) from error
 
+    def mode_at(self, final: str) -> int:
+        """Return the mode of a file that is to get a name: no more open than a file that it replaces."""
+        there = mode_of(final)
+        return self.file_mode if there is None else self.file_mode & (there | 0o600)
+
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
 
@@ -223,6 +228,7 @@ class TargetFolder:
         try:
             while data:
                 data = data[os.write(fd, data) :]
+            os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
         except BaseException as error:
             with contextlib.suppress(FileNotFoundError):  # another machine took this job for dead
                 os.unlink(temporary)

@@ -129,7 +129,7 @@ def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None
     assert os.listdir(secret) == []
 
 
-def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
+def test_a_file_that_is_replaced_is_not_opened_further(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     for name, size in (("small", 10), ("whole", 1_000_000), ("parts", 17 << 20)):
         (tmp_path / "source" / name).write_bytes(os.urandom(size))
@@ -143,3 +143,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path) -> None:
     nbdata.md5check(out, repair=f"{tmp_path / 'source'}/", quiet=True)
     assert content(out) == content(tmp_path / "source")
     assert {(out / name).stat().st_mode & 0o777 for name in ("small", "whole", "parts")} == {0o600}
+    (out / "small").write_bytes(b"planted")
+    (out / "small").chmod(0o666)
+    nbdata.md5check(out, repair=f"{tmp_path / 'source'}/", quiet=True)
+    assert (out / "small").stat().st_mode & 0o777 == 0o644, "nor does it stay open"

@@ -181,6 +181,7 @@ class _Writing(ChecksumWriting):
         try:
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
+            os.fchmod(fd, self.committer.target.mode_at(final))
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
@@ -188,8 +189,7 @@ class _Writing(ChecksumWriting):
         finally:
             os.close(fd)
         self.waiting[sidecar] = outcome, row, detail
-        mode = self.committer.target.file_mode
-        self.committer.commit(PendingFile(sidecar, temporary, final, len(content), mode=mode))
+        self.committer.commit(PendingFile(sidecar, temporary, final, len(content)))
 
     def _committed(self, batch: list[PendingFile]) -> None:
         """Record files that are durable under their final names; runs in the committer's thread."""

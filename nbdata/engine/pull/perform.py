@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.disk import disk_error, mode_of
+from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -185,6 +185,7 @@ class _Pulling:
             item.verified = fetch_whole(
                 self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
             )
+            os.fchmod(fd, self._target.mode_at(final))
             size = os.fstat(fd).st_size
             if info.size < 0:
                 item.claimed = size
@@ -209,7 +210,6 @@ class _Pulling:
                 final,
                 size,
                 tag=validator(info),
-                mode=self._target.file_mode,
                 reserved=expected,
                 of=item,
             )
@@ -298,10 +298,7 @@ class _Pulling:
             if not self._is_left(item, final):
                 temporary = self._target.written(staging, body, item.path)
                 size, tag = item.info.size, validator(item.info)
-                mode = self._target.file_mode
-                self._committer.commit(
-                    PendingFile(item.path, temporary, final, size, tag=tag, mode=mode, of=item)
-                )
+                self._committer.commit(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
                 self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
@@ -366,7 +363,7 @@ class _Pulling:
         self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool
     ) -> None:
         try:
-            os.fchmod(parts.fd, mode_of(final) or self._target.file_mode)
+            os.fchmod(parts.fd, self._target.mode_at(final))
             os.fdatasync(parts.fd)
         except OSError as error:
             self._parts_failed(item, fetch, parts, disk_error(error, final))
