@@ -99,6 +99,8 @@ class Committer:
         Called with each created folder.
     most : callable
         Returns the most bytes of uncommitted files, counted from before the fetch: a kill loses at most these.
+    named : str, optional
+        The folder above that the user named; see `TargetFolder`.
 
     Attributes
     ----------
@@ -116,10 +118,11 @@ class Committer:
         announce: Callable[[list[PendingFile]], None] = lambda _: None,
         made: Callable[[str], None] = lambda _: None,
         most: Callable[[], int] = lambda: sys.maxsize,
+        named: str | None = None,
     ) -> None:
         self._most, self._reserved = most, 0
         self._pressed = 0  # threads that wait for reserved bytes to be released
-        self.target = TargetFolder(root, control, umask=umask, made=made)
+        self.target = TargetFolder(root, control, umask=umask, made=made, named=named)
         self._announce, self._report = announce, committed
         self._ready: deque[PendingFile] = deque()
         self._ready_bytes = 0

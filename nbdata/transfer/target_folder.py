@@ -40,6 +40,9 @@ class TargetFolder:
         The user's umask, for files and folders.
     made : callable
         Called with each created folder.
+    named : str, optional
+        The folder above that the user named, if the name of this one comes from elsewhere. Links below it lead nowhere
+        else. None: the user named this one.
 
     Attributes
     ----------
@@ -50,11 +53,17 @@ class TargetFolder:
     """
 
     def __init__(
-        self, root: str, control: Control, *, umask: int, made: Callable[[str], None] = lambda _: None
+        self,
+        root: str,
+        control: Control,
+        *,
+        umask: int,
+        made: Callable[[str], None] = lambda _: None,
+        named: str | None = None,
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self._folders = GuardedFolders(self.root, umask=umask, mkdir=self._mkdir, made=made)
+        self._folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
         self.file_mode = 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
+from nbdata.engine.unpack import several_sets
 from nbdata.guarded_folders import GuardedFolders
-from nbdata.report import Snapshot
+from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.committer import Committer, PendingFile
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -109,6 +111,31 @@ def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_nam
     (file,) = done
     assert file.error is not None or (root / "a").read_text() == "right"
     assert not (root / "a").exists() or (root / "a").read_text() == "right"
+
+
+@pytest.mark.parametrize("shards", ["", "shard-%06d.tar"])
+def test_the_folder_of_an_archive_that_becomes_a_link_is_not_taken_as_named(
+    tmp_path: Path, alike: Path, monkeypatch: pytest.MonkeyPatch, shards: str
+) -> None:
+    (tmp_path / "archives").mkdir()
+    for name in ("x", "y"):
+        with tarfile.open(tmp_path / f"archives/{name}.tar", "w") as tar:
+            for file in (alike / name).iterdir():
+                tar.add(file, f"{file.name}.txt")
+    secret, out, real = tmp_path / "secret", tmp_path / "out", several_sets.unpack_set
+    secret.mkdir()
+
+    def after_the_plan(part: Run, planned: Plan, **more: list[str]) -> Report:
+        if not (out / "y").is_symlink():
+            out.mkdir(exist_ok=True)
+            (out / "y").symlink_to(secret)
+        return real(part, planned, **more)
+
+    monkeypatch.setattr(several_sets, "unpack_set", after_the_plan)
+    with pytest.raises(nbdata.NbdataError, match=r"y.*symbolic link leads out"):
+        nbdata.untar_volumes(f"{tmp_path}/archives/", f"{out}/{shards}", quiet=True)
+    assert os.listdir(secret) == []
+    assert len(os.listdir(out / "x")) == (2 if shards else 20)
 
 
 def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None:

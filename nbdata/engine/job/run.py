@@ -45,7 +45,7 @@ class Run:
     kept : object
         Results of planning that performing uses.
     listed : dict of str to str
-        Places that a file lists, and the folder of that file. Only the folder was named by the user.
+        Places that a file lists or an archive names, and the folder above them. Only that was named by the user.
     """
 
     operation: Operation

@@ -18,10 +18,10 @@ links that were in the target before, even if they stay inside.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -35,7 +35,7 @@ from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.writers import Writers
+from nbdata.engine.unpack.writers import SmallMember, Writers
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
@@ -68,6 +68,8 @@ class Extraction:
         Bytes that the run has reserved so far.
     volume : callable
         Returns the number of the last volume that was read from.
+    named : str or None
+        The folder above the target that the user named; see `TargetFolder`.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class Extraction:
 
     def __init__(
         self, run: Run, root: str, written: Written, results: Results, *, overwrite: str, reserved: int,
-        volume: Callable[[], int],
+        volume: Callable[[], int], named: str | None,
     ) -> None:  # fmt: skip
         self._run, self._root, self._written, self._results = run, root, written, results
         self._overwrite, self._volume = overwrite, volume
@@ -88,7 +90,7 @@ class Extraction:
         self._committer = Committer(
             root, run.control, umask=run.context.umask, committed=self._committed,
             announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
-            made=made.append,
+            made=made.append, named=named,
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
@@ -99,12 +101,14 @@ class Extraction:
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
-        self._writers = Writers[_Small](_WRITERS, self._write_all)
+        self._writers = Writers(_WRITERS, self._write_all)
 
     def __enter__(self) -> Extraction:
-        self._committer.__enter__()
-        self._folders.enter()
-        self._written.index.open(self._committer.target.identity)
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(self._committer)
+            self._folders.enter()
+            self._written.index.open(self._committer.target.identity)
+            undo.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -316,7 +320,7 @@ class Extraction:
             blocks = self._claimed(blocks)
         self._pending[member.name] = Outcome.EXTRACTED
         if small:
-            self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
+            self._writers.put(SmallMember(member, staging, blocks, self._volume()), member.size)
         else:
             self._committer.commit(self._write(member, staging, blocks, None))
         return True
@@ -354,7 +358,7 @@ class Extraction:
                 return
             yield self._buffer[:count]
 
-    def _write_all(self, items: list[_Small]) -> None:
+    def _write_all(self, items: list[SmallMember]) -> None:
         """Write small files; runs in a writer thread."""
         whole: list[PendingFile] = []
         try:
@@ -489,12 +493,3 @@ class Extraction:
         """After all members were taken: commit the rest, set the times of folders, and record them."""
         self.settle()
         self._folders.give_times()
-
-
-class _Small(NamedTuple):
-    """A member whose content is in memory, and the number of the volume by which it ends."""
-
-    member: Member
-    staging: str
-    blocks: Iterable[bytes | memoryview]
-    volume: int

@@ -79,7 +79,10 @@ def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | No
     rows, sets = run.row_file("plan"), list[tuple[str, str, Run, Plan]]()
     refused = dict[str, NbdataError]()
     for title, folder in folders.items():
-        part = run.part(_operation(op, title, folder), f"set-{len(sets)}")
+        of_part = _operation(op, title, folder)
+        if op.target is not None:  # the user did not name the part's folder
+            run.listed[_place(of_part)] = _place(op)
+        part = run.part(of_part, f"set-{len(sets)}")
         try:
             planned = plan_set(part, around, checksums)
         except NotFound:
@@ -223,11 +226,16 @@ def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
     return folders
 
 
+def _place(op: UntarVolumes) -> str:
+    """Return the folder that the target is, or has the shards."""
+    return (op.target or "") if op.shards is None else op.shards.folder
+
+
 def _refuse_links(op: UntarVolumes, folder: str) -> None:
     """Refuse folders that lead through a symbolic link in the target: their names come from the source."""
     if op.target is None or is_url(op.target) or op.list:
         return
-    path = (op.target if op.shards is None else op.shards.folder).rstrip("/")
+    path = _place(op).rstrip("/")
     for name in folder.split("/"):
         path = f"{path}/{name}"
         if os.path.islink(path):

@@ -79,6 +79,7 @@ class FolderTarget:
     def __init__(self, run: Run, op: UntarVolumes) -> None:
         self._run, self._op = run, op
         self._root = (op.target or "").rstrip("/") or "/"
+        self._named = run.listed.get(op.target or "")
 
     def index(self) -> Index:
         try:
@@ -90,8 +91,9 @@ class FolderTarget:
 
     def prepare(self) -> None:
         with Committer(
-            self._root, self._run.control, umask=self._run.context.umask, committed=lambda _: None
-        ):
+            self._root, self._run.control, umask=self._run.context.umask, committed=lambda _: None,
+            named=self._named,
+        ):  # fmt: skip
             pass
 
     def open_index(self, index: Index) -> None:
@@ -124,7 +126,7 @@ class FolderTarget:
         del volumes
         return Extraction(
             self._run, self._root, written, results,
-            overwrite=self._op.overwrite, reserved=reserved, volume=volume,
+            overwrite=self._op.overwrite, reserved=reserved, volume=volume, named=self._named,
         )  # fmt: skip
 
     def tidy(self) -> None:

@@ -8,46 +8,51 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-__all__ = ["Writers"]
+from nbdata.archives.member import Member
+
+__all__ = ["SmallMember", "Writers"]
 
 #: Total bytes that may wait to be written: few, so they stay in the processor's cache.
 WAITING = 4 << 20
 # A batch is handed over when it holds this many bytes or items.
 _BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
 
-_T = TypeVar("_T")
+
+class SmallMember(NamedTuple):
+    """A member whose content is in memory, and the number of the volume by which it ends."""
+
+    member: Member
+    staging: str
+    blocks: Iterable[bytes | memoryview]
+    volume: int
 
 
-class Writers(Generic[_T]):
+class Writers:
     """A thread pool; one thread calls `put` and `drain`, which raise the first error of a writer.
 
     Parameters
     ----------
     count : int
-        Number of threads.
+        Number of threads, which start with the first batch.
     write : callable
         Called with each batch, in one of the threads. If it raises, no further batch is written.
     """
 
-    def __init__(self, count: int, write: Callable[[list[_T]], None]) -> None:
-        self._write = write
-        self._batch: list[_T] = []
+    def __init__(self, count: int, write: Callable[[list[SmallMember]], None]) -> None:
+        self._count, self._write = count, write
+        self._batch: list[SmallMember] = []
         self._batch_bytes = 0
-        self._queue: deque[tuple[list[_T], int]] = deque()
+        self._queue: deque[tuple[list[SmallMember], int]] = deque()
         self._waiting = self._busy = 0  # bytes in the queue; batches being written
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"writer-{n}", daemon=True) for n in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
 
-    def put(self, item: _T, size: int) -> None:
+    def put(self, item: SmallMember, size: int) -> None:
         """Queue an item for writing; wait while too many bytes are waiting already."""
         if self._error is not None:
             raise self._error
@@ -59,6 +64,10 @@ class Writers(Generic[_T]):
     def _hand_over(self) -> None:
         if not self._batch:
             return
+        while len(self._threads) < self._count:
+            name = f"writer-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
         with self._changed:
             self._changed.wait_for(lambda: self._waiting < WAITING or self._error is not None)
             self._queue.append((self._batch, self._batch_bytes))
