@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
-from tests import announcement, isolation, leftovers
+from tests import announcement, in_ci, isolation, leftovers
 from tests.budget import Durations
 from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(isolation, "isolation")
     config.pluginmanager.register(leftovers, "leftovers")
     config.pluginmanager.register(announcement, "announcement")
+    config.pluginmanager.register(in_ci, "in_ci")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(len(getattr(config.option, "tx", None) or ())), "durations")
 

@@ -58,6 +58,7 @@ def _consume(url: str, folder: Path) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_failing_jobs_of_each_verb_leave_an_agent_small(
     s3: EmbeddedServer, bucket_of_failures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

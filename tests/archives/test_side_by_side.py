@@ -141,6 +141,7 @@ def test_all_pieces_come_from_the_pool_in_their_order(kind: str, monkeypatch: py
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None)  # each example starts threads
 @given(data=st.data(), parts=st.lists(st.binary(max_size=300), min_size=1, max_size=6))
+@pytest.mark.in_ci("zst", "gz BGZF")
 def test_any_content_cut_into_any_volumes_gives_the_same_bytes(
     kind: str, data: st.DataObject, parts: list[bytes]
 ) -> None:
@@ -189,6 +190,7 @@ def compare_spoilt(format_: str, blob: bytes, seed: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.in_ci("!bz2")
 def test_damage_is_told_as_without_the_pool(kind: str) -> None:
     format_, pack = WRITERS[kind]
     compare_spoilt(format_, b"".join(map(pack, PARTS)), kind)
@@ -399,6 +401,7 @@ def test_it_works_in_one_thread_if_the_system_gives_no_more(monkeypatch: pytest.
     ],
     ids=str,
 )
+@pytest.mark.in_ci("!zst-pzstd -q -p 3*", "!bz2-bzip2 -c", "!zst-zstd -q -c -T2*")
 def test_what_programs_write_is_read(format_: str, command: str) -> None:
     data = content(3_000_000) + random.Random(3).randbytes(300_000)
     blob = subprocess.run(command.split(), input=data, capture_output=True, check=True).stdout

@@ -45,6 +45,7 @@ def media(s3: EmbeddedServer) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("media")
+@pytest.mark.long
 def test_a_notebook_at_work_looks_as_in_the_pictures(
     context: BrowserContext, lab: Lab, slow: SlowProxy, shoot: Shoot
 ) -> None:

@@ -198,6 +198,7 @@ def test_an_error_in_the_block_leaves_the_whole_shards_and_no_index(s3: Embedded
     ("kind", "where"),
     [("reset", BODY), ("refuse", BEFORE), ("swallow", AFTER), ("flip", BODY), ("drop", HEAD)],
 )
+@pytest.mark.in_ci("swallow-after")
 def test_faults_of_the_line_are_mended(
     kind: str, where: str, proxy: FaultProxy, s3: EmbeddedServer, bucket: str
 ) -> None:
@@ -231,6 +232,7 @@ with nbdata.write_shards(sys.argv[1], shard_size="16MiB") as shards:
 
 
 @pytest.mark.parametrize("at", [3, 12, 40])
+@pytest.mark.in_ci("3")
 def test_a_killed_program_leaves_whole_shards_and_what_it_left_is_given_up_by_the_next(
     at: int, s3: EmbeddedServer, bucket: str
 ) -> None:

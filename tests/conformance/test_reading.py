@@ -193,6 +193,7 @@ def test_an_object_that_vanished_is_not_read(readable: Place) -> None:
         place.get("x", match=listed)
 
 
+@pytest.mark.in_ci("seaweedfs")
 def test_a_listing_of_many_pages_is_streamed_and_whole(s3_place: Place) -> None:
     place = s3_place
     names = [f"{n:05}" for n in range(2_100)]
@@ -218,6 +219,7 @@ _REWRITTEN = {("seaweedfs", "back\\slash"), ("s3fs", "back\\slash"), ("az", "bac
 
 
 @pytest.mark.parametrize("key", ODD)
+@pytest.mark.in_ci("!sftp-*", "!s3fs-*")
 def test_odd_keys_are_kept_as_they_are(readable: Place, key: str) -> None:
     place = readable
     data = key.encode()

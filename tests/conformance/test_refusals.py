@@ -91,6 +91,7 @@ def test_a_handed_in_file_system_with_wrong_credentials_is_denied(
 
 
 @pytest.mark.parametrize("what", ["list", "read", "write"])
+@pytest.mark.in_ci("!s3fs-*")
 def test_nobody_listens(remote: Place, what: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -152,6 +152,7 @@ def test_who_waits_for_answers_can_be_woken(readable: Place) -> None:
         assert session.free > 0
 
 
+@pytest.mark.in_ci("!s3fs", "!sftp")
 def test_a_session_may_be_left_before_its_end(readable: Place) -> None:
     place = readable
     for number in range(20):
@@ -164,6 +165,7 @@ def test_a_session_may_be_left_before_its_end(readable: Place) -> None:
     assert len(place.get("7")) == 100_000
 
 
+@pytest.mark.in_ci("!s3fs")
 def test_many_small_objects_are_made_together(place: Place) -> None:
     data = {f"{n:03}": os.urandom(n * 50) for n in range(60)}
     with place.store.writing(by(5), MAX_BYTES) as session:
@@ -184,6 +186,7 @@ def test_many_small_objects_are_made_together(place: Place) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 150_000])
+@pytest.mark.in_ci("!sftp-*", "!zip-150000")
 def test_no_more_than_so_many_bytes_are_asked_for_together(readable: Place, max_bytes: int) -> None:
     place = readable
     for number in range(6):

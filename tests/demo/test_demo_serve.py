@@ -39,6 +39,7 @@ def started(tmp_path: Path) -> tuple[subprocess.Popen[str], list[str]]:
 
 
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.in_ci("SIGTERM")
 def test_it_stays_until_it_is_ended_and_takes_everything_along(end: str, tmp_path: Path) -> None:
     process, _ = started(tmp_path)
     with process:
@@ -71,6 +72,7 @@ def test_its_lines_can_be_pasted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("inline")
+@pytest.mark.long
 def test_in_python_it_lasts_as_long_as_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with nbdata.demo.serve(size=2_000_000) as store, nbdata.demo.serve(size=2_000_000) as other:

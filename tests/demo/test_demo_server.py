@@ -199,7 +199,7 @@ def test_there_is_nothing_to_attach_to_where_nothing_runs(tmp_path):
 
 def test_a_second_start_keeps_objects_keys_and_url(tmp_path):
     kept = []
-    for number in range(3):
+    for number in range(2):
         with EmbeddedServer.start(tmp_path / "s", kind="seaweedfs") as server:
             for old in range(number):
                 assert get(server, f"key-{old}") == b"x" * 100_000
@@ -233,6 +233,7 @@ def test_a_port_taken_meanwhile_is_given_up(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.in_ci("moto")
 def test_a_start_that_loses_a_port_is_tried_again(tmp_path, monkeypatch, kind):
     right, tries = programs.free_ports, []
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -261,6 +262,7 @@ def test_ports_are_different_and_free():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, "exit", "fork and SIGKILL"])
+@pytest.mark.in_ci("exit-moto", "9-seaweedfs", "fork and SIGKILL-moto")
 def test_it_ends_with_its_owner(tmp_path, kind, how):
     code = """
         import os, signal, sys

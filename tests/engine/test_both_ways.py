@@ -283,6 +283,7 @@ def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
 
 
 @pytest.mark.parametrize("size", [1_000, 1_000_000, 33 << 20], ids=["small", "whole", "in parts"])
+@pytest.mark.in_ci("small", "whole")
 def test_a_push_does_not_replace_an_object_that_was_changed_after_its_plan(
     size: int, put: Put, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def in_rounds(line: Callable[[], Report], free: Callable[[], object]) -> list[st
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "tar.xz", "whole.tar.bz2"])
+@pytest.mark.in_ci("tar.gz")
 def test_rounds_of_unpack_and_push_bring_all_to_the_store_once(
     name: str, tmp_path: Path, small: Path, s3: EmbeddedServer, bucket: str
 ) -> None:
@@ -195,6 +196,7 @@ def unpacked(tmp_path: Path, expected: dict[str, tuple[object, ...]]) -> tuple[P
 @pytest.mark.usefixtures("inline", "small_steps")
 @pytest.mark.parametrize("name", COMPRESS)
 @pytest.mark.parametrize("after", [5, 50])
+@pytest.mark.in_ci("5-tar.zst", "50-tar.gz", "5-whole.tar.bz2", "50-tar")
 def test_what_was_moved_is_not_written_again_wherever_it_was_interrupted(
     name: str, after: int, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:

@@ -44,6 +44,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, str]
     stop_all(now=True)
 
 
+@pytest.mark.long
 def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
     scene: Scene, switch: Callable[[dict[str, str]], None]
 ) -> None:
@@ -56,6 +57,7 @@ def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
     print(campaign_tables(results))
 
 
+@pytest.mark.long
 def test_a_killed_agent_or_kernel_loses_no_more_than_a_part_of_each_connection(
     seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:

@@ -115,6 +115,7 @@ def pending(client: Any, bucket: str) -> int:
     ],
     ids=["among small ones", "after one part", "in the last part"],
 )
+@pytest.mark.in_ci("after one part")
 def test_a_killed_pull(
     limit: int, moved: int, kept: int, content: dict[str, bytes], put: Any, gate: Any, tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ def test_what_a_killed_pull_left_can_be_cleaned_up(
     [(SIZE * SMALL // 2, SIZE * 5, 3), (8 * MIB, 6 * MIB, SMALL), (40 * MIB, 38 * MIB, SMALL)],
     ids=["among small ones", "in the second part", "late"],
 )
+@pytest.mark.in_ci("in the second part")
 def test_a_killed_push(
     limit: int,
     moved: int,
@@ -214,6 +216,7 @@ def test_a_killed_copy(
 
 
 @pytest.mark.parametrize("limit", [MIB, 11 * MIB, 23 * MIB], ids=["early", "amid", "late"])
+@pytest.mark.in_ci("late")
 def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: EmbeddedServer) -> None:
     source = random.Random(9)
     url = put({f"in/{number:03}.bin": source.randbytes(100_000) for number in range(250)})
@@ -244,6 +247,7 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
 
 
 @pytest.mark.parametrize("limit", [MIB, 12 * MIB, 22 * MIB], ids=["early", "amid", "late"])
+@pytest.mark.in_ci("amid")
 def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any, tmp_path: Path) -> None:
     source = random.Random(9)
     content = {f"in/{number:03}.bin": source.randbytes(100_000) for number in range(150)}
@@ -270,6 +274,7 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
 
 
 @pytest.mark.parametrize("form", ["tar.gz", "zip"])
+@pytest.mark.in_ci("zip")
 def test_a_cancelled_pack_leaves_no_upload(
     form: str, put: Any, bucket: str, gate: Any, s3: EmbeddedServer
 ) -> None:
@@ -297,6 +302,7 @@ def test_a_cancelled_pack_leaves_no_upload(
 @pytest.mark.parametrize(
     ("limit", "written"), [(2 * MIB, 0), (12 * MIB, 20), (19 * MIB, 60)], ids=["early", "amid", "late"]
 )
+@pytest.mark.in_ci("early")
 def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path: Path) -> None:
     source = random.Random(8)
     members = {f"d{n % 3}/{n:03}.bin": source.randbytes(200_000) for n in range(100)}
@@ -328,6 +334,7 @@ def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path:
 
 
 @pytest.mark.parametrize("limit", [2 * MIB, 12 * MIB, 19 * MIB], ids=["early", "amid", "late"])
+@pytest.mark.in_ci("amid")
 def test_a_killed_untar_into_a_store(
     limit: int, put: Any, bucket: str, gate: Any, s3: EmbeddedServer
 ) -> None:

@@ -70,6 +70,7 @@ def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[], dict[str, by
     [Fault("refuse", BEFORE, status=500), Fault("drop", BEFORE), Fault("swallow", AFTER)],
     ids=["refused", "never came", "answer lost"],
 )
+@pytest.mark.in_ci("answer lost")
 def test_an_upload_that_is_not_completed_at_once_is_not_sent_again(
     fault: Fault, proxy: FaultProxy, push: Any, there: Any
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_part_that_broke_off_goes_on_where_it_stopped(
 @pytest.mark.parametrize(
     "fault", [Fault("drop", BEFORE), Fault("refuse", BEFORE, status=500)], ids=["lost", "refused"]
 )
+@pytest.mark.in_ci("lost-3", "refused-1")
 def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     number: str, fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize(
     "name", [name for name in CASES if name != "push"]
 )  # the push of changes includes these
+@pytest.mark.in_ci("pull", "extraction", "cleanup")
 def test_nothing_that_was_recorded_is_missing(name: str, s3: EmbeddedServer) -> None:
     again = 1 if name == "push of changes" else 2
     with lost(name, s3) as loss:

@@ -44,6 +44,7 @@ def one(fault: Fault, key: str) -> Plan:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
+@pytest.mark.in_ci("flip", "drop")
 def test_a_pull_with_a_fault_brings_every_byte(
     fault: Fault, proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_push_with_a_fault_brings_every_byte(
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
 @pytest.mark.parametrize("options", [{}, {"concurrency": 1, "max_size": 60_000}], ids=["wide", "narrow"])
+@pytest.mark.in_ci("wide-cut", "narrow-flip", "wide-refuse", "narrow-drop")
 def test_a_stream_with_a_fault_hands_out_every_byte(
     options: dict[str, int],
     fault: Fault,
@@ -96,6 +98,7 @@ def test_a_stream_with_a_fault_hands_out_every_byte(
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["and goes on", "and the disk is full"])
+@pytest.mark.in_ci("and goes on")
 def test_a_stream_outlives_a_burst_of_refusals(
     full: bool,
     proxy: FaultProxy,

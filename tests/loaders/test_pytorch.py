@@ -53,6 +53,7 @@ def loader(data: CacheStreamDataset, workers: int, **options: object) -> DataLoa
         (2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
     ],
 )
+@pytest.mark.in_ci("!2-options3")
 def test_each_item_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(
     put: Put, tmp_path: Path, workplace: Path, workers: int, options: dict[str, object]
 ) -> None:

@@ -239,6 +239,7 @@ _SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.long
 def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
 ) -> None:
@@ -279,6 +280,7 @@ def test_ranks_that_train_together_make_equally_many_steps(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
+@pytest.mark.in_ci("flip-0", "cut-2", "reset-0", "stall1-2")
 def test_faults_of_the_line_are_mended_in_a_loader(
     fault: Fault, workers: int, proxy: FaultProxy, train: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +295,7 @@ def test_faults_of_the_line_are_mended_in_a_loader(
         assert tally.faults
 
 
+@pytest.mark.long
 def test_another_version_reaches_the_batch_that_asked_for_it(
     proxy: FaultProxy, put: Callable[[dict[str, bytes]], str]
 ) -> None:
@@ -307,6 +310,7 @@ def test_another_version_reaches_the_batch_that_asked_for_it(
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.in_ci("0")
 def test_a_field_that_a_sample_lacks_is_told_with_its_key_and_its_fields(
     workers: int, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ WAYS: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("workers", "options"), WAYS, ids=str)
+@pytest.mark.in_ci("0-*", "2-{'multiprocessing_context': 'fork'*")
 def test_a_loader_that_looks_ahead_gives_each_sample_once_in_an_order_of_the_epoch(
     samples: Samples, workers: int, options: dict[str, Any]
 ) -> None:

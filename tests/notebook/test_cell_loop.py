@@ -104,6 +104,7 @@ def test_the_stop_button_ends_the_loop_and_leaves_nothing(kernel: Kernel, put: P
 
 
 @pytest.mark.parametrize("now", [True, False])
+@pytest.mark.in_ci("True")
 def test_a_restart_leaves_nothing(kernel: Kernel, put: Put, tmp_path: Path, now: bool) -> None:
     running(kernel, tmp_path, put(FOLDERS))
     kernel.restart(now=now)

@@ -101,6 +101,7 @@ def test_the_stop_button_stops_what_waits_for_the_store_and_the_line_continues(
 
 
 @pytest.mark.parametrize("how", ["restart", "restart now", "kill", "shutdown"])
+@pytest.mark.in_ci("kill", "restart")
 def test_a_job_outlives_its_kernel_and_the_same_line_attaches(
     how: str, kernel: Kernel, url: str, gate: Gate, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_job_outlives_its_kernel_and_the_same_line_attaches(
     assert len(list((tmp_path / "out").iterdir())) == 60
 
 
+@pytest.mark.long
 def test_a_busy_kernel_slows_a_pull_little_and_cancel_works_meanwhile(
     kernel: Kernel, put: Put, tmp_path: Path
 ) -> None:

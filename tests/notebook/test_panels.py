@@ -126,6 +126,7 @@ def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel
 
 
 @pytest.mark.parametrize("items", [1, 100_000])
+@pytest.mark.in_ci("100000")
 def test_messages_depend_on_time_and_not_on_the_number_of_objects(items: int, probing: Kernel) -> None:
     """Four snapshots a second give one message each; a few more appear when the panel and its buttons come and go."""
     since, began = len(probing.page.messages), time.monotonic()
@@ -174,6 +175,7 @@ def test_a_page_that_was_loaded_again_reads_the_end_where_the_buttons_were(probi
     probing.until(lambda: any("12 handed out" in str(w.get("value")) for w in probing.widgets().values()))
 
 
+@pytest.mark.long
 def test_a_job_shown_twice_is_followed_once_and_moves_in_both_cells(probing: Kernel) -> None:
     one = probing.start("j = Probe(items=60, delay=100, tag='twice').start()\nj")
     probing.finish(one)
@@ -346,6 +348,7 @@ def test_the_table_of_transfers_moves_until_all_are_finished(probing: Kernel) ->
     assert len(told(probing, since)) <= time.monotonic() - began + 4
 
 
+@pytest.mark.long
 def test_only_the_newest_table_of_transfers_is_followed(probing: Kernel) -> None:
     probing.run("j = Probe(items=3000, delay=100, tag='two tables').start()")
     for _ in range(3):

@@ -103,6 +103,7 @@ def test_what_lies_beside_the_files_of_an_earlier_run_is_removed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.in_ci("a_file", "a_dangling_link")
 def test_what_is_put_beside_the_files_during_the_run_is_removed(
     tmp_path: Path, split: Path, thesis: Path, kind: Callable[[Path, Path], None]
 ) -> None:
@@ -119,6 +120,7 @@ def test_what_is_put_beside_the_files_during_the_run_is_removed(
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "none", "other bytes"])
+@pytest.mark.in_ci("link", "none")
 def test_a_file_that_is_exchanged_during_the_run_is_refused_and_made_anew(
     tmp_path: Path, split: Path, what: str
 ) -> None:

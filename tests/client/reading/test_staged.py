@@ -570,6 +570,7 @@ def _caches(cache: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("host", ["agent", "inline"])
+@pytest.mark.in_ci("agent")
 def test_quota_shows_a_cache_during_and_after_its_use(
     s3: EmbeddedServer,
     images: str,
@@ -686,6 +687,7 @@ def test_shards_are_cached_whole_and_read_in_place(
 
 @pytest.mark.parametrize("way", ["SampleLoader", "batch_sampler", "sampler", "SampleStream", "stream"])
 @pytest.mark.parametrize("packing", ["loose", "shards", "records"])
+@pytest.mark.in_ci("loose-*", "shards-SampleStream", "records-batch_sampler")
 def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     s3: EmbeddedServer, inline: None, bucket: str, images: str, opened: Open, cache: Path, packing: str, way: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -74,6 +74,7 @@ def test_odd_keys_arrive_under_their_very_names(kind: str, other: str, side: Sid
 
 @pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
+@pytest.mark.in_ci("seaweedfs-moto")
 def test_a_big_object_is_copied_in_the_parts_it_was_made_of_and_so_proven(
     kind: str, other: str, side: Sides
 ) -> None:

@@ -57,6 +57,7 @@ def below(content: dict[str, bytes], prefix: str = "in/") -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("tar.zst", "zip")
 def test_objects_become_volumes_in_the_store(form: str, put: Put, there: Any) -> None:
     content = files(large=3 * MIB)
     url = put(content)
@@ -213,6 +214,7 @@ def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_pa
 
 @pytest.mark.parametrize("size", [30_000, 3 * MIB])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("*-30000")
 def test_wrong_bytes_of_an_object_never_get_into_an_archive(
     form: str, size: int, put: Put, there: Any, proxy: FaultProxy
 ) -> None:
@@ -406,6 +408,7 @@ def test_the_report_has_the_md5_of_each_volume(put: Put, there: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("tar.gz")
 def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
     content = files(60, large=2 * MIB)
     url, store = put(content), fsspec.filesystem("memory")

@@ -159,6 +159,7 @@ def test_neighbours_of_one_key_stay_two_samples(put: Put, there: Any, inline: No
 
 
 @pytest.mark.parametrize("big", [700_000, 5 * MIB])
+@pytest.mark.in_ci("700000")
 def test_objects_that_lie_across_the_edges_of_parts_are_whole(
     put: Put, there: Any, inline: None, monkeypatch: pytest.MonkeyPatch, big: int
 ) -> None:

@@ -56,6 +56,7 @@ def wrong_header(data: bytes) -> bool:
 
 @pytest.mark.parametrize("source", ["objects", "folder", "shards"])
 @pytest.mark.parametrize("target", ["store", "disk"])
+@pytest.mark.in_ci("disk-objects", "store-shards")
 def test_samples_become_files_that_every_reader_reads(
     source: str, target: str, put: Put, there: Any, tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_shards_of_samples_come_back_as_files(put: Put, there: Any) -> None:
 
 
 @pytest.mark.parametrize("big", [700_000, 5 * MIB])
+@pytest.mark.in_ci("700000")
 def test_objects_that_lie_across_the_edges_of_parts_are_whole(
     put: Put, there: Any, monkeypatch: pytest.MonkeyPatch, big: int, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ PLACE = ("s3://b/many/", "--option", "anon=true")
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("line", [("ls", *PLACE, "--recursive", "--json"), ("du", *PLACE, "--json")])
+@pytest.mark.in_ci("line1")
 def test_four_times_as_many_objects_take_no_more_memory(
     line: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_what_is_no_shard_is_told(put: Put, inline: None, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("by", ["pack", "write_shards"])
+@pytest.mark.in_ci("pack")
 def test_a_shard_that_is_not_what_the_index_says_is_named(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, by: str
 ) -> None:

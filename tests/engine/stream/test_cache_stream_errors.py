@@ -39,6 +39,7 @@ def delete(s3: EmbeddedServer, bucket: str, *keys: str) -> None:
     client.close()
 
 
+@pytest.mark.in_ci("agent")
 def test_an_error_comes_before_items_that_were_sent_ahead_and_spares_what_is_used(
     put: Put, s3: EmbeddedServer, bucket: str, host: str, workplace: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_an_unexpected_error_ends_the_loop_too(
 
 
 @pytest.mark.parametrize("on_error", ["raise", "report"])
+@pytest.mark.in_ci("raise")
 def test_a_big_object_that_changed_is_told_and_does_not_hang(put: Put, on_error: str) -> None:
     url = put({"f0/a": bytes(30_000_000), "f1/a": bytes(40_000_000), "f2/a": b"x"})
     items = iter(nbdata.cache_stream(url, max_size="45MB", on_error=on_error, quiet=True))

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
+@pytest.mark.in_ci("tar", "tar.gz", "tar.zst")
 def test_volumes_are_deleted_during_the_extraction_and_the_same_command_completes(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
@@ -267,6 +268,7 @@ nbdata.untar_volumes(sys.argv[1], sys.argv[2], delete_volumes={delete}, quiet=Tr
 
 
 @pytest.mark.parametrize(("name", "seed"), [("tar", 1), ("tar", 2), ("tar.zst", 3), ("whole.tar.bz2", 4)])
+@pytest.mark.in_ci("tar.zst-3")
 def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
     name: str, seed: int, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:

@@ -55,6 +55,7 @@ def cut(path: Path, count: int = 4) -> Path:
 
 @pytest.mark.parametrize("suffix", [*PROGRAMS])
 @pytest.mark.parametrize("size", [0, 5, 511, 512, 700_000, MIB, MIB + 1, 5 * MIB + 7])
+@pytest.mark.in_ci("!5242887-*", "!1048576-*")
 def test_a_single_file_is_written_as_its_own_program_writes_it(
     tmp_path: Path, suffix: str, size: int
 ) -> None:
@@ -91,6 +92,7 @@ def test_one_in_volumes_becomes_an_object_in_parts(
 
 
 @pytest.mark.parametrize("size", [300_000, 8 * MIB, 16 * MIB, 16 * MIB + 1])
+@pytest.mark.in_ci("300000", "16777217")
 def test_its_size_may_be_one_part_several_or_just_fill_them(
     tmp_path: Path, s3: EmbeddedServer, bucket: str, size: int
 ) -> None:

@@ -78,6 +78,7 @@ def assert_index(found: dict[str, bytes], name: str = "x.json") -> None:
 
 
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "tar.zst", "zip"])
+@pytest.mark.in_ci("tar.gz", "zip")
 def test_members_become_the_shards_that_pack_makes_of_them(
     name: str, put: Put, bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +455,7 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete"])
+@pytest.mark.in_ci("complete-answer lost", "part-flip", "put-reset")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

@@ -77,6 +77,7 @@ def stored(s3: EmbeddedServer, bucket: str, prefix: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "tar.zst"])
+@pytest.mark.in_ci("tar.zst")
 def test_each_file_becomes_an_object_and_links_copies_of_them(
     name: str, put: Put, bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def sent(after: int, source: Any, target: str, **options: Any) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "whole.tar.bz2", "tar.xz", "tar.zst"])
+@pytest.mark.in_ci("tar", "tar.zst")
 def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice(
     name: str, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -324,6 +326,7 @@ def test_options_that_make_no_sense_there_are_refused() -> None:
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete", "get"])
+@pytest.mark.in_ci("part-reset", "complete-answer lost", "get-drop", "put-flip")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

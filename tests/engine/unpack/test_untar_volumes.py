@@ -216,6 +216,7 @@ def test_volumes_in_a_store_are_deleted_there(
         "a-part-{n}-of-{total}.tgz",
     ],
 )
+@pytest.mark.in_ci("*-here")
 def test_parts_that_are_numbered_amid_the_name_are_one_set(
     name: str, place: str, content: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"])
+@pytest.mark.in_ci("a.tar.gz")
 def test_a_truncated_last_volume_ends_it_and_the_same_line_continues(
     content: Path, tmp_path: Path, name: str
 ) -> None:
