@@ -33,6 +33,8 @@
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
 ##  make clean             remove what all of these have made
 .DEFAULT_GOAL := help
+# Tests start thousands of processes; without this cache each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin

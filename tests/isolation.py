@@ -22,6 +22,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -91,6 +92,9 @@ def isolate() -> None:
     for name in list(os.environ):
         if name not in _TOLD and (name.startswith(_OUTSIDE) or name.lower().endswith("_proxy")):
             del os.environ[name]
+    # Without its cache of bytecode each agent, kernel and server would compile all of its libraries: a second of CPU.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     SESSION.make()
     os.environ |= _caches(home)
     os.environ["NBDATA_AGENT_IDLE"] = "60"
