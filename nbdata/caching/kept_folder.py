@@ -213,8 +213,8 @@ class KeptFolder:
         try:
             synced, later = self._sealed_lines()
             if not self._boot or self._said_boot() != self._boot:
-                later = []  # the machine may have stopped before they reached the disk
-            proven = {*synced, *later}
+                later = {}  # the machine may have stopped before they reached the disk
+            proven = synced.keys() | later.keys()
             rest = list[str]()
             with os.scandir(self.path) as entries:
                 for entry in entries:
@@ -249,9 +249,12 @@ class KeptFolder:
         except (FileNotFoundError, UnicodeDecodeError):
             return ""
 
-    def _sealed_lines(self) -> tuple[list[str], list[str]]:
-        """The sealed lines of files that had reached the disk, and the others; up to the first line without a seal."""
-        lines, offset, synced = list[tuple[int, str]](), 0, 0
+    def _sealed_lines(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The sealed lines of files that had reached the disk, and the others; up to the first line without a seal.
+
+        They are by what they say.
+        """
+        lines, offset, synced = list[tuple[int, str, bytes]](), 0, 0
         with (
             contextlib.suppress(FileNotFoundError),
             small_file(f"{self.path}/{_SEALED}", _LONGEST_RECORD) as fd,
@@ -263,11 +266,12 @@ class KeptFolder:
                     break
                 mark, _, until = said.partition(" ")
                 if mark != "=":
-                    lines.append((offset, said))
+                    lines.append((offset, said, line))
                 elif until.isdigit() and int(until) <= offset:
                     synced = max(synced, int(until))
                 offset += len(line)
-        return [said for at, said in lines if at < synced], [said for at, said in lines if at >= synced]
+        before = {said: line for at, said, line in lines if at < synced}
+        return before, {said: line for at, said, line in lines if at >= synced}
 
     def is_unproven(self, name: str) -> bool:
         """Whether an object was found that counts only once it was compared with its checksum: see `adopt`."""
@@ -384,18 +388,18 @@ class KeptFolder:
         if self._lines > 2 * self._files + _STALE:
             self._write_anew(*self._sealed_lines())
 
-    def _write_anew(self, synced: list[str], later: list[str]) -> None:
+    def _write_anew(self, synced: dict[str, bytes], later: dict[str, bytes]) -> None:
         """Rewrite ``sealed`` without the lines that match no file."""
         with self._counting:
             there = {_line(name, status) for name, status in self._files_there()}
-            lines = [*sorted({*synced} & there)]
-            lines.append(f"= {sum(len(self._sealed(said)) for said in lines)}")
-            lines += sorted({*later} & there)
+            lines = [synced[said] for said in sorted(synced.keys() & there)]
+            lines.append(self._sealed(f"= {sum(map(len, lines))}"))
+            lines += [later[said] for said in sorted(later.keys() & there)]
             fresh = f"{self.path}/{_SEALED}{_PART}"
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(fresh, flags, 0o600)
             try:
-                data = b"".join(map(self._sealed, lines))
+                data = b"".join(lines)
                 with open(fd, "wb", closefd=False) as file:
                     file.write(data)
                 os.fsync(fd)
