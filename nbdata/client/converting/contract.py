@@ -7,6 +7,7 @@ general_converter/). Only the process of a conversion calls this, because import
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
 import importlib.util
 import io
 import json
@@ -15,7 +16,7 @@ import pickle
 import posixpath
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,16 +150,27 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
 
 
 def _imported(path: str) -> ModuleType:
-    """Import the module; it can import modules beside it, as a script can."""
+    """Import the module; it can import modules beside it, as a script can.
+
+    What runs is the text of the file. Bytecode in a ``__pycache__`` beside it may be of another text: of one that was
+    as long and is less than a second older, or of whoever made the folder.
+    """
     sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    loader = _FromText(_MODULE, path)
+    spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module  # else its classes could not be pickled
     with told("the import"):
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     return module
+
+
+class _FromText(importlib.machinery.SourceFileLoader):
+    """Loads a module from its text alone, and leaves no bytecode beside it."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError("no bytecode is wanted")
 
 
 @contextmanager

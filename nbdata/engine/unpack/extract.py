@@ -101,7 +101,7 @@ class Extraction:
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
-        self._writers = Writers(_WRITERS, self._write_all)
+        self._writers = Writers[SmallMember](_WRITERS, self._write_all)
 
     def __enter__(self) -> Extraction:
         with contextlib.ExitStack() as undo:

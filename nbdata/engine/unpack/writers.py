@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from nbdata.archives.member import Member
 
@@ -19,6 +19,8 @@ __all__ = ["SmallMember", "Writers"]
 WAITING = 4 << 20
 # A batch is handed over when it holds this many bytes or items.
 _BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
+
+_T = TypeVar("_T")
 
 
 class SmallMember(NamedTuple):
@@ -30,7 +32,7 @@ class SmallMember(NamedTuple):
     volume: int
 
 
-class Writers:
+class Writers(Generic[_T]):
     """A thread pool; one thread calls `put` and `drain`, which raise the first error of a writer.
 
     Parameters
@@ -41,18 +43,18 @@ class Writers:
         Called with each batch, in one of the threads. If it raises, no further batch is written.
     """
 
-    def __init__(self, count: int, write: Callable[[list[SmallMember]], None]) -> None:
+    def __init__(self, count: int, write: Callable[[list[_T]], None]) -> None:
         self._count, self._write = count, write
-        self._batch: list[SmallMember] = []
+        self._batch: list[_T] = []
         self._batch_bytes = 0
-        self._queue: deque[tuple[list[SmallMember], int]] = deque()
+        self._queue: deque[tuple[list[_T], int]] = deque()
         self._waiting = self._busy = 0  # bytes in the queue; batches being written
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._closed = False
         self._threads: list[threading.Thread] = []
 
-    def put(self, item: SmallMember, size: int) -> None:
+    def put(self, item: _T, size: int) -> None:
         """Queue an item for writing; wait while too many bytes are waiting already."""
         if self._error is not None:
             raise self._error

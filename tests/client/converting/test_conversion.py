@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import py_compile
 from pathlib import Path
 
 import numpy as np
@@ -290,3 +291,12 @@ def test_the_working_folder_of_the_caller_is_that_of_the_module(tmp_path: Path) 
     text = BYTES.replace("return index", "import os; return os.getcwd()")
     assert convert(module(tmp_path, text), "in", "out", cwd=tmp_path).returncode == 0
     assert GeneralDataset(tmp_path / "out", "train")[0].startswith(f"train {tmp_path}.".encode())
+
+
+def test_bytecode_beside_the_module_is_neither_run_nor_written(tmp_path: Path) -> None:
+    path = module(tmp_path, BYTES.replace('b"."', 'b"-"'))
+    py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    before = set(tree(tmp_path))
+    run(tmp_path, BYTES)
+    assert all(one.endswith(b".") for one in GeneralDataset(tmp_path / "out", "train")[list(range(30))])
+    assert {name for name in tree(tmp_path) if not name.startswith("out/")} == before
