@@ -63,7 +63,11 @@ class Record(NamedTuple):
     def local_same(self, found: os.stat_result) -> bool:
         """Whether the local file looks as it did when recorded."""
         same = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:5]
-        return same and self.inode in (0, found.st_ino)
+        return same and self.is_file(found)
+
+    def is_file(self, found: os.stat_result) -> bool:
+        """Whether the local file is the recorded one, as far as the inode tells."""
+        return self.inode in (0, found.st_ino)
 
 
 # The numbers of values in a record: an older nbdata left the inode out.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from nbdata.disk import disk_error, mode_of, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
-from nbdata.own_files import Below, open_own_folder, own_folder, own_mode
+from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 
@@ -48,6 +48,8 @@ class TargetFolder:
     ----------
     file_mode : int
         The mode of new files.
+    folders : GuardedFolders
+        The folders in the target.
     identity : tuple of int
         Device and inode, once the folder is entered.
     """
@@ -63,7 +65,7 @@ class TargetFolder:
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self._folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
+        self.folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
         self.file_mode = 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
@@ -77,7 +79,7 @@ class TargetFolder:
     def enter(self) -> None:
         """Create the folder, and the folder for its temporaries."""
         try:
-            os.close(self._folders.open_to_write(self.root))
+            os.close(self.folders.open_to_write(self.root))
             found = os.stat(self.root)
             self.identity = (found.st_dev, found.st_ino)
             self.staging(self.root)
@@ -89,11 +91,10 @@ class TargetFolder:
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
-            above, own = os.path.split(folder)
-            with contextlib.suppress(OSError), Below(above) as below:
-                for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                for name in os.listdir(fd := self._descriptors[folder]):
                     if name.startswith(self._token):
-                        below.unlink(f"{own}/{name}")
+                        os.unlink(name, dir_fd=fd)
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
         for fd in self._descriptors.values():
@@ -168,7 +169,7 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                os.close(self._folders.open_to_write(parent))
+                os.close(self.folders.open_to_write(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                 staging = self._checked[parent] = self.staging(parent)
@@ -180,7 +181,7 @@ class TargetFolder:
 
     def open_folder(self, parent: str) -> int:
         """Open the folder of final files, to which no link leads out of the target; the caller closes it."""
-        return self._folders.open_to_write(parent, make=False)
+        return self.folders.open_to_write(parent, make=False)
 
     def _mkdir(self, name: str, above: int | None, path: str, mode: int = 0o777) -> None:
         with self._making:  # otherwise a file in it could be recorded before the folder is known as new
@@ -231,6 +232,12 @@ class TargetFolder:
         fd = self._descriptors.get(folder)
         return (None, temporary) if fd is None else (fd, name)
 
+    def discard(self, temporary: str) -> None:
+        """Delete a temporary; no error if another machine took this job for dead, and deleted it."""
+        above, name = self.relative(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=above)
+
     def written(self, staging: str, data: memoryview, path: str) -> str:
         """Write these bytes to a new temporary, and close it."""
         fd, temporary = self.temporary(staging)
@@ -239,8 +246,7 @@ class TargetFolder:
                 data = data[os.write(fd, data) :]
             os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
         except BaseException as error:
-            with contextlib.suppress(FileNotFoundError):  # another machine took this job for dead
-                os.unlink(temporary)
+            self.discard(temporary)
             if isinstance(error, OSError):
                 raise disk_error(error, f"file for {path}") from error
             raise
