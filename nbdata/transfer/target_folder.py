@@ -20,6 +20,7 @@ from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
+from nbdata.transfer.staging import Staging
 
 __all__ = ["TargetFolder", "target_error"]
 
@@ -69,7 +70,7 @@ class TargetFolder:
         self.file_mode = 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
-        self._descriptors: dict[str, int] = {}  # of these folders
+        self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._unsynced: set[str] = set()  # folders in which a new folder was created
@@ -92,14 +93,14 @@ class TargetFolder:
             mark.remove()
         for folder in self._staging.values():
             with contextlib.suppress(OSError):
-                for name in os.listdir(fd := self._descriptors[folder]):
+                for name in (opened := self._open[folder]).names():
                     if name.startswith(self._token):
-                        os.unlink(name, dir_fd=fd)
+                        os.unlink(name, dir_fd=opened.fd)
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
-        for fd in self._descriptors.values():
-            os.close(fd)
-        self._descriptors.clear()
+        for opened in self._open.values():
+            opened.close()
+        self._open.clear()
 
     # -- folders ------------------------------------------------------------------------------
 
@@ -123,18 +124,21 @@ class TargetFolder:
             self._mkdir(folder := own_folder(parent), None, folder, own_mode(parent))
             self._tell_made(folder)
         try:
-            folder, fd = open_own_folder(parent)
+            opened = Staging(*open_own_folder(parent))
         except FileNotFoundError:
             return None
         try:
-            if (staging := self._entered(folder)) is not None:
-                self._descriptors[folder], fd = fd, -1
-            return staging
-        finally:
-            if fd >= 0:
-                os.close(fd)
+            staging = self._entered(opened)
+        except BaseException:
+            opened.close()
+            raise
+        if staging is None:
+            opened.close()
+        else:
+            self._open[staging] = opened
+        return staging
 
-    def _entered(self, folder: str) -> str | None:
+    def _entered(self, folder: Staging) -> str | None:
         """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
         try:
             mark = Mark(folder, self._token)
@@ -149,7 +153,7 @@ class TargetFolder:
         self._control.phase("")
         mark.keep()
         self._marks.append(mark)
-        return folder
+        return folder.path
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead."""
@@ -229,8 +233,12 @@ class TargetFolder:
         Nobody else can exchange that folder for one of theirs, as the owner of the folder above it could.
         """
         folder, _, name = temporary.rpartition("/")
-        fd = self._descriptors.get(folder)
-        return (None, temporary) if fd is None else (fd, name)
+        opened = self._open.get(folder)
+        return (None, temporary) if opened is None else (opened.fd, name)
+
+    def opened(self, staging: str) -> Staging:
+        """Return a folder for temporaries, open until the end."""
+        return self._open[staging]
 
     def discard(self, temporary: str) -> None:
         """Delete a temporary; no error if another machine took this job for dead, and deleted it."""

@@ -120,7 +120,8 @@ HOLD = """
 import sys
 from nbdata.own_files import make_own_folder
 from nbdata.transfer.marks import Mark
-mark = Mark(make_own_folder(sys.argv[1]), "a" * 12)
+from nbdata.transfer.staging import Staging
+mark = Mark(Staging(make_own_folder(sys.argv[1])), "a" * 12)
 print("held", flush=True)
 sys.stdin.read()
 mark.remove()
