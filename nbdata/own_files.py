@@ -33,6 +33,7 @@ __all__ = [
     "remove",
     "small_file",
     "taken",
+    "through_no_link",
     "without_waiting",
 ]
 
@@ -295,6 +296,11 @@ def _not_private(path: str) -> UnsafeMember:
 def without_waiting(path: str, flags: int) -> int:
     """Open a file of nbdata for ``open(opener=…)``; a named pipe in its place is empty, and opens without a writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def through_no_link(path: str, flags: int) -> int:
+    """Open a file of the state folder for ``open(opener=…)``; a link in its place is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 @contextlib.contextmanager

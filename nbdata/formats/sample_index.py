@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
+from nbdata.own_files import through_no_link
 
 __all__ = ["IndexWriter", "SampleIndex", "SampleObject", "ShardMember"]
 
@@ -296,7 +297,7 @@ class SampleIndex:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=through_no_link) as file:
             size = os.fstat(file.fileno()).st_size
             try:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
