@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable
 
 from nbdata.errors import UnsafeMember
@@ -91,7 +92,7 @@ class GuardedFolders:
         return fd
 
     def open_to_delete(self, folder: str) -> int:
-        """Open a folder to delete files in it. The caller closes it.
+        """Open a folder to delete or change what is in it. The caller closes it.
 
         Raises
         ------
@@ -118,6 +119,25 @@ class GuardedFolders:
                 return False
             os.unlink(name, dir_fd=above)
             return True
+        finally:
+            os.close(above)
+
+    def rmdir(self, path: str) -> None:
+        """Delete an empty folder, unless there is a link above it; see `open_to_delete`."""
+        folder, _, name = path.rpartition("/")
+        above = self.open_to_delete(folder)
+        try:
+            os.rmdir(name, dir_fd=above)
+        finally:
+            os.close(above)
+
+    def set_time(self, path: str, mtime_ns: int) -> None:
+        """Set the time of a folder, unless there is a link above it or in its place; see `open_to_delete`."""
+        folder, _, name = path.rpartition("/")
+        above = self.open_to_delete(folder)
+        try:
+            if stat.S_ISDIR(os.lstat(name, dir_fd=above).st_mode):
+                os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=above, follow_symlinks=False)
         finally:
             os.close(above)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nbdata.errors import Cancelled
+from nbdata.own_files import through_no_link
 from nbdata.redaction import scrub_data
 from nbdata.report import Report, Snapshot
 from nbdata.runtime import file_lock, held, runtime_folder
@@ -100,7 +101,7 @@ def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
     os.makedirs(state_dir, mode=0o700, exist_ok=True)
     path = _path(state_dir)
     with file_lock(os.path.join(runtime_folder(), "history.lock")):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = through_no_link(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = append(fd, line)
         finally:
@@ -123,7 +124,7 @@ def _write_anew(path: str) -> None:
             break
         kept.append(line)
     try:
-        with open(path + ".new", "wb") as file:
+        with open(path + ".new", "wb", opener=through_no_link) as file:
             os.fchmod(file.fileno(), 0o600)
             file.writelines(reversed(kept))
         os.replace(path + ".new", path)
@@ -180,7 +181,7 @@ def _parsed(path: str, size: int, *_version: int) -> list[Past]:
 
 def _lines(path: str, size: int) -> list[bytes]:
     """Read the lines of a file: no more than its size, and no more than a bound if it grew beyond reason."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=through_no_link) as file:
         return file.read(min(size, 4 * _LARGE)).splitlines(keepends=True)
 
 

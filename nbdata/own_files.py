@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember
+from nbdata.guarded_trees import Below, remove_folder
 from nbdata.paths import OWN_FOLDER, is_own_name
 
 __all__ = [
-    "Below",
     "again_if_removed",
     "has_own_folder",
     "is_ours",
@@ -33,6 +33,7 @@ __all__ = [
     "remove",
     "small_file",
     "taken",
+    "through_no_link",
     "without_waiting",
 ]
 
@@ -42,8 +43,6 @@ _TRIES = 100
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# From this depth on, folders that are to be deleted are moved up first. Each level takes two descriptors.
-_DEEPEST = 16
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -261,8 +260,10 @@ def taken(path: str) -> UnsafeMember | None:
     )
 
 
-def remove(path: str) -> None:
+def remove(path: str, *, at: int | None = None) -> None:
     """Delete one of nbdata's own files, or what has its place: a link, or a folder with all that is in it.
+
+    With `at`, the descriptor of a folder, the path is a name in there.
 
     Raises
     ------
@@ -270,12 +271,15 @@ def remove(path: str) -> None:
         If the disk refuses. It is no error if nothing is there.
     """
     try:
-        os.unlink(path)
+        os.unlink(path, dir_fd=at)
     except FileNotFoundError:
         pass
     except OSError:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
+        if not stat.S_ISDIR(os.lstat(path, dir_fd=at).st_mode):
             raise
+        if at is not None:
+            remove_folder(path, at)
+            return
         with Below(os.path.dirname(path)) as below:
             below.remove(os.path.basename(path))
 
@@ -294,9 +298,14 @@ def without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+def through_no_link(path: str, flags: int) -> int:
+    """Open a file of the state folder for ``open(opener=…)``; a link in its place is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 @contextlib.contextmanager
-def small_file(path: str, most: int) -> Iterator[int]:
-    """Open a record to read, which nbdata wrote with at most `most` bytes.
+def small_file(path: str, most: int, *, at: int | None = None) -> Iterator[int]:
+    """Open a record to read, which nbdata wrote with at most `most` bytes; see `remove` for `at`.
 
     Raises
     ------
@@ -306,7 +315,7 @@ def small_file(path: str, most: int) -> Iterator[int]:
         If the disk cannot read it.
     """
     try:
-        fd = os.open(path, _FILE)
+        fd = os.open(path, _FILE, dir_fd=at)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.ENOTDIR):
             raise FileNotFoundError(errno.ENOENT, "no record", path) from error
@@ -329,144 +338,3 @@ def read_small(path: str, most: int) -> bytes:
         if len(data) > most:  # it grew meanwhile
             raise FileNotFoundError(errno.ENOENT, "no record", path)
         return data
-
-
-class Below:
-    """What lies below a folder, reached by descriptors and through no link. A context manager.
-
-    Paths are relative to the folder. One descriptor is kept, of the parent used last.
-
-    Parameters
-    ----------
-    root : str
-        The folder. It may be a link itself.
-
-    Raises
-    ------
-    OSError
-        From all methods. ENOTDIR or ELOOP if a link, or a file, has the place of a folder on the way.
-    """
-
-    def __init__(self, root: str) -> None:
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._parent, self._fd = "", self._root
-
-    def __enter__(self) -> Below:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        self._leave()
-        os.close(self._root)
-
-    def _leave(self) -> None:
-        if self._fd != self._root:
-            os.close(self._fd)
-        self._parent, self._fd = "", self._root
-
-    def _at(self, path: str) -> tuple[int, str]:
-        """Return the descriptor of a path's folder, and its last name."""
-        parent, _, name = path.rpartition("/")
-        if parent != self._parent:
-            self._leave()
-            fd = self._root
-            for part in parent.split("/") if parent else ():
-                try:
-                    inner = os.open(part, _FOLDER, dir_fd=fd)
-                finally:
-                    if fd != self._root:
-                        os.close(fd)
-                fd = inner
-            self._parent, self._fd = parent, fd
-        return self._fd, name
-
-    def lstat(self, path: str) -> os.stat_result:
-        """Return what is there, of a link the link."""
-        fd, name = self._at(path)
-        return os.lstat(name, dir_fd=fd)
-
-    def unlink(self, path: str) -> None:
-        """Delete a file or a link."""
-        fd, name = self._at(path)
-        os.unlink(name, dir_fd=fd)
-
-    def rmdir(self, path: str) -> None:
-        """Delete an empty folder."""
-        fd, name = self._at(path)
-        if self._parent == path:
-            self._leave()
-        os.rmdir(name, dir_fd=fd)
-
-    def remove(self, path: str) -> None:
-        """Delete a file or a link, or a folder with all that is in it; raises the first error of what stays."""
-        fd, name = self._at(path)
-        if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
-            _remove_folder(name, fd)
-        else:
-            os.unlink(name, dir_fd=fd)
-
-    def remove_tree(self, path: str) -> None:
-        """Delete a folder with all that is in it, or a file, as far as the system lets us."""
-        with contextlib.suppress(OSError):
-            self.remove(path)
-
-
-def _remove_folder(name: str, above: int) -> None:
-    fd = os.open(name, _FOLDER, dir_fd=above)
-    try:
-        _Emptying(fd).run()
-    finally:
-        os.close(fd)
-    os.rmdir(name, dir_fd=above)
-
-
-class _Emptying:
-    """Deletes all that is in a folder, however deep, with few descriptors: see `_DEEPEST`."""
-
-    def __init__(self, top: int) -> None:
-        self._top, self._moved = top, True
-        self._error: OSError | None = None
-
-    def run(self) -> None:
-        """Delete it; raises the first error of what stays."""
-        while self._moved:
-            self._moved, self._error = False, None
-            self._empty(self._top, 1)
-        if self._error is not None:
-            raise self._error
-
-    def _empty(self, fd: int, depth: int) -> None:
-        with os.scandir(fd) as found:
-            for entry in found:
-                try:
-                    if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.name, dir_fd=fd)
-                    elif depth < _DEEPEST:
-                        self._remove(entry.name, fd, depth + 1)
-                    else:
-                        self._move_up(entry.name, fd)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    self._error = self._error or error
-
-    def _remove(self, name: str, above: int, depth: int) -> None:
-        fd = os.open(name, _FOLDER, dir_fd=above)
-        try:
-            self._empty(fd, depth)
-        finally:
-            os.close(fd)
-        os.rmdir(name, dir_fd=above)
-
-    def _move_up(self, name: str, above: int) -> None:
-        try:
-            os.rename(name, secrets.token_hex(12), src_dir_fd=above, dst_dir_fd=self._top)
-            self._moved = True
-        except PermissionError as refused:  # one that cannot be written may still be empty
-            try:
-                os.rmdir(name, dir_fd=above)
-            except OSError:
-                raise refused from None

@@ -10,12 +10,13 @@ import contextlib
 import functools
 import hashlib
 import os
+import secrets
 import stat
 import sys
 import weakref
 from dataclasses import dataclass
 
-from nbdata.errors import AccessDenied
+from nbdata.errors import AccessDenied, BadOption
 
 __all__ = [
     "LOG_BYTES",
@@ -60,17 +61,26 @@ def runtime_folder() -> str:
     folder = os.path.abspath(folder)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o077:
-        yours = stat.S_ISDIR(found.st_mode) and found.st_uid == uid
-        close = "Close it to others with chmod 700, or " if yours else "Remove it, or "
-        raise AccessDenied(
-            "the runtime folder is not private",
-            path=folder,
-            expected=f"a folder of user {uid} with mode 0700",
-            got=f"owner {found.st_uid}, mode {stat.filemode(found.st_mode)}",
-            remedy=f"{close}name another one in NBDATA_RUNTIME_DIR",
-        )
+    if not _is_private(found, {uid}, 0o077):
+        raise _not_private("runtime", folder, found, f"a folder of user {uid} with mode 0700", "chmod 700")
     return folder
+
+
+def _is_private(found: os.stat_result, owners: set[int], shut: int) -> bool:
+    """True for a folder of one of these users that gives others no right of `shut`."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid in owners and not found.st_mode & shut
+
+
+def _not_private(kind: str, folder: str, found: os.stat_result, expected: str, close: str) -> AccessDenied:
+    yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    remedy = f"Close it to others with {close}, or " if yours else "Remove it, or "
+    return AccessDenied(
+        f"the {kind} folder is not private",
+        path=folder,
+        expected=expected,
+        got=f"owner {found.st_uid}, mode {stat.filemode(found.st_mode)}",
+        remedy=f"{remedy}name another one in NBDATA_{kind.upper()}_DIR",
+    )
 
 
 def _ends_with_sessions(uid: int) -> bool:
@@ -86,13 +96,70 @@ def _ends_with_sessions(uid: int) -> bool:
 
 
 def state_folder() -> str:
-    """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder."""
-    chosen = os.environ.get("NBDATA_STATE_DIR")
-    if chosen:
-        return os.path.abspath(chosen)
-    import platformdirs
+    """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder.
 
-    return platformdirs.user_state_dir("nbdata")
+    It is made if missing. It may not be there, or not be writable, where the disk refuses.
+
+    Raises
+    ------
+    BadOption
+        If ``NBDATA_STATE_DIR`` is relative.
+    AccessDenied
+        If this user can write in it and so can others, or it is another user's: files there decide what is replaced.
+    """
+    chosen = os.environ.get("NBDATA_STATE_DIR")
+    if chosen and not os.path.isabs(chosen):
+        raise BadOption(
+            "NBDATA_STATE_DIR is relative, so each working folder would have another one",
+            expected="an absolute path", got=chosen, remedy=f"Perhaps {os.path.abspath(chosen)} is meant",
+        )  # fmt: skip
+    if chosen:
+        folder = os.path.normpath(chosen)
+    else:
+        import platformdirs
+
+        folder = platformdirs.user_state_dir("nbdata")
+    _check_state(folder, named=bool(chosen))
+    return folder
+
+
+def _check_state(folder: str, *, named: bool) -> None:
+    """Make the state folder if it is missing; AccessDenied if others could change what is in it."""
+    owners = {os.geteuid()}
+    try:
+        if not os.path.lexists(folder):
+            from nbdata.disk import make_folders
+
+            make_folders(folder, 0o700)
+        if not named and 0 in owners:  # root in a container over the home folder of a user
+            owners.add(os.stat(os.path.expanduser("~")).st_uid)
+        link, found = os.lstat(folder), os.stat(folder)
+    except OSError:
+        return
+    if not os.access(folder, os.W_OK | os.X_OK) or not stat.S_ISDIR(found.st_mode):
+        return  # another one is used
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in owners | {0}:
+        found = link
+    if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(folder, found):
+        expected = f"a folder of user {os.geteuid()} in which nobody else may write"
+        raise _not_private("state", folder, found, expected, "chmod go-w")
+
+
+def _gives_all_files_one_owner(folder: str, found: os.stat_result) -> bool:
+    """True if the disk of a folder gives each file the owner of the folder, and its mode, as FAT and some NFS do."""
+    probe = os.path.join(folder, secrets.token_hex(12))
+    try:
+        # Not a folder: somebody could exchange one before it is looked at.
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        made = os.fstat(fd)
+        return made.st_uid == found.st_uid and not found.st_mode & ~made.st_mode & 0o022
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
 
 
 def package_folder() -> str:

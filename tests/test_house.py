@@ -83,7 +83,7 @@ def _sleeps(node: ast.AST) -> bool:
     return False
 
 
-# Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.own_files.Below`.
+# Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.guarded_trees`.
 _BY_PATH = {
     "client/converting/contract.py": "walks what the caller's module names",
     "client/mapping/folders.py": "folders that this process has made with mkdtemp",

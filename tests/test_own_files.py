@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ import pytest
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.own_files import _DEEPEST, own_folder, read_small, remove
+from nbdata.guarded_trees import _DEEPEST, Below
+from nbdata.own_files import own_folder, read_small, remove
 from nbdata.seals import Seals
 from nbdata.transfer.locks import TargetLock
 from tests.client.converting.data import PLAIN, module
@@ -351,3 +354,51 @@ def test_cleanup_follows_no_link_that_is_made_meanwhile(
     monkeypatch.setattr(TargetLock, "acquire", acquire)
     nbdata.cleanup(data, all=True, quiet=True)
     assert content(project) == before
+
+
+# -- mounts -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def mounted(at: Path, what: Path | None) -> Iterator[None]:
+    """Mount a folder there, of the same file system, or one in memory."""
+    at.mkdir(parents=True)
+    words = ["-t", "tmpfs", "none"] if what is None else ["--bind", str(what)]
+    subprocess.run(["mount", *words, str(at)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("bind", [True, False], ids=["the same disk", "another disk"])
+@pytest.mark.parametrize(
+    "place", ["cache-0123456789abcdef", "kept-0123456789abcdef/0", "converting/train/ffrdata"]
+)
+def test_cleanup_keeps_and_names_what_is_mounted_below_an_own_folder(
+    tmp_path: Path, project: Path, place: str, bind: bool
+) -> None:
+    at = tmp_path / "data/.nbdata" / place
+    with mounted(at, project if bind else None):
+        (at / "precious").write_text("precious")
+        report = nbdata.cleanup(tmp_path / "data", all=True, quiet=True)
+        assert isinstance(report, nbdata.Report)
+        assert (at / "precious").read_text() == "precious"
+        kept = {row.path: row.detail.get("reason") for row in report.rows if row.action == "kept"}
+        assert kept == {f".nbdata/{place}": "a file system is mounted there"}
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("bind", [True, False], ids=["the same disk", "another disk"])
+def test_what_deletes_trees_enters_nothing_mounted(tmp_path: Path, project: Path, bind: bool) -> None:
+    at = tmp_path / "own/.nbdata/tree/mounted"
+    with mounted(at, project if bind else None):
+        (at / "precious").write_text("precious")
+        with Below(str(tmp_path / "own")) as below:
+            for path in (".nbdata/tree", ".nbdata/tree/mounted"):
+                with pytest.raises(OSError, match="mounted there"):
+                    below.remove(path)
+            with pytest.raises(OSError, match="mounted there"):
+                below.unlink(".nbdata/tree/mounted/precious")
+        assert (at / "precious").read_text() == "precious"

@@ -13,7 +13,8 @@ import secrets
 from collections.abc import Iterator
 
 from nbdata.disk import disk_error
-from nbdata.own_files import Below, again_if_removed, make_own_folder
+from nbdata.guarded_trees import Below
+from nbdata.own_files import again_if_removed, make_own_folder
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 

@@ -29,8 +29,8 @@ from collections.abc import Iterator
 from nbdata.caching.folder import LOCK
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
+from nbdata.guarded_trees import Below
 from nbdata.own_files import (
-    Below,
     again_if_removed,
     make_own_folder,
     own_folder,

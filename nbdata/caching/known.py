@@ -17,7 +17,7 @@ from typing import Any
 
 from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_object
 from nbdata.disk import make_folders
-from nbdata.own_files import read_small
+from nbdata.own_files import read_small, through_no_link
 from nbdata.space.limits import disk_of
 
 __all__ = ["KnownCache", "known_cache", "known_caches", "note_cache", "note_in"]
@@ -86,7 +86,7 @@ def note_cache(state_dir: str, path: str) -> None:
     with contextlib.suppress(OSError):
         make_folders(folder, 0o700)
         fresh = f"{folder}/.{name}"  # of several processes that write the same, one is as good as another
-        with open(fresh, "wb") as file:
+        with open(fresh, "wb", opener=through_no_link) as file:
             file.write(os.fsencode(path))
         os.replace(fresh, f"{folder}/{name}")
 
@@ -102,7 +102,7 @@ def known_caches(state_dir: str) -> list[KnownCache]:
     for name in [name for name in names if not name.startswith(".")][:_MOST]:
         noted = os.path.join(folder, name)
         with contextlib.suppress(OSError):
-            with open(noted, "rb") as file:
+            with open(noted, "rb", opener=through_no_link) as file:
                 path = os.fsdecode(file.read(_READ))
             if _is_cache(path):
                 found.append(known_cache(path))

@@ -33,14 +33,17 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import struct
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption, NbdataError, UnsafeMember
+from nbdata.own_files import through_no_link
 
 __all__ = ["IndexWriter", "SampleIndex", "SampleObject", "ShardMember"]
 
@@ -60,6 +63,8 @@ _PLAIN, _OTHER, _MEMBER = 0, 1, 2
 # Number of a shard, offset (-1: not contiguous), CRC-32.
 _PLACE = struct.Struct("<IqI")
 _FIELDS = 1 << 16
+# A component ``..``, also for stores with backslashes.
+_UP = re.compile(r"(?:^|[/\\])\.\.(?:$|[/\\])")
 _LENGTH = 8
 
 
@@ -250,12 +255,15 @@ class IndexWriter:
             "samples": len(self),
             "bytes": self.bytes,
         }
-        text = json.dumps(header).encode("ascii")
-        out: list[bytes | memoryview] = [_MAGIC, len(text).to_bytes(_LENGTH, "little"), text]
-        out.append(_padding(len(text)))
+        out = _head(header)
         for column in data.values():
             out += [column, _padding(len(column))]
         return out
+
+
+def _head(header: dict[str, Any]) -> list[bytes | memoryview]:
+    text = json.dumps(header).encode("ascii")
+    return [_MAGIC, len(text).to_bytes(_LENGTH, "little"), text, _padding(len(text))]
 
 
 def _padding(size: int) -> bytes:
@@ -289,7 +297,7 @@ class SampleIndex:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=through_no_link) as file:
             size = os.fstat(file.fileno()).st_size
             try:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -301,13 +309,13 @@ class SampleIndex:
             raise _damaged(path)
         try:
             self._read_header(view, length, size)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise _damaged(path) from None
 
     def _read_header(self, view: memoryview, length: int, size: int) -> None:
         """Find the columns; raises ValueError, KeyError, TypeError or AttributeError if the header is not valid."""
         about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
-        at = 16 + length + len(_padding(length))
+        self._start = at = 16 + length + len(_padding(length))
         columns: dict[str, memoryview[int]] = {}
         for name, code in _COLUMNS.items():
             count = about["columns"][name]
@@ -326,7 +334,8 @@ class SampleIndex:
             raise ValueError("columns of other lengths")
         self.about = about
         self.fields: list[str] = list(map(str, about["fields"]))
-        self.counts: dict[str, list[int]] = dict(zip(self.fields, about["counts"], strict=True))
+        counts = [[int(count), int(size)] for count, size in about["counts"]]
+        self.counts: dict[str, list[int]] = dict(zip(self.fields, counts, strict=True))
         self.bytes = int(about["bytes"])
 
     def __len__(self) -> int:
@@ -341,9 +350,9 @@ class SampleIndex:
         )
         return told and members == len(self._kinds) and max(numbers, default=0) < count
 
-    def leads_out(self) -> bool:
-        """True if a name may lead out of the source, such as ``../x``; a check for an index from another user."""
-        return any(b"../" in bytes(column) for column in (self._keys, self._others))
+    def pieces(self, about: dict[str, Any]) -> list[bytes | memoryview]:
+        """Return the bytes of a file with the same samples, and another `about` in its header."""
+        return [*_head({**self.about, **about}), memoryview(self._map)[self._start :]]
 
     def key(self, number: int) -> str:
         """Return the key of a sample."""
@@ -351,9 +360,30 @@ class SampleIndex:
         return str(self._keys[begin : self._key_ends[number]], "utf-8", "surrogatepass")
 
     def objects(self, number: int) -> list[SampleObject]:
-        """Return the objects of a sample, in the order of the listing."""
-        key = self.key(number)
-        return [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
+        """Return the objects of a sample, in the order of the listing.
+
+        Another user may have made the index, and stored it beside the data.
+
+        Raises
+        ------
+        UnsafeMember
+            If the path of one leads out of the folder of the data, however it is spelled.
+        NbdataError
+            If the index is damaged.
+        """
+        try:
+            key = self.key(number)
+            found = [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
+        except (ValueError, TypeError, IndexError, RecursionError):
+            raise _damaged(self.path) from None
+        for one in found:
+            if _leads_out(one.path):
+                raise UnsafeMember(
+                    "the index names an object outside of its folder",
+                    path=self.path, expected="paths without ..", got=one.path,
+                    remedy='Look where the index came from, and build it anew: refresh="always"',
+                )  # fmt: skip
+        return found
 
     def members(self, number: int) -> list[ShardMember]:
         """Return the fields of a sample in a shard, in the shard's order."""
@@ -429,13 +459,16 @@ class SampleIndex:
         if self._kinds[at] == _PLAIN:
             return SampleObject(field, path, self._sizes[at], f'"{tag.hex()}"')
         etag, modified, version = self._other(int.from_bytes(tag, "little"))
-        return SampleObject(field, path, self._sizes[at], etag, modified, version)
+        modified = None if modified is None else float(modified)
+        return SampleObject(field, path, self._sizes[at], str(etag), modified, str(version))
 
     def _odd_path(self, at: int) -> str | None:
         """Return the path of an object if its sample's key and field do not give it; else None."""
         place = bisect.bisect_left(range(len(self._odd) // 2), at, key=lambda pair: self._odd[2 * pair])
         if 2 * place < len(self._odd) and self._odd[2 * place] == at:
-            path: str = self._other(self._odd[2 * place + 1])
+            path = self._other(self._odd[2 * place + 1])
+            if not isinstance(path, str):
+                raise TypeError(path)
             return path
         return None
 
@@ -444,6 +477,11 @@ class SampleIndex:
         return json.loads(
             bytes(self._others[begin : begin + int.from_bytes(self._others[at:begin], "little")])
         )
+
+
+def _leads_out(path: str) -> bool:
+    """True if a path may lead out of the folder to whose key it is appended, here or in a store that decodes it."""
+    return (".." in path or "%" in path) and _UP.search(unquote(path)) is not None
 
 
 def _damaged(path: str) -> NbdataError:

@@ -22,7 +22,7 @@ from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, PathFilter
-from nbdata.transfer.sources import Opener, find, folder_part
+from nbdata.transfer.sources import Opener, find
 from nbdata.verbs.options import Filtering
 from nbdata.verbs.samples import SampleSource
 
@@ -99,7 +99,7 @@ def index_of(
         if known is not None:
             return Found(known, known.about["prefix"], built=False)
         if (brought := saved(path)) is not None:
-            return Found(brought, opener.open(folder_part(operation.place)).key, built=False)
+            return Found(brought, brought.about["prefix"], built=False)
     writer, about = _build(opener, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from nbdata.disk import disk_error
 from nbdata.errors import BadOption
+from nbdata.own_files import taken, through_no_link
 from nbdata.paths import canonical, is_inside
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import parse_size
@@ -146,11 +147,14 @@ def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[i
 
 
 def _kept(state_dir: str) -> dict[str, int]:
+    path = os.path.join(state_dir, "limits.json")
     try:
-        with open(os.path.join(state_dir, "limits.json"), encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=through_no_link) as file:
             data = json.load(file)
     except (FileNotFoundError, ValueError):
         return {}
+    except OSError as error:
+        raise taken(path) or disk_error(error, path) from error
     return {str(path): int(limit) for path, limit in data.items()} if isinstance(data, dict) else {}
 
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from nbdata.disk import disk_error, is_full, make_folders, sync_folder
 from nbdata.errors import NbdataError
+from nbdata.own_files import taken, through_no_link
 from nbdata.paths import is_inside, is_url
 from nbdata.sealed_lines import format_line, parse_line, seal
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
@@ -63,7 +64,11 @@ class Record(NamedTuple):
     def local_same(self, found: os.stat_result) -> bool:
         """Whether the local file looks as it did when recorded."""
         same = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:5]
-        return same and self.inode in (0, found.st_ino)
+        return same and self.is_file(found)
+
+    def is_file(self, found: os.stat_result) -> bool:
+        """Whether the local file is the recorded one, as far as the inode tells."""
+        return self.inode in (0, found.st_ino)
 
 
 # The numbers of values in a record: an older nbdata left the inode out.
@@ -128,7 +133,7 @@ class Index:
         except FileNotFoundError:
             pass
         except OSError as error:  # without its records, files that were edited here would count as unknown
-            raise disk_error(error, self.path) from error
+            raise taken(self.path) or disk_error(error, self.path) from error
         except (TypeError, ValueError):
             self._records.clear()
             self._lines = self._good = 0
@@ -169,7 +174,7 @@ class Index:
             make_folders(os.path.dirname(self.path), 0o700)
             if self._lines > 1000 and self._lines > 3 * len(self._records):
                 self._compact()
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = through_no_link(self.path, os.O_RDWR | os.O_CREAT)
             os.ftruncate(self._fd, self._good)
             os.lseek(self._fd, 0, os.SEEK_END)
             with contextlib.suppress(OSError):  # some disks cannot sync folders
@@ -187,7 +192,7 @@ class Index:
 
         A missing record costs only a comparison in the next run.
         """
-        told = disk_error(error, self.path)
+        told = taken(self.path) or disk_error(error, self.path)
         if self._needed or not is_full(error):
             raise told from error
         self.problem = f"not all could be recorded, and what was not is compared the next time: {told}"
@@ -201,7 +206,7 @@ class Index:
             self._records.clear()
             self._announced.clear()
             with contextlib.suppress(OSError):
-                os.truncate(self.path, 0)
+                os.ftruncate(self._fd, 0)
                 os.fdatasync(self._fd)
 
     def _header(self, device: int, inode: int) -> list[object]:
@@ -210,7 +215,7 @@ class Index:
     def _compact(self) -> None:
         assert self._identity is not None
         fresh = self.path + ".new"
-        with open(fresh, "wb") as file:
+        with open(fresh, "wb", opener=through_no_link) as file:
             file.write(format_line(self._header(*self._identity)))
             file.writelines(self._records.live(self._good))
             file.flush()
@@ -342,7 +347,7 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
             if not name.endswith(".log"):
                 continue
             with contextlib.suppress(OSError, ValueError):
-                with open(file, "rb") as lines:
+                with open(file, "rb", opener=through_no_link) as lines:
                     header = parse_line(lines.readline(1 << 16))
                 if header is None or header[:2] != ["nbdata-index", _VERSION] or not header[4]:
                     continue

@@ -12,6 +12,8 @@ import os
 import zlib
 from collections.abc import Iterator
 
+from nbdata.own_files import through_no_link
+
 __all__ = ["KeyedLines", "key_of"]
 
 # Bytes per read, and how many of them lie before the wanted line.
@@ -69,7 +71,7 @@ class KeyedLines:
         """Open the file to read. It stays the same file even if another one replaces it."""
         self.close()
         self._block = (0, b"")
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = through_no_link(path, os.O_RDONLY)
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield each valid line from an offset on, with its offset, up to the first invalid line."""

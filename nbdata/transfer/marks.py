@@ -30,6 +30,7 @@ from nbdata.own_files import is_shared, own_folders_in, read_small
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
+from nbdata.transfer.staging import Staging
 
 __all__ = ["Mark", "is_temporary", "worker_elsewhere"]
 
@@ -60,15 +61,15 @@ class Mark:
         If the folder was just removed.
     """
 
-    def __init__(self, folder: str, token: str) -> None:
-        self._folder, self._path = folder, f"{folder}/{token}0"
+    def __init__(self, folder: Staging, token: str) -> None:
+        self._folder, self._name, self._path = folder, f"{token}0", folder.path_of(f"{token}0")
         self._gone = threading.Event()
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(self._path, flags, 0o644)  # for jobs of other users
+        fd = os.open(self._name, flags, 0o644, dir_fd=folder.fd)  # for jobs of other users
         try:
             os.write(fd, json.dumps([*_here(), this_process()]).encode())
         except BaseException:
-            os.unlink(self._path)
+            os.unlink(self._name, dir_fd=folder.fd)
             raise
         finally:
             os.close(fd)
@@ -80,20 +81,20 @@ class Mark:
     def _beat(self) -> None:
         while not self._gone.wait(_BEAT):
             with contextlib.suppress(OSError):
-                os.utime(self._path)
+                os.utime(self._name, dir_fd=self._folder.fd)
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead and may work here now."""
-        if not os.path.isdir(self._folder):
+        if not os.path.isdir(self._folder.path):
             raise NotFound(
                 "the folder was deleted while this job worked in it",
-                path=self._folder,
+                path=self._folder.path,
                 remedy="Run the command again",
             )
         if not os.path.exists(self._path):
             raise NbdataError(
                 "another machine has taken this job for dead, and works in this folder now",
-                path=self._folder,
+                path=self._folder.path,
                 remedy="Wait for its end; run it again to resume",
             )
 
@@ -101,16 +102,16 @@ class Mark:
         """Remove the mark."""
         self._gone.set()
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            os.unlink(self._name, dir_fd=self._folder.fd)
 
     def remove_dead(self) -> str | None:
         """Remove the temporaries of dead jobs. Returns the machine of a live job elsewhere, or None."""
-        names = os.listdir(self._folder)
+        names = self._folder.names()
         with contextlib.suppress(OSError):
-            os.utime(self._path)
-            now = os.stat(self._path).st_mtime
-            mine = _look(self._folder, names, now, own=self._path, remove=True)
-            return mine or _others(self._folder, now)
+            os.utime(self._name, dir_fd=self._folder.fd)
+            now = os.stat(self._name, dir_fd=self._folder.fd).st_mtime
+            mine = _look(self._folder.path, names, now, own=self._path, remove=self._folder)
+            return mine or _others(self._folder.path, now)
         return None
 
 
@@ -128,7 +129,7 @@ def worker_elsewhere(folder: str) -> str | None:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         now = os.stat(probe).st_mtime
         os.unlink(probe)
-    return _look(folder, names, now, own="", remove=False) or _others(folder, now)
+    return _look(folder, names, now, own="", remove=None) or _others(folder, now)
 
 
 def _others(folder: str, now: float) -> str | None:
@@ -138,12 +139,12 @@ def _others(folder: str, now: float) -> str | None:
         other = os.path.join(above, name)
         if other != folder:
             with contextlib.suppress(OSError):  # another user's, who lets nobody look
-                if (machine := _look(other, os.listdir(other), now, own="", remove=False)) is not None:
+                if (machine := _look(other, os.listdir(other), now, own="", remove=None)) is not None:
                     return machine
     return None
 
 
-def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
+def _look(folder: str, names: list[str], now: float, *, own: str, remove: Staging | None) -> str | None:
     living = None
     jobs: dict[str, list[str]] = {}
     for name in sorted(filter(_NAMES.fullmatch, names), reverse=True):
@@ -162,8 +163,8 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
                 continue
             # The mark goes last, so that a kill in between leaves the rest to the next job.
             for each in paths:
-                if remove:
-                    os.unlink(each)
+                if remove is not None:
+                    os.unlink(os.path.basename(each), dir_fd=remove.fd)
     return living
 
 

@@ -20,14 +20,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 
-from nbdata.own_files import small_file
 from nbdata.sealed_lines import value_of
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.staging import Staging
 
 __all__ = [
     "NOTED",
@@ -79,10 +78,10 @@ def validator(info: ObjectInfo) -> str:
     return f"modified {info.modified} {info.size}" if info.modified is not None else ""
 
 
-def names(staging: str, path: str) -> tuple[str, str]:
-    """The paths of the data file and of the record for a relative path."""
+def names(path: str) -> tuple[str, str]:
+    """The names of the data file and of the record for a relative path."""
     name = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    return f"{staging}/{name}.part", f"{staging}/{name}.parts"
+    return f"{name}.part", f"{name}.parts"
 
 
 def is_partial(name: str) -> bool:
@@ -123,14 +122,14 @@ def boot() -> str:
 class PartRecord:
     """The content of a record file: its header, the progress of each part, and the length of its valid beginning."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, folder: Staging, name: str) -> None:
         self.header: dict[str, object] | None = None
         self.done: set[int] = set()
         self.begun: dict[int, int] = {}
         self.good = 0
         self._seal: object = None
         try:
-            with small_file(path, _MOST) as fd, open(fd, "rb", closefd=False) as lines:
+            with folder.small(name, _MOST) as fd, open(fd, "rb", closefd=False) as lines:
                 for line in lines:
                     value = value_of(line)
                     if value is None:
@@ -178,37 +177,37 @@ class PartRecord:
 
 
 class Begun:
-    """The partials of earlier runs in a staging folder, for planning. Only reads."""
+    """The partials of earlier runs in a staging folder; None: there is no folder. Only reads."""
 
-    def __init__(self, staging: str) -> None:
-        self._staging = staging
+    def __init__(self, folder: Staging | None) -> None:
+        self._folder = folder
         self._names: frozenset[str] = frozenset()
-        with contextlib.suppress(OSError):
-            self._names = frozenset(name for name in os.listdir(staging) if name.endswith(".parts"))
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                self._names = frozenset(name for name in folder.names() if name.endswith(".parts"))
 
     def __contains__(self, path: str) -> bool:
         """Whether a path has a partial, of any version."""
-        return bool(self._names) and os.path.basename(names("", path)[1]) in self._names
+        return bool(self._names) and names(path)[1] in self._names
 
     def present(self, path: str, source: str, info: ObjectInfo) -> int:
         """Bytes already written of this version of an object."""
-        if path not in self:
+        if self._folder is None or path not in self:
             return 0
-        data, record = names(self._staging, path)
-        found = PartRecord(record)
+        data, record = names(path)
+        found = PartRecord(self._folder, record)
         part = found.part_size_of(path, source, info)
-        return found.present(info.size, part) if part and os.path.exists(data) else 0
+        return found.present(info.size, part) if part and self._folder.has(data) else 0
 
     def is_other(self, path: str, source: str, info: ObjectInfo) -> bool:
         """Whether a path's partial is of the same source but another version."""
-        if path not in self:
+        if self._folder is None or path not in self:
             return False
-        found = PartRecord(names(self._staging, path)[1])
+        found = PartRecord(self._folder, names(path)[1])
         return found.is_of(source) and found.part_size_of(path, source, info) is None
 
     def of_source(self, source: str) -> Iterator[str]:
-        """Yield the data file of each partial of this source."""
+        """Yield the name of the data file of each partial of this source."""
         for name in self._names:
-            record = f"{self._staging}/{name}"
-            if PartRecord(record).is_of(source):
-                yield record[:-1]
+            if self._folder is not None and PartRecord(self._folder, name).is_of(source):
+                yield name[:-1]

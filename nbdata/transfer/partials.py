@@ -6,16 +6,17 @@ import abc
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 
-from nbdata.disk import begin_writing, disk_error, sync_folder
+from nbdata.disk import begin_writing, disk_error
 from nbdata.errors import NbdataError
-from nbdata.own_files import remove
 from nbdata.sealed_lines import format_line
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.part_records import PartRecord, boot, header_of, names, part_size_for, validator
+from nbdata.transfer.staging import Staging
 
 __all__ = ["Partial", "Parts", "UnrecordedParts"]
 
@@ -107,7 +108,7 @@ class Partial(Parts):
 
     def __init__(
         self,
-        staging: str,
+        folder: Staging,
         path: str,
         source: str,
         info: ObjectInfo,
@@ -117,10 +118,16 @@ class Partial(Parts):
         ours: Callable[[], None] = lambda: None,
         marked: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        self.data, self._record = names(staging, path)
-        found = PartRecord(self._record)
+        self._folder = folder
+        self._data, self._record = names(path)
+        self.data = folder.path_of(self._data)
+        found = PartRecord(folder, self._record)
         known = found.part_size_of(path, source, info)
-        usable = known is not None and _is_single_file(self.data, info.size)
+        self.fd = self._log = -1
+        if known is not None:
+            self.fd = _single_file(folder, self._data, info.size)
+            self._log = _single_file(folder, self._record, sys.maxsize)
+        usable = self.fd >= 0 and self._log >= 0
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         self._header = header_of(path, source, info, self.part_size, seals)
         self.unproven = usable and not found.is_proven(seals)
@@ -130,24 +137,25 @@ class Partial(Parts):
         self.restarted = known is None and found.is_of(source)
         if usable:
             self.done, self.begun = found.done, found.begun
-        self.fd = self._log = -1
         self._good = found.good if usable else 0  # length of the record's valid beginning, in bytes
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             if not usable:
-                # New files, because a job that was wrongly taken for dead may still write to the old ones.
-                self.remove(self.data)
-                flags |= os.O_CREAT | os.O_EXCL
-            self.fd = os.open(self.data, flags, 0o600)
+                self._make_anew()
             os.ftruncate(self.fd, info.size)
-            self._log = os.open(self._record, flags, 0o600)
             os.ftruncate(self._log, self._good)
             if not usable:
                 self._append(self._header, synced=True)
-                sync_folder(staging)  # a record is useless without its name on disk
+                folder.sync()  # a record is useless without its name on disk
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error
+
+    def _make_anew(self) -> None:
+        """Make new files, because a job that was wrongly taken for dead may still write to the old ones."""
+        self.close()
+        self.remove(self._folder, self._data)
+        self.fd = self._folder.open(self._data, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self._log = self._folder.open(self._record, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _append(self, *values: object, synced: bool) -> None:
         data, at = b"".join(map(format_line, values)), self._good
@@ -236,55 +244,66 @@ class Partial(Parts):
 
     @staticmethod
     def keep(
-        staging: str, path: str, source: str, info: ObjectInfo, temporary: str, count: int, seals: Seals
+        folder: Staging, path: str, source: str, info: ObjectInfo, temporary: str, count: int, seals: Seals
     ) -> bool:
-        """Turn a temporary with an object's first `count` bytes into a partial; False if none can be made."""
+        """Turn a temporary with an object's first `count` bytes into a partial; False if none can be made.
+
+        `temporary` is its name in the folder.
+        """
         if not (count and boot() and validator(info)):
             return False
-        data, record = names(staging, path)
-        Partial.remove(data)  # it may be of another version, and a record must never describe other bytes
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        data, record = names(path)
+        Partial.remove(
+            folder, data
+        )  # it may be of another version, and a record must never describe other bytes
         try:
-            with open(os.open(record, flags, 0o600), "wb") as lines:
+            with open(folder.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as lines:
                 header = header_of(path, source, info, part_size_for(info.size), seals)
                 lines.write(format_line(header) + format_line([0, count, boot()]))
-            os.replace(temporary, data)
+            folder.replace(temporary, data)
         except OSError:
-            Partial.remove(data)
+            Partial.remove(folder, data)
             return False
         return True
 
     @staticmethod
-    def forget_record(data: str) -> None:
-        """Remove the record of parts, given the former path of the data file, which has its final name now."""
-        remove(data + "s")
+    def forget_record(folder: Staging, data: str) -> None:
+        """Remove the record of parts, given the former name of the data file, which has its final name now."""
+        folder.remove(data + "s")
 
     def discard(self) -> None:
         """Remove both files."""
         self.close()
-        self.remove(self.data)
+        self.remove(self._folder, self._data)
 
     @staticmethod
-    def remove(data: str) -> None:
-        """Remove the two files of a closed partial, given its data file.
+    def remove(folder: Staging, data: str) -> None:
+        """Remove the two files of a closed partial, given the name of its data file.
 
         The record goes first, because it must never describe missing bytes.
         """
-        Partial.forget_record(data)
-        remove(data)
+        Partial.forget_record(folder, data)
+        folder.remove(data)
 
     @staticmethod
-    def data_of(staging: str, path: str) -> str:
-        """The path of the data file for a relative path."""
-        return names(staging, path)[0]
+    def remove_of(folder: Staging, path: str) -> None:
+        """Remove the two files of a closed partial, given its relative path."""
+        Partial.remove(folder, names(path)[0])
 
 
-def _is_single_file(path: str, size: int) -> bool:
-    """True if a path is a file of this user with no other name and not too many bytes, which others may not write."""
+def _single_file(folder: Staging, name: str, size: int) -> int:
+    """Open a file of this user with no other name and not too many bytes, which others may not write; else -1."""
     try:
-        found, around = os.lstat(path), os.stat(os.path.dirname(path))
+        fd = folder.open(name, os.O_RDWR)
     except OSError:
-        return False
+        return -1
+    if _is_single(os.fstat(fd), os.fstat(folder.fd), size):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _is_single(found: os.stat_result, around: os.stat_result, size: int) -> bool:
     single = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= size
     # A disk may have one mode and one owner for everything.
     closed = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~around.st_mode

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from nbdata.disk import disk_error, mode_of, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
-from nbdata.own_files import Below, open_own_folder, own_folder, own_mode
+from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
+from nbdata.transfer.staging import Staging
 
 __all__ = ["TargetFolder", "target_error"]
 
@@ -48,6 +49,8 @@ class TargetFolder:
     ----------
     file_mode : int
         The mode of new files.
+    folders : GuardedFolders
+        The folders in the target.
     identity : tuple of int
         Device and inode, once the folder is entered.
     """
@@ -63,11 +66,11 @@ class TargetFolder:
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self._folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
+        self.folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
         self.file_mode = 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
-        self._descriptors: dict[str, int] = {}  # of these folders
+        self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._unsynced: set[str] = set()  # folders in which a new folder was created
@@ -77,7 +80,7 @@ class TargetFolder:
     def enter(self) -> None:
         """Create the folder, and the folder for its temporaries."""
         try:
-            os.close(self._folders.open_to_write(self.root))
+            os.close(self.folders.open_to_write(self.root))
             found = os.stat(self.root)
             self.identity = (found.st_dev, found.st_ino)
             self.staging(self.root)
@@ -89,16 +92,15 @@ class TargetFolder:
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
-            above, own = os.path.split(folder)
-            with contextlib.suppress(OSError), Below(above) as below:
-                for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                for name in (opened := self._open[folder]).names():
                     if name.startswith(self._token):
-                        below.unlink(f"{own}/{name}")
+                        os.unlink(name, dir_fd=opened.fd)
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
-        for fd in self._descriptors.values():
-            os.close(fd)
-        self._descriptors.clear()
+        for opened in self._open.values():
+            opened.close()
+        self._open.clear()
 
     # -- folders ------------------------------------------------------------------------------
 
@@ -122,18 +124,21 @@ class TargetFolder:
             self._mkdir(folder := own_folder(parent), None, folder, own_mode(parent))
             self._tell_made(folder)
         try:
-            folder, fd = open_own_folder(parent)
+            opened = Staging(*open_own_folder(parent))
         except FileNotFoundError:
             return None
         try:
-            if (staging := self._entered(folder)) is not None:
-                self._descriptors[folder], fd = fd, -1
-            return staging
-        finally:
-            if fd >= 0:
-                os.close(fd)
+            staging = self._entered(opened)
+        except BaseException:
+            opened.close()
+            raise
+        if staging is None:
+            opened.close()
+        else:
+            self._open[staging] = opened
+        return staging
 
-    def _entered(self, folder: str) -> str | None:
+    def _entered(self, folder: Staging) -> str | None:
         """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
         try:
             mark = Mark(folder, self._token)
@@ -148,7 +153,7 @@ class TargetFolder:
         self._control.phase("")
         mark.keep()
         self._marks.append(mark)
-        return folder
+        return folder.path
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead."""
@@ -168,7 +173,7 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                os.close(self._folders.open_to_write(parent))
+                os.close(self.folders.open_to_write(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                 staging = self._checked[parent] = self.staging(parent)
@@ -180,7 +185,7 @@ class TargetFolder:
 
     def open_folder(self, parent: str) -> int:
         """Open the folder of final files, to which no link leads out of the target; the caller closes it."""
-        return self._folders.open_to_write(parent, make=False)
+        return self.folders.open_to_write(parent, make=False)
 
     def _mkdir(self, name: str, above: int | None, path: str, mode: int = 0o777) -> None:
         with self._making:  # otherwise a file in it could be recorded before the folder is known as new
@@ -228,8 +233,18 @@ class TargetFolder:
         Nobody else can exchange that folder for one of theirs, as the owner of the folder above it could.
         """
         folder, _, name = temporary.rpartition("/")
-        fd = self._descriptors.get(folder)
-        return (None, temporary) if fd is None else (fd, name)
+        opened = self._open.get(folder)
+        return (None, temporary) if opened is None else (opened.fd, name)
+
+    def opened(self, staging: str) -> Staging:
+        """Return a folder for temporaries, open until the end."""
+        return self._open[staging]
+
+    def discard(self, temporary: str) -> None:
+        """Delete a temporary; no error if another machine took this job for dead, and deleted it."""
+        above, name = self.relative(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=above)
 
     def written(self, staging: str, data: memoryview, path: str) -> str:
         """Write these bytes to a new temporary, and close it."""
@@ -239,8 +254,7 @@ class TargetFolder:
                 data = data[os.write(fd, data) :]
             os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
         except BaseException as error:
-            with contextlib.suppress(FileNotFoundError):  # another machine took this job for dead
-                os.unlink(temporary)
+            self.discard(temporary)
             if isinstance(error, OSError):
                 raise disk_error(error, f"file for {path}") from error
             raise

@@ -20,6 +20,7 @@ import time
 from typing import NamedTuple
 
 from nbdata.disk import disk_error, make_folders, sync_folder
+from nbdata.own_files import taken, through_no_link
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
@@ -103,7 +104,7 @@ def remembered(state_dir: str) -> dict[str, Begun]:
     """The unfinished uploads, by id."""
     found: dict[str, Begun] = {}
     try:
-        with open(_path(state_dir), "rb") as lines:
+        with open(_path(state_dir), "rb", opener=through_no_link) as lines:
             if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):  # reading a device may never end
                 return found
             for line in lines:
@@ -116,6 +117,8 @@ def remembered(state_dir: str) -> dict[str, Begun]:
                     found.pop(values[0], None)
     except FileNotFoundError:
         pass
+    except OSError as error:
+        raise taken(_path(state_dir)) or disk_error(error, _path(state_dir)) from error
     return found
 
 
@@ -131,14 +134,14 @@ def _append(state_dir: str, entry: list[object], *, synced: bool = False) -> Non
     try:
         _append_locked(state_dir, entry, synced)
     except OSError as error:
-        raise disk_error(error, _path(state_dir)) from error
+        raise taken(_path(state_dir)) or disk_error(error, _path(state_dir)) from error
 
 
 def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
     make_folders(state_dir, 0o700)
     path = _path(state_dir)
     with file_lock(os.path.join(runtime_folder(), "uploads.lock")):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = through_no_link(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = append(fd, format_line(entry))
             if synced:
@@ -149,7 +152,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
         finally:
             os.close(fd)
         if size > _LARGE:
-            with open(path + ".new", "wb") as file:
+            with open(path + ".new", "wb", opener=through_no_link) as file:
                 file.writelines(format_line([1, *begun]) for begun in remembered(state_dir).values())
                 file.flush()
                 os.fsync(file.fileno())

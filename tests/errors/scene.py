@@ -130,6 +130,9 @@ class Scene:
         (work / "lost").symlink_to("gone")
         (work / "open").chmod(0o755)
         self.names["open_folder"] = str(work / "open")
+        (work / "shared").mkdir()
+        (work / "shared").chmod(0o777)
+        self.names["shared_folder"] = str(work / "shared")
         data = archive({"a/one.bin": os.urandom(3000), "a/two.bin": os.urandom(3000)})
         for folder, parts in (("vols", "abc"), ("hole", "ac"), ("two", "a"), ("listed", "ab")):
             (work / folder).mkdir()

@@ -149,6 +149,13 @@ OPTIONS = [
         "AccessDenied",
         "NBDATA_RUNTIME_DIR={open_folder}",
     ),
+    Mistake(
+        "a state folder open to others",
+        "pull {b}/d/ data",
+        "AccessDenied",
+        "NBDATA_STATE_DIR={shared_folder}",
+    ),
+    Mistake("a relative state folder", "pull {b}/d/ data", "BadOption", "NBDATA_STATE_DIR=state"),
 ]
 STORE = [
     Mistake(

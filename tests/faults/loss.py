@@ -34,6 +34,7 @@ from typing import Any
 import nbdata
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PartRecord
+from nbdata.transfer.staging import Staging
 from nbdata.transfer.uploads import remembered
 from tests.faults.case import Case, crc_line, crc_lines
 from tests.faults.content import Content
@@ -235,7 +236,7 @@ class Loss:
     def _record(self, content: Content) -> PartRecord:
         def read() -> PartRecord:
             (self._scratch / "record").write_bytes(bytes(content))
-            return PartRecord(str(self._scratch / "record"))
+            return PartRecord(Staging(str(self._scratch)), "record")
 
         found = self._once(("parts", id(content)), content, read)
         assert isinstance(found, PartRecord)

@@ -191,7 +191,7 @@ class Recorder:
 
     def _symlink(self, target: Any, path: Any, *args: Any, **options: Any) -> None:
         with self._lock:
-            place = self._place(path)
+            place = self._place(path, options.get("dir_fd"))
             _REAL["symlink"](target, path, *args, **options)
             if place is not None:
                 self._note("symlink", place, os.fsdecode(target))

@@ -30,14 +30,14 @@ __all__ = ["ENTRIES", "KINDS", "VERBS", "main"]
 
 _KEPT, _CACHE = "kept-0123456789abcdef", "cache-0123456789abcdef"
 _OBJECT = "0" * 32
-_PART, _PARTS = names("", "big.bin")
+_PART, _PARTS = names("big.bin")
 
 #: What nbdata, or an older nbdata, makes below ``.nbdata/``. SAMPLES stands for the kept cache that `samples` opens.
 ENTRIES = (
     ".nbdata",
     f".nbdata/{'a' * 12}0",
-    f".nbdata{_PART}",
-    f".nbdata{_PARTS}",
+    f".nbdata/{_PART}",
+    f".nbdata/{_PARTS}",
     ".nbdata/converting",
     ".nbdata/converting/lock",
     ".nbdata/converting/train",

@@ -14,8 +14,9 @@ from nbdata.paths import canonical
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import open_place
-from nbdata.transfer.part_records import PART
+from nbdata.transfer.part_records import PART, PartRecord, names
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.staging import Staging
 from tests.conformance.conftest import context
 from tests.conftest import client_of
 from tests.stores.folder_server import folder_server
@@ -57,7 +58,7 @@ def begun(target: Path, source: tuple[str, ObjectInfo], state: Path, data: bytes
     """Leave a partial whose first part has these bytes, sealed with the key of a state folder."""
     own = target / ".nbdata"
     own.mkdir(parents=True, mode=0o700)
-    parts = Partial(str(own), "big", canonical(source[0]), source[1], Seals(str(state)))
+    parts = Partial(Staging(str(own)), "big", canonical(source[0]), source[1], Seals(str(state)))
     os.pwrite(parts.fd, data, 0)
     parts.mark(0)
     parts.close()
@@ -119,3 +120,72 @@ def test_a_record_that_was_moved_to_another_file_has_no_seal_there(
     ):
         os.replace(there, here)
     pulled(tmp_path / "out", web)
+
+
+def test_partials_stay_in_the_folder_that_was_entered(
+    tmp_path: Path, web: tuple[str, ObjectInfo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the folder around it can exchange it for a link, also in a sticky one."""
+    out, secret, real = tmp_path / "out", tmp_path / "secret", PartRecord.__init__
+    secret.mkdir()
+    for name in names("big"):
+        (secret / name).write_text("theirs")
+
+    def exchanged(found: PartRecord, folder: Staging, name: str) -> None:
+        if not (out / ".nbdata").is_symlink():
+            (out / ".nbdata").rename(tmp_path / "aside")
+            (out / ".nbdata").symlink_to(secret)
+        real(found, folder, name)
+
+    monkeypatch.setattr(PartRecord, "__init__", exchanged)
+    with pytest.raises(nbdata.NbdataError):
+        nbdata.pull(web[0], f"{out}/", quiet=True)
+    assert sorted(os.listdir(secret)) == sorted(names("big"))
+    assert {path.read_text() for path in secret.iterdir()} == {"theirs"}
+    assert set(os.listdir(tmp_path / "aside")) == set(names("big")), "what is there is for the next run"
+
+
+@pytest.mark.parametrize("what", ["keep", "remove", "forget_record", "discard"])
+def test_a_partial_is_kept_and_removed_where_it_was_opened(tmp_path: Path, state: Path, what: str) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "secret").mkdir()
+    folder, seals, info = Staging(str(tmp_path / "own")), Seals(str(state)), ObjectInfo("k", 1000, '"v1"')
+    parts = Partial(folder, "big", "source", info, seals)
+    (tmp_path / "own/temporary").write_bytes(bytes(600))
+    data, record = names("big")
+    for name in (data, record, "temporary"):
+        (tmp_path / "secret" / name).write_text("theirs")
+    (tmp_path / "own").rename(tmp_path / "aside")
+    (tmp_path / "own").symlink_to(tmp_path / "secret")
+    if what == "keep":
+        assert Partial.keep(folder, "big", "source", info, "temporary", 600, seals)
+    elif what == "discard":
+        parts.discard()
+    else:
+        getattr(Partial, what)(folder, data)
+    parts.close()
+    left = {"keep": {data, record}, "forget_record": {data, "temporary"}}.get(what, {"temporary"})
+    assert set(os.listdir(tmp_path / "aside")) == left
+    assert {path.read_text() for path in (tmp_path / "secret").iterdir()} == {"theirs"}
+    assert len(os.listdir(tmp_path / "secret")) == 3
+
+
+def test_what_lies_at_the_name_of_a_partial_is_not_opened_through(tmp_path: Path, state: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    folder, seals, info = Staging(str(own)), Seals(str(state)), ObjectInfo("k", 1000, '"v1"')
+    for place in names("big"):
+        for kind in ("link", "second name"):
+            parts = Partial(folder, "big", "source", info, seals)
+            parts.note(0, 500)
+            parts.close()
+            theirs = tmp_path / f"{place}-{kind}"
+            (own / place).rename(theirs)
+            theirs.write_bytes(before := theirs.read_bytes()[:-1])
+            (own / place).symlink_to(theirs) if kind == "link" else (own / place).hardlink_to(theirs)
+            again = Partial(folder, "big", "source", info, seals)
+            assert again.present() == 0
+            os.pwrite(again.fd, b"new", 0)
+            again.mark(0)
+            again.discard()
+            assert theirs.read_bytes() == before

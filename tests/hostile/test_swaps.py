@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbdata
+from nbdata.archives.member import Member
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
 from nbdata.engine.unpack import several_sets
+from nbdata.engine.unpack.folders import ArchiveFolders
+from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.committer import Committer, PendingFile
@@ -174,3 +179,123 @@ def test_a_file_that_is_replaced_is_not_opened_further(tmp_path: Path) -> None:
     (out / "small").chmod(0o666)
     nbdata.md5check(out, repair=f"{tmp_path / 'source'}/", quiet=True)
     assert (out / "small").stat().st_mode & 0o777 == 0o644, "nor does it stay open"
+
+
+# -- unpacking --------------------------------------------------------------------------------------
+
+
+def packed(at: Path, *members: tuple[str, bytes, str]) -> str:
+    """Write an archive of members with a name, a type, and what a link leads to or a file holds."""
+    with tarfile.open(at, "w") as tar:
+        for name, kind, said in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.mtime, member.mode = kind, 1_000, 0o755
+            if kind == tarfile.REGTYPE:
+                member.size = len(said)
+            else:
+                member.linkname = said
+            tar.addfile(member, io.BytesIO(said.encode()))
+    return str(at)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A folder of this user that no archive may reach."""
+    (tmp_path / "secret/b").mkdir(parents=True)
+    (tmp_path / "secret/file").write_text("diary")
+    os.utime(tmp_path / "secret/b", (5_000, 5_000))
+    return tmp_path / "secret"
+
+
+def put_in_place(at: Path, secret: Path) -> None:
+    """Put a link into the place of a folder of the target."""
+    at.rename(at.parent.with_name("aside"))
+    at.symlink_to(secret)
+
+
+@pytest.mark.parametrize("exchanged", ["folder before", "folder", "file"])
+def test_a_hard_link_is_made_only_to_the_file_that_was_looked_at(
+    tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch, exchanged: str
+) -> None:
+    out = tmp_path / "out"
+    source = packed(
+        tmp_path / "t.tar",
+        ("a/file", tarfile.REGTYPE, "abc"),
+        ("x/l", tarfile.LNKTYPE, "a/file"),
+        ("y/m", tarfile.LNKTYPE, "a/file"),
+    )
+    real_link, real_make = os.link, HardLinks.make
+
+    def link(name: str, new: str, **more: Any) -> None:
+        if exchanged == "folder" and not (out / "a").is_symlink():
+            put_in_place(out / "a", secret)
+        elif exchanged == "file":
+            os.replace(secret / "file", out / "a/file")
+        real_link(name, new, **more)
+
+    def make(links: HardLinks, member: Member, temporary: str) -> None:
+        if exchanged == "folder before":
+            put_in_place(out / "a", secret)
+        real_make(links, member, temporary)
+
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(HardLinks, "make", make)
+    with pytest.raises(nbdata.NbdataError):
+        nbdata.untar_volumes(source, out, quiet=True)
+    held = [path.read_text() for path in (out / "x").glob("*")]
+    assert held == (["abc"] if exchanged == "folder" else [])
+    assert all(path.stat().st_nlink == 1 for path in secret.rglob("file"))
+
+
+def test_no_time_is_set_and_no_folder_removed_through_a_link(
+    tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    source = packed(tmp_path / "t.tar", ("a", tarfile.DIRTYPE, ""), ("a/b", tarfile.DIRTYPE, ""))
+    real_time, real_rmdir = GuardedFolders.set_time, GuardedFolders.rmdir
+
+    def set_time(folders: GuardedFolders, path: str, mtime_ns: int) -> None:
+        if not (out / "a").is_symlink():
+            put_in_place(out / "a", secret)
+        real_time(folders, path, mtime_ns)
+
+    def rmdir(folders: GuardedFolders, path: str) -> None:
+        if path.endswith("/b"):
+            put_in_place(out / "a", secret)
+        real_rmdir(folders, path)
+
+    monkeypatch.setattr(GuardedFolders, "set_time", set_time)
+    nbdata.untar_volumes(source, out, quiet=True)
+    assert (secret.joinpath("b").stat().st_mtime, (out / "a").lstat().st_mtime > 1_000) == (5_000, True)
+    monkeypatch.setattr(GuardedFolders, "rmdir", rmdir)
+    (out / "a").unlink()
+    (tmp_path / "aside").rename(tmp_path / "first")
+    monkeypatch.setattr(ArchiveFolders, "sync", _fails)
+    with pytest.raises(nbdata.NbdataError):
+        nbdata.untar_volumes(source, out, overwrite="always", quiet=True)
+    assert ((out / "a").is_symlink(), (secret / "b").is_dir()) == (True, True)
+
+
+def _fails(*_: object) -> None:
+    raise nbdata.NbdataError("no room")
+
+
+def test_a_further_hard_link_is_made_only_to_the_recorded_file(
+    tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first link has changed the ctime of the file, which then tells nothing."""
+    out, real = tmp_path / "out", HardLinks.make
+    links = [(name, tarfile.LNKTYPE, "a/file") for name in ("x/l", "y/m")]
+    source = packed(tmp_path / "t.tar", ("a/file", tarfile.REGTYPE, "abc"), *links)
+
+    def make(links: HardLinks, member: Member, temporary: str) -> None:
+        if member.name == "y/m":
+            os.replace(secret / "file", out / "a/file")
+        real(links, member, temporary)
+
+    monkeypatch.setattr(HardLinks, "make", make)
+    with pytest.raises(nbdata.NbdataError, match="differs from the archive"):
+        nbdata.untar_volumes(source, out, quiet=True)
+    assert (out / "x/l").read_text() == "abc"
+    assert not (out / "y/m").exists()
+    assert (out / "a/file").stat().st_nlink == 1

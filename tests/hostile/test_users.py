@@ -11,6 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.own_files import own_folder
+from nbdata.runtime import state_folder
 from tests.hostile.users import User
 from tests.stores.folder_server import FolderServer, folder_server
 
@@ -120,7 +121,8 @@ HOLD = """
 import sys
 from nbdata.own_files import make_own_folder
 from nbdata.transfer.marks import Mark
-mark = Mark(make_own_folder(sys.argv[1]), "a" * 12)
+from nbdata.transfer.staging import Staging
+mark = Mark(Staging(make_own_folder(sys.argv[1])), "a" * 12)
 print("held", flush=True)
 sys.stdin.read()
 mark.remove()
@@ -282,3 +284,41 @@ def test_a_home_folder_that_cannot_be_written_hinders_no_verb(
     done = anna.nbdata(verb, *words, **nothing)
     assert done.returncode == 0, done.stdout
     assert os.listdir(tmp_path / "closed") == []
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a link"])
+def test_a_state_folder_of_another_user_is_not_used(anna: User, tmp_path: Path, kind: str) -> None:
+    """Its records would say which files are unchanged, and a link in there led writes to files of hers."""
+    state = tmp_path / "state"
+    if kind == "a folder":
+        state.mkdir()
+        state.chmod(0o777)
+    else:
+        state.symlink_to(anna.root / "home")
+    os.chown(state, BERT, BERT, follow_symlinks=False)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_text("a")
+    done = anna.nbdata("pull", f"{tmp_path / 'source'}/", anna.root / "home/out", NBDATA_STATE_DIR=str(state))
+    assert done.returncode == 1
+    assert f"the state folder is not private: {state} (expected a folder of user {ANNA}" in done.stdout
+    assert f"got owner {BERT}" in done.stdout
+    assert "NBDATA_STATE_DIR" in done.stdout
+    assert os.listdir(anna.root / "home") == []
+
+
+def test_root_uses_the_state_folder_of_the_user_whose_home_it_has_and_no_other(
+    anna: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container over a user's disk."""
+    state = anna.root / "home/.local/state/nbdata"
+    state.mkdir(parents=True)
+    for path in (state, *state.parents):
+        if path.is_relative_to(anna.root / "home"):
+            os.chown(path, ANNA, ANNA)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("NBDATA_STATE_DIR", "")
+    monkeypatch.setenv("HOME", str(anna.root / "home"))
+    assert state_folder() == str(state)
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(state))
+    with pytest.raises(nbdata.AccessDenied, match="not private"):
+        state_folder()

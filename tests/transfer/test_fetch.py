@@ -18,6 +18,7 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.fetch import PartedFetch
 from nbdata.transfer.part_records import PART
 from nbdata.transfer.partials import Partial, UnrecordedParts
+from nbdata.transfer.staging import Staging
 from nbdata.verification.checker import check_for, digest_check
 
 MIB = 1 << 20
@@ -76,11 +77,13 @@ def test_what_was_there_unproven_counts_only_with_a_digest_that_nobody_forges(
     digest = new_digest(algorithm)
     digest.update(data)
     expected = digest.hexdigest()
-    parts = Partial(str(tmp_path), "big", "source", info, Seals(str(tmp_path / "a stranger's state")))
+    parts = Partial(
+        Staging(str(tmp_path)), "big", "source", info, Seals(str(tmp_path / "a stranger's state"))
+    )
     os.pwrite(parts.fd, data[:PART], 0)
     parts.mark(0)
     parts.close()
-    parts = Partial(str(tmp_path), "big", "source", info, Seals(str(tmp_path / "state")))
+    parts = Partial(Staging(str(tmp_path)), "big", "source", info, Seals(str(tmp_path / "state")))
     ended: list[object] = []
     fetch = PartedFetch(
         Planning(), store, info, parts, lambda told: digest_check(told, algorithm, expected),

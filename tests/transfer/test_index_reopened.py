@@ -22,6 +22,6 @@ def test_records_from_before_and_after_reopening_exist(tmp_path: Path) -> None:
 def test_an_index_that_the_disk_cannot_read_does_not_count_as_empty(tmp_path: Path) -> None:
     path = Path(index_file(str(tmp_path), "source", "target"))
     path.mkdir(parents=True)
-    with pytest.raises(nbdata.NbdataError, match="the disk failed") as raised:
+    with pytest.raises(nbdata.NbdataError, match="something else has the place") as raised:
         Index(str(tmp_path), "source", "target", (1, 2))
     assert raised.value.path == str(path)

@@ -14,6 +14,7 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.transfer import part_records, partials
 from nbdata.transfer.part_records import PART, Begun, PartRecord
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.staging import Staging
 
 INFO = ObjectInfo("k", 3 * PART + 100, etag='"v1"')
 
@@ -23,7 +24,7 @@ def seals() -> Seals:
 
 
 def opened(folder: Path, info: ObjectInfo = INFO, source: str = "s3://b/") -> Partial:
-    return Partial(str(folder), "k", source, info, seals())
+    return Partial(Staging(str(folder)), "k", source, info, seals())
 
 
 def record(folder: Path) -> Path:
@@ -40,7 +41,7 @@ def test_whole_parts_and_what_is_there_of_others_is_found_again(tmp_path: Path) 
     again = opened(tmp_path)
     assert (again.done, again.begun, again.missing()) == ({1}, {0: 9 << 20, 3: 100}, [0, 2, 3])
     assert again.present() == PART + (9 << 20) + 100
-    assert Begun(str(tmp_path)).present("k", "s3://b/", INFO) == again.present()
+    assert Begun(Staging(str(tmp_path))).present("k", "s3://b/", INFO) == again.present()
     assert again.contiguous() == 0
     again.close()
 
@@ -54,7 +55,7 @@ def test_what_was_not_synced_is_forgotten_with_the_machine(
     parts.close()
     for module in (part_records, partials):
         monkeypatch.setattr(module, "boot", lambda: "another boot")
-    assert Begun(str(tmp_path)).present("k", "s3://b/", INFO) == PART
+    assert Begun(Staging(str(tmp_path))).present("k", "s3://b/", INFO) == PART
     again = opened(tmp_path)
     assert (again.done, again.begun) == ({1}, {})
     again.close()
@@ -76,7 +77,7 @@ def test_a_record_of_another_version_or_source_is_not_continued(
     parts = opened(tmp_path)
     parts.mark(1)
     parts.close()
-    assert Begun(str(tmp_path)).present("k", source, info) == 0
+    assert Begun(Staging(str(tmp_path))).present("k", source, info) == 0
     again = opened(tmp_path, info, source)
     assert again.restarted == (source == "s3://b/"), "of another source it is not said that this one changed"
     assert again.present() == 0
@@ -96,7 +97,7 @@ def test_a_torn_line_and_all_behind_it_say_nothing(tmp_path: Path) -> None:
     assert again.done == {0}
     again.mark(3)
     again.close()
-    assert PartRecord(str(record(tmp_path))).done == {0, 3}
+    assert PartRecord(Staging(str(tmp_path)), record(tmp_path).name).done == {0, 3}
 
 
 @settings(max_examples=60, deadline=None)
@@ -135,7 +136,7 @@ def test_however_a_record_is_cut_it_claims_nothing_that_was_not_there(
     kept = max(0, len(data) - cut)
     record(folder).write_bytes(data[:kept])
     expected = next(((d, b) for size, d, b in reversed(after) if size <= kept), (set(), {}))
-    found = PartRecord(str(record(folder)))
+    found = PartRecord(Staging(str(folder)), record(folder).name)
     assert (found.done, found.begun) == expected
 
 
@@ -146,7 +147,7 @@ def test_what_is_kept_of_an_object_in_one_piece_never_speaks_of_other_bytes(tmp_
     old.note(0, 900)
     old.close()
     (tmp_path / "temporary").write_bytes(b"new" * 200)
-    assert Partial.keep(str(tmp_path), "k", "s3://b/", small, str(tmp_path / "temporary"), 600, seals())
+    assert Partial.keep(Staging(str(tmp_path)), "k", "s3://b/", small, "temporary", 600, seals())
     again = opened(tmp_path, small)
     assert again.begun == {0: 600}
     assert os.pread(again.fd, 600, 0) == b"new" * 200
@@ -157,7 +158,7 @@ def test_what_is_kept_of_an_object_in_one_piece_never_speaks_of_other_bytes(tmp_
 def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "temporary").write_bytes(b"x" * 500)
     unknown = ObjectInfo("k", 1000)
-    assert not Partial.keep(str(tmp_path), "k", "s3://b/", unknown, str(tmp_path / "temporary"), 500, seals())
+    assert not Partial.keep(Staging(str(tmp_path)), "k", "s3://b/", unknown, "temporary", 500, seals())
     assert [p.name for p in tmp_path.iterdir()] == ["temporary"]
 
 
@@ -181,7 +182,7 @@ def test_a_record_without_its_bytes_says_nothing(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.present() == 0
     again.close()
-    assert PartRecord(str(record(tmp_path))).done == set()
+    assert PartRecord(Staging(str(tmp_path)), record(tmp_path).name).done == set()
 
 
 def test_a_note_that_was_written_in_half_hides_nothing_behind_it(

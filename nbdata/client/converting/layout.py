@@ -15,7 +15,8 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.own_files import Below, make_own_folder, own_folder, read_small, without_waiting
+from nbdata.guarded_trees import Below
+from nbdata.own_files import make_own_folder, own_folder, read_small, without_waiting
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Iterator
+from typing import Any
 
-from nbdata.errors import NotFound
+from nbdata.client.opened import Opened
+from nbdata.disk import write_file
+from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
-from nbdata.paths import has_glob
+from nbdata.paths import as_folder, has_glob
 from nbdata.reading.loose import INDEX_NAME, index_name, known_index
 from nbdata.reading.shards.indexing import foreign_index, saved_name
 from nbdata.reading.shards.listing import Shard
+from nbdata.reading.stored_index import MOST, fetch_index
 from nbdata.redaction import redacted
+from nbdata.sizes import format_size
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.options import Connecting
-from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 from nbdata.verbs.samples import SampleSource
 
@@ -33,18 +38,34 @@ def save_of_shards(operation: SampleSource, index: SampleIndex) -> str:
 
 
 def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
-    """Fetch the index stored beside loose objects to `path`; None if there is none."""
+    """Fetch the index stored beside loose objects to `path`; None if there is none.
 
-    def sound() -> SampleIndex | None:
-        found = known_index(path)
-        return None if found is None or found.leads_out() else found
-
-    return _fetch(operation, _beside(operation), path, sound)
+    Its paths are relative to the folder of this operation, whatever place it was made for.
+    """
+    with _fetched(operation, _beside(operation), path) as fresh:
+        found = known_index(fresh)
+        if found is None or not _says_enough(found.about):
+            return None
+        folder = as_folder(folder_part(operation.place))
+        prefix = Opened(operation).open(folder).key
+        write_file(path, found.pieces({"source": redacted(operation.place), "prefix": prefix}), umask=0o077)
+    return SampleIndex(path)
 
 
 def fetch_of_shards(operation: SampleSource, path: str, shards: list[Shard]) -> SampleIndex | None:
     """Fetch the index stored beside shards; None also if it belongs to other shards, or to other versions of them."""
-    return _fetch(operation, _beside_shards(operation), path, lambda: foreign_index(path, shards))
+    with _fetched(operation, _beside_shards(operation), path) as fresh:
+        if foreign_index(fresh, shards) is None:
+            return None
+        os.replace(fresh, path)
+    return foreign_index(path, shards)
+
+
+def _says_enough(about: dict[str, Any]) -> bool:
+    """True if the header of an index from another user has what readers ask it for."""
+    names = about.get("left_out_names")
+    listed = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return listed and isinstance(about.get("listing"), str) and isinstance(about.get("left_out"), int)
 
 
 def _beside(operation: SampleSource) -> str:
@@ -66,19 +87,23 @@ def _index_in(folder: str, name: str) -> str:
 
 
 def _save(operation: SampleSource, index: SampleIndex, url: str) -> str:
+    if (size := os.path.getsize(index.path)) > MOST:
+        raise NbdataError(
+            "the index is larger than readers take",
+            path=redacted(url), expected=f"at most {format_size(MOST)}", got=format_size(size),
+            remedy="Store the data as shards",
+        )  # fmt: skip
     Push(source=index.path, target=url, **operation.options_in(Connecting)).run(quiet=True)
     return redacted(url)
 
 
-def _fetch(
-    operation: SampleSource, url: str, path: str, sound: Callable[[], SampleIndex | None]
-) -> SampleIndex | None:
+@contextlib.contextmanager
+def _fetched(operation: SampleSource, url: str, path: str) -> Iterator[str]:
+    """Fetch an index to a file beside `path`, which is removed at the end; there may be none."""
+    fresh = f"{path}.{secrets.token_hex(8)}"
     try:
-        Pull(source=url, target=path, **operation.options_in(Connecting)).run(quiet=True)
-    except NotFound:
-        return None
-    found = sound()
-    if found is None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    return found
+        fetch_index(Opened(operation), url, fresh)
+        yield fresh
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)

@@ -97,7 +97,7 @@ class _Pulling:
         try:
             with self._committer as committer:
                 self._index.open(committer.target.identity, needed=False)
-                self._begun = Begun(self._target.staging(self._root))
+                self._begun = Begun(self._target.opened(self._target.staging(self._root)))
                 self._workers.run(self._units())
                 committer.flush()
                 if self._op.delete:
@@ -167,7 +167,7 @@ class _Pulling:
             if item.path in self._begun:  # useless, or it would be resumed
                 if self._begun.is_other(item.path, self._op.source, info):
                     self._anew(item)
-                Partial.remove(Partial.data_of(staging, item.path))
+                Partial.remove_of(self._target.opened(staging), item.path)
             item.claimed = item.needed
             self._fetch_whole(item, final, staging, failed)
         except Exception as error:
@@ -192,16 +192,13 @@ class _Pulling:
         except BaseException as error:
             self._committer.release(expected)
             if not self._keep(item, staging, temporary, fd, error):
-                # Another machine may have taken it for the file of a dead job.
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
+                self._target.discard(temporary)
             raise
         finally:
             os.close(fd)
         if self._is_left(item, final):
             self._committer.release(expected)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+            self._target.discard(temporary)
             return
         self._committer.commit(
             PendingFile(
@@ -232,7 +229,8 @@ class _Pulling:
         sure = store.ranges and store.refuses_first and not isinstance(error, _USELESS)
         if not sure or not _KEPT <= count < item.info.size:
             return False
-        return Partial.keep(staging, item.path, self._op.source, item.info, temporary, count, self._seals)
+        folder, name = self._target.opened(staging), os.path.basename(temporary)
+        return Partial.keep(folder, item.path, self._op.source, item.info, name, count, self._seals)
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
         """Return the local file's stat from before it was read, if its bytes match the store's checksum.
@@ -327,7 +325,7 @@ class _Pulling:
                 told = retrying(self._control, lambda: self._store.head(info.key))
             checker = self._checker(told) if self._promised is None else None
             parts = Partial(
-                staging,
+                self._target.opened(staging),
                 item.path,
                 self._op.source,
                 info,
@@ -425,7 +423,8 @@ class _Pulling:
                 self._results.fail(file.path, file.error)
                 continue
             if file.synced:  # a big one: its record of parts is not needed any more
-                Partial.forget_record(file.temporary)
+                staging, _, name = file.temporary.rpartition("/")
+                Partial.forget_record(self._target.opened(staging), name)
                 self._results.present += item.present
             self._unverified += not item.verified
             self._unguarded += not file.tag
@@ -442,8 +441,9 @@ class _Pulling:
         """
         whole = self._promised is None and not Selection(self._op).given
         if whole and not self._results.failures:
-            for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
-                Partial.remove(data)
+            folder = self._target.opened(self._target.staging(self._root))
+            for data in Begun(folder).of_source(self._op.source):
+                Partial.remove(folder, data)
 
     def _note(self) -> None:
         """Add notes about objects that could not be guarded, verified or recorded."""

@@ -13,7 +13,7 @@ from nbdata.engine.planning.mirror import looks, plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.target_path import refuse_file
-from nbdata.own_files import own_folder
+from nbdata.own_files import open_own_folder, own_folder
 from nbdata.paths import has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
@@ -24,6 +24,7 @@ from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresenta
 from nbdata.transfer.part_records import Begun
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.transfer.sources import Found, find
+from nbdata.transfer.staging import Staging
 from nbdata.transfer.worker_pool import MOST
 from nbdata.verbs.pull import Pull
 
@@ -134,7 +135,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     index = run.index(op.source, root, identity_of(root))
     pushed = Index(run.context.state_dir, root, op.source, identity_of(root))
     block = disk_of(root)[2]
-    begun = Begun(own_folder(root))
+    begun = Begun(_staging(root))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
     # Of a file that has a name of its own, TARGET is the file, and not the folder around it.
     kept = set[str]() if op.delete and not rename else None
@@ -205,6 +206,15 @@ def _is_edited(record: Record, local: os.stat_result, action: str) -> bool:
     """
     touched = not record.local_same(local)
     return touched and (action == "compare" or record[2:4] != (local.st_size, local.st_mtime_ns))
+
+
+def _staging(root: str) -> Staging | None:
+    """Open the folder for temporaries of earlier runs; None if there is none."""
+    own_folder(root)  # raises the errors of a folder that cannot be used
+    try:
+        return Staging(*open_own_folder(root))
+    except OSError:
+        return None
 
 
 class _NewFolders:

@@ -96,7 +96,7 @@ class Extraction:
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
-        self._links = HardLinks(root, written)
+        self._links = HardLinks(root, written, self._committer.target)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
@@ -387,7 +387,7 @@ class Extraction:
             os.fchmod(fd, (member.mode or 0o600) & ~self._umask | 0o600)
             os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
         except BaseException as error:
-            os.unlink(temporary)
+            self._committer.target.discard(temporary)
             self._space.note(-size)
             if isinstance(error, OSError) and not isinstance(error, NbdataError):
                 raise disk_error(error, self._below + member.name) from error
@@ -401,10 +401,11 @@ class Extraction:
 
     def _link(self, member: Member, staging: str) -> None:
         temporary = self._committer.target.unused(staging)
+        at, name = self._committer.target.relative(temporary)
         try:
             if member.kind == "symlink":
-                os.symlink(member.linkname, temporary)
-                os.utime(temporary, ns=(member.mtime_ns, member.mtime_ns), follow_symlinks=False)
+                os.symlink(member.linkname, name, dir_fd=at)
+                os.utime(name, ns=(member.mtime_ns, member.mtime_ns), dir_fd=at, follow_symlinks=False)
             else:
                 if member.linkname in self._pending:
                     self._flush()

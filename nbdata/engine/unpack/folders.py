@@ -86,12 +86,9 @@ class ArchiveFolders:
         """Remove empty folders made since the last `keep`: no record tells whose they are."""
         below = self._root.rstrip("/") + "/"
         for folder in reversed(self._made):  # children before parents
-            if not folder.startswith(below):  # the target itself
-                continue
-            expected = os.path.join(self._real_root, folder.removeprefix(below))
-            if os.path.realpath(folder) == expected:  # else a link leads there
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
+            if folder.startswith(below):  # else the target itself
+                with contextlib.suppress(OSError, UnsafeMember):  # not empty, or behind a link
+                    self._target.folders.rmdir(folder)
 
     def records(self) -> dict[str, Record]:
         """The records of the folders."""
@@ -119,6 +116,10 @@ class ArchiveFolders:
         """Set the times from the archive, now that nothing more is put into the folders."""
         for path, (mtime_ns, _) in sorted(self._told.items(), reverse=True):
             try:
-                os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+                self._target.folders.set_time(os.path.join(self._root, path), mtime_ns)
+            except (
+                UnsafeMember
+            ):  # a link has the place of a folder above it by now: where it leads is not ours
+                continue
             except OSError as error:
                 self._results.fail(path, disk_error(error, path))

@@ -13,6 +13,7 @@ from nbdata.archives.member import Member
 from nbdata.engine.unpack.written import Written, offset_of
 from nbdata.errors import NbdataError
 from nbdata.transfer.index import Record
+from nbdata.transfer.target_folder import TargetFolder
 
 __all__ = ["HardLinks"]
 
@@ -25,21 +26,46 @@ class HardLinks:
     root : str
         The target folder.
     written : Written
+    target : TargetFolder
+        The same folder.
     """
 
-    def __init__(self, root: str, written: Written) -> None:
-        self._root, self._written = root, written
+    def __init__(self, root: str, written: Written, target: TargetFolder) -> None:
+        self._root, self._written, self._target = root, written, target
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
         self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
     def make(self, member: Member, temporary: str) -> None:
         """Link to the file that the member names, if this archive has written that file."""
+        folder, _, name = os.path.join(self._root, member.linkname).rpartition("/")
+        above = self._target.open_folder(folder)
+        try:
+            found = os.lstat(name, dir_fd=above)
+            self._refuse_another(member, found)
+            at, new = self._target.relative(temporary)
+            os.link(name, new, src_dir_fd=above, dst_dir_fd=at, follow_symlinks=False)
+            if not os.path.samestat(found, os.lstat(new, dir_fd=at)):
+                self._target.discard(temporary)
+                raise NbdataError(
+                    f"{member.linkname}, to which it is a hard link, was exchanged meanwhile", path=member.name,
+                    remedy="Run the command again",
+                )  # fmt: skip
+        finally:
+            os.close(above)
+        self._changed.add((found.st_dev, found.st_ino))
+        group = self._groups.setdefault(member.linkname, [member.linkname])
+        if member.name not in group:
+            group.append(member.name)
+        self._groups[member.name] = group
+
+    def _refuse_another(self, member: Member, found: os.stat_result) -> None:
+        """Raise NbdataError if a file is not the one that the archive has written under the name of the original."""
         name = member.linkname
-        original = os.path.join(self._root, name)
-        found, record = os.lstat(original), self._written.index.get(name)
+        record = self._written.index.get(name)
         known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
         same = record is not None and (record.local_same(found) or self.was_same(record, found))
-        if not (known and record is not None and (name in self._groups or same)):
+        linked = record is not None and name in self._groups and record.is_file(found)
+        if not (known and record is not None and (linked or same)):
             raise NbdataError(
                 f"{name}, to which it is a hard link, differs from the archive", path=member.name,
                 remedy="Run the command with --overwrite always",
@@ -49,12 +75,6 @@ class HardLinks:
                 f"{name}, to which it is a hard link, has the content of a later member by now", path=member.name,
                 remedy="Run the command with --overwrite always",
             )  # fmt: skip
-        os.link(original, temporary, follow_symlinks=False)
-        self._changed.add((found.st_dev, found.st_ino))
-        group = self._groups.setdefault(name, [name])
-        if member.name not in group:
-            group.append(member.name)
-        self._groups[member.name] = group
 
     def restore(self, names: list[str]) -> None:
         """Note the names that one file had before this run."""
@@ -87,6 +107,7 @@ class HardLinks:
                 found = os.lstat(os.path.join(self._root, name))
             except OSError:
                 continue
-            if record is not None and (found.st_size, found.st_mtime_ns) == record[2:4]:
+            same = record is not None and record.is_file(found)
+            if record is not None and same and (found.st_size, found.st_mtime_ns) == record[2:4]:
                 records[name] = Record.of(record.tag, record.size, found)
         return records

@@ -27,7 +27,8 @@ from nbdata.engine.upkeep.leftovers import (
     left_on_disk,
 )
 from nbdata.errors import AccessDenied, NbdataError
-from nbdata.own_files import Below, own_folder
+from nbdata.guarded_trees import Below
+from nbdata.own_files import own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
 from nbdata.runtime import file_lock, is_lockable

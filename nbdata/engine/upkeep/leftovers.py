@@ -18,6 +18,7 @@ from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
 from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
+from nbdata.guarded_trees import is_mounted
 from nbdata.own_files import is_ours
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside, is_own_name
 from nbdata.report import Plan, Row
@@ -39,6 +40,8 @@ CHANGED = "changed since nbdata wrote it"
 AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
 # Why an unfinished file is kept.
 _GROWS = "a program is writing it"
+# Why a folder below nbdata's own is kept.
+_MOUNTED = "a file system is mounted there"
 # Why an unused cache is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
 # Seconds after which an unchanged temporary of a store counts as a leftover.
@@ -296,9 +299,17 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftov
 
 
 def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
-    """Yield a folder after all its content; of a link, the link alone."""
+    """Yield a folder after all its content; of a link, the link alone. What is mounted in there is kept."""
+    if is_mounted(path):
+        yield Leftover(os.path.relpath(path, root), "keep", folder=target, reason=_MOUNTED)
+        return
     inner = list[str]()
     for folder, folders, names in _walk(path, lambda _: None) if not os.path.islink(path) else ():
+        for name in [name for name in folders if is_mounted(os.path.join(folder, name))]:
+            folders.remove(name)
+            yield Leftover(
+                os.path.relpath(os.path.join(folder, name), root), "keep", folder=target, reason=_MOUNTED
+            )
         inner += [os.path.join(folder, name) for name in folders]
         for name in names:
             with contextlib.suppress(FileNotFoundError):

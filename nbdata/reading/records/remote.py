@@ -16,6 +16,7 @@ from typing import NamedTuple
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
+from nbdata.own_files import through_no_link
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
@@ -68,7 +69,7 @@ def heads_path(state_dir: str, files: Sequence[RecordFile]) -> str:
 def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
     """Return the headers kept at a path, mapped into memory; None if there are none, or they are of other files."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=through_no_link) as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         heads, at = [], 0
         for one in files:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import nbdata
+from nbdata.client.reading import saved_index
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import NbdataError
-from nbdata.formats.sample_index import IndexWriter, SampleObject
+from nbdata.errors import NbdataError, UnsafeMember
+from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
+from nbdata.reading import stored_index
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
 from tests.conftest import client_of
 from tests.faults.gate import Gate
 
@@ -91,22 +97,179 @@ def test_a_place_where_nothing_may_be_written_is_told(
             samples.save_index()  # type: ignore[attr-defined]
 
 
-def test_an_index_that_leads_out_of_the_data_is_not_taken(
-    tmp_path: Path, elsewhere: Callable[[str], None]
-) -> None:
-    """Another user may have written the index and put it beside the data, to have other data fetched to the disk."""
+@pytest.fixture
+def local(tmp_path: Path, elsewhere: Callable[[str], None]) -> Callable[[IndexWriter], Path]:
+    """Returns a function that stores an index beside some data, as another user can, and returns their folder."""
     (tmp_path / "data").mkdir()
+    (tmp_path / "secret.txt").write_bytes(b"not of these data")
     for name, data in FILES.items():
         (tmp_path / "data" / name).write_bytes(data)
-    (tmp_path / "secret.txt").write_bytes(b"not of these data")
     with nbdata.samples(str(tmp_path / "data")) as samples:
         place = Path(samples.save_index())  # type: ignore[attr-defined]
         about = samples.index.about  # type: ignore[attr-defined]
-    for path in ("../secret.txt", "x/../../secret.txt"):
-        for key in ("../secret", "secret"):
-            writer = IndexWriter()
-            writer.add(key, [SampleObject("txt", path, 17, "")])
-            place.write_bytes(b"".join(writer.pieces(about)))
-            elsewhere(f"{path} as {key}".replace("/", "_"))
-            with nbdata.samples(str(tmp_path / "data"), refresh="never") as found:
+
+    def store(writer: IndexWriter) -> Path:
+        place.write_bytes(b"".join(writer.pieces(about)))
+        elsewhere("another")
+        return tmp_path / "data"
+
+    return store
+
+
+class _Escaping(IndexWriter):
+    """Writes dots as JSON escapes."""
+
+    def _write_other(self, value: object) -> None:
+        text = json.dumps(value).replace(".", "\\u002e").encode()
+        self._columns.others += len(text).to_bytes(8, "little") + text
+
+
+LEADING_OUT = {
+    "plain": (IndexWriter, "secret", "txt", "../secret.txt"),
+    "below": (IndexWriter, "secret", "txt", "x/../../secret.txt"),
+    "in the key": (IndexWriter, "../secret", "txt", "../secret.txt"),
+    "of key and field": (IndexWriter, ".", "/secret.txt", "../secret.txt"),
+    "as the whole": (IndexWriter, "..", "", ".."),
+    "at the end": (IndexWriter, "x", "txt", "x/.."),
+    "as JSON escapes": (_Escaping, "secret", "txt", "../secret.txt"),
+    "percent-encoded": (IndexWriter, "secret", "txt", "%2E%2e/secret.txt"),
+    "percent-encoded slash": (IndexWriter, "secret", "txt", "..%2Fsecret.txt"),
+    "with backslashes": (IndexWriter, "secret", "txt", "x\\..\\..\\secret.txt"),
+}
+
+
+@pytest.mark.parametrize("spelled", LEADING_OUT)
+def test_no_spelling_in_an_index_leads_out_of_the_data(
+    local: Callable[[IndexWriter], Path], spelled: str
+) -> None:
+    """Another user may have written the index and put it beside the data, to have other data fetched to the disk."""
+    kind, key, field, path = LEADING_OUT[spelled]
+    writer = kind()
+    writer.add(key, [SampleObject(field, path, 17, "")])
+    writer.add("03", [SampleObject("jpg", "03.jpg", 5, "")])
+    with nbdata.samples(str(local(writer)), refresh="never") as found:
+        with pytest.raises(UnsafeMember, match="outside of its folder") as refused:
+            found[0]
+        assert refused.value.path == found.index.path  # type: ignore[attr-defined]
+        assert refused.value.got == path
+        assert found[1]["jpg"] == b"3 jpg"
+
+
+def test_an_index_names_no_other_folder_for_its_paths(
+    tmp_path: Path, local: Callable[[IndexWriter], Path]
+) -> None:
+    """Neither at first nor from then on; nor does one that was copied with the data name its old place."""
+    writer = IndexWriter()
+    writer.add("secret", [SampleObject("txt", "secret.txt", 17, "")])
+    writer.add("03", [SampleObject("jpg", "03.jpg", 5, "")])
+    data = local(writer)
+    (place,) = data.glob("_nbdata-index*")
+    about = {**SampleIndex(str(place)).about, "prefix": f"{tmp_path}/"[1:]}
+    place.write_bytes(b"".join(writer.pieces(about)))
+    for _ in range(2):
+        with nbdata.samples(str(data), refresh="never") as found:
+            assert found[1]["jpg"] == b"3 jpg"
+            with pytest.raises(nbdata.NotFound):
+                found[0]
+
+
+@pytest.mark.parametrize("damage", ["numbers", "a list", "no JSON"])
+def test_a_damaged_path_in_an_index_is_told(local: Callable[[IndexWriter], Path], damage: str) -> None:
+    writer = IndexWriter()
+    said = {"numbers": "12345678", "a list": ["a", "b", 1], "no JSON": "12345678"}[damage]
+    writer.add("a", [SampleObject("txt", said, 17, "")])  # type: ignore[arg-type]
+    if damage != "a list":
+        text = b"12345678.0" if damage == "numbers" else b'"12345678['
+        writer._columns.others[8:18] = text
+    with (
+        nbdata.samples(str(local(writer)), refresh="never") as found,
+        pytest.raises(NbdataError, match="the index is damaged"),
+    ):
+        found[0]
+
+
+def test_a_folder_in_a_store_with_the_name_of_an_index_is_none(
+    put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, elsewhere: Callable[[str], None]
+) -> None:
+    url = put(FILES)
+    with nbdata.samples(url) as samples:
+        key = samples.save_index().removeprefix(url)  # type: ignore[attr-defined]
+    client = client_of(s3)
+    client.delete_object(Bucket=bucket, Key=key)
+    client.close()
+    put({f"{key}/evil/file": b"evil"})
+    goes_on(url, tmp_path, elsewhere)
+
+
+@pytest.mark.parametrize("kind", ["a folder", "no index", "a large file", "a file of unknown size"])
+def test_what_has_the_name_of_an_index_and_is_none_leaves_nothing(
+    tmp_path: Path, elsewhere: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, content in FILES.items():
+        (data / name).write_bytes(content)
+    with nbdata.samples(str(data)) as samples:
+        place = Path(samples.save_index())  # type: ignore[attr-defined]
+    if kind == "a folder":
+        place.unlink()
+        (place / "evil").mkdir(parents=True)
+        (place / "evil/file").write_text("evil")
+    elif kind == "no index":
+        place.write_bytes(b"nbidx\x00\x00\x02" + bytes(1000))
+    else:
+        real = LocalStore.head
+
+        def head(store: LocalStore, key: str) -> ObjectInfo:
+            size = stored_index.MOST + 1 if kind == "a large file" else -1
+            return real(store, key)._replace(size=size) if key.endswith(".idx") else real(store, key)
+
+        monkeypatch.setattr(LocalStore, "head", head)
+        monkeypatch.setattr(stored_index, "fetch_whole", _unasked)
+    goes_on(str(data), tmp_path, elsewhere)
+
+
+def _unasked(*_: object) -> bool:
+    raise AssertionError("it is not to be fetched")
+
+
+def goes_on(url: str, tmp_path: Path, elsewhere: Callable[[str], None]) -> None:
+    """Read samples without a stored index, in each way, with the state folder that the one before has left."""
+    elsewhere("second")
+    for refresh in ("never", "auto", "always", "never"):
+        with nbdata.samples(url, refresh=refresh) as found:
+            assert (len(found), found[3]["jpg"]) == (10, b"3 jpg")
+        (index,) = (tmp_path / "second/samples").iterdir()
+        assert index.is_file()
+
+
+def test_an_index_of_which_the_fetch_fails_leaves_nothing(
+    local: Callable[[IndexWriter], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = IndexWriter()
+    writer.add("03", [SampleObject("jpg", "03.jpg", 5, "")])
+    data = str(local(writer))
+
+    def fails(_control: object, _store: object, _info: object, fd: int, _check: object) -> bool:
+        os.write(fd, b"half")
+        raise NbdataError("the line broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stored_index, "fetch_whole", fails)
+        with pytest.raises(NbdataError, match="the line broke"):
+            nbdata.samples(data, refresh="never")
+        assert list((tmp_path / "another/samples").iterdir()) == []
+        for refresh in ("auto", "always"):
+            with nbdata.samples(data, refresh=refresh) as found:
                 assert len(found) == 10
+
+
+def test_an_index_that_is_larger_than_readers_take_is_not_stored(
+    local: Callable[[IndexWriter], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_index, "MOST", 100)
+    with (
+        nbdata.samples(str(local(IndexWriter()))) as found,
+        pytest.raises(NbdataError, match="larger than readers take"),
+    ):
+        found.save_index()  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from nbdata.engine.check.repair import Repair
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.staging import Staging
 from tests.conftest import client_of
 from tests.waiting import PATIENCE
 
@@ -70,7 +71,9 @@ def test_a_repair_leaves_what_an_interrupted_pull_has_of_other_objects(good: str
     staging = tree / ".nbdata"
     staging.mkdir()
     seals = Seals(os.environ["NBDATA_STATE_DIR"])
-    begun = Partial(str(staging), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), seals)
+    begun = Partial(
+        Staging(str(staging)), "large", f"{good}/", ObjectInfo("data/large", 40 * MIB, '"etag"'), seals
+    )
     begun.close()
     assert check(tree, repair=good).counts == {"ok": 2, "repaired": 3}
     assert os.path.exists(begun.data)

@@ -18,6 +18,7 @@ from nbdata.space.ledger import Ledger, Reservation
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.part_records import PART
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.staging import Staging
 from tests.engine.pull.conftest import SMALL_PART
 from tests.faults.gate import Gate
 from tests.stores.servers import read_head, serving
@@ -75,7 +76,9 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     source.write_bytes(bytes(3 * PART))
     (out / ".nbdata").mkdir(parents=True)
     info = LocalStore().head(str(source)[1:])
-    parts = Partial(f"{out}/.nbdata", "big", canonical(source), info, Seals(os.environ["NBDATA_STATE_DIR"]))
+    parts = Partial(
+        Staging(f"{out}/.nbdata"), "big", canonical(source), info, Seals(os.environ["NBDATA_STATE_DIR"])
+    )
     parts.mark(0)
     parts.close()
     reserved, landed = [], []

@@ -1,0 +1,122 @@
+"""The state folder is this user's, and nobody else can change what is in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.context import writable_state_folder
+from nbdata.errors import AccessDenied, BadOption
+from nbdata.history import past_jobs
+from nbdata.runtime import runtime_folder, state_folder
+from nbdata.space.limits import set_limit
+from nbdata.transfer import uploads
+from nbdata.transfer.index import Index, index_file, written_below
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that ``NBDATA_STATE_DIR`` names; it is not there yet."""
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "own/state"))
+    return tmp_path / "own/state"
+
+
+def test_a_missing_folder_is_made_for_this_user_alone(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert state_folder() == str(state)
+    assert state.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("NBDATA_STATE_DIR", "")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(state))
+    assert Path(state_folder()).stat().st_mode & 0o777 == 0o700
+    assert Path(state_folder()).is_relative_to(state)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o702])
+def test_a_folder_in_which_others_may_write_is_refused(state: Path, tmp_path: Path, mode: int) -> None:
+    state.mkdir(parents=True)
+    state.chmod(mode)
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(AccessDenied, match="the state folder is not private") as refused:
+        nbdata.pull(tmp_path / "a", tmp_path / "out/", quiet=True)
+    error = refused.value
+    assert error.path == str(state)
+    assert f"user {os.geteuid()} in which nobody else may write" in str(error)
+    assert "chmod go-w, or name another one in NBDATA_STATE_DIR" in str(error)
+    assert list(state.iterdir()) == []
+    state.chmod(0o755)
+    assert state_folder() == str(state)
+
+
+def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", "state")
+    with pytest.raises(BadOption, match=r"NBDATA_STATE_DIR is relative.*got state"):
+        state_folder()
+
+
+def test_a_link_of_this_user_may_lead_to_the_folder(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o700)
+    state.parent.mkdir()
+    state.symlink_to(tmp_path / "disk")
+    assert state_folder() == str(state)
+    (tmp_path / "disk").chmod(0o777)
+    with pytest.raises(AccessDenied, match="not private"):
+        state_folder()
+
+
+def test_a_disk_that_gives_all_files_one_owner_and_mode_can_hold_it(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As FAT, and NFS with squashed users. What only looks so is made by others, and cannot be made here."""
+    state.mkdir(parents=True)
+    state.chmod(0o777)
+    with pytest.raises(AccessDenied):
+        state_folder()
+    real = os.open
+
+    def opened(path: str, flags: int, mode: int = 0o777, **more: int) -> int:
+        fd = real(path, flags, mode, **more)
+        if flags & os.O_CREAT:
+            os.fchmod(fd, 0o777)
+        return fd
+
+    monkeypatch.setattr(os, "open", opened)
+    assert state_folder() == str(state)
+    assert list(state.iterdir()) == []
+
+
+def test_no_link_in_the_folder_is_followed(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("theirs")
+    source, target = str(tmp_path / "source/"), str(tmp_path / "out")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_text("a")
+    (tmp_path / "out").mkdir()
+    log = Path(index_file(str(state), f"{source}/", target))
+    log.parent.mkdir(parents=True, mode=0o700)
+    for name in ("jobs.log", "jobs.log.new", "uploads.log", "limits.json", "key"):
+        (state / name).symlink_to(tmp_path / "theirs")
+    log.symlink_to(tmp_path / "theirs")
+    found = os.stat(target)
+    with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+        Index(str(state), f"{source}/", target, (found.st_dev, found.st_ino))
+    assert list(written_below(str(state), target)) == []
+    with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+        uploads.remember(str(state), "s3://b/", "k", "id")
+    with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+        uploads.remembered(str(state))
+    with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+        set_limit(str(state), target, 1 << 30)
+    assert past_jobs(str(state)) == []
+    with pytest.raises(nbdata.NbdataError):
+        nbdata.pull(f"{source}/", target, quiet=True)
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+def test_a_folder_that_cannot_be_made_hinders_nobody(state: Path) -> None:
+    state.parent.write_text("in the way")
+    assert state_folder() == str(state)
+    assert writable_state_folder() == f"{runtime_folder()}/state"
