@@ -120,7 +120,7 @@ class Partial(Parts):
         self.data, self._record = names(staging, path)
         found = PartRecord(self._record)
         known = found.part_size_of(path, source, info)
-        usable = known is not None and _is_single_file(self.data, info.size)
+        usable = known is not None and _is_single_file(self.data, info.size) and self._has_one_owner()
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         self._header = header_of(path, source, info, self.part_size, seals)
         self.unproven = usable and not found.is_proven(seals)
@@ -148,6 +148,13 @@ class Partial(Parts):
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error
+
+    def _has_one_owner(self) -> bool:
+        """True if one user made both files: the owner of the folder could put a file of theirs in the place of one."""
+        try:
+            return os.lstat(self.data).st_uid == os.lstat(self._record).st_uid
+        except OSError:
+            return False
 
     def _append(self, *values: object, synced: bool) -> None:
         data, at = b"".join(map(format_line, values)), self._good

@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from nbdata.disk import disk_error, mode_of, sync_folder
+from nbdata.disk import disk_error, successor_mode, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import Below, open_own_folder, own_folder, own_mode
@@ -219,8 +219,7 @@ class TargetFolder:
 
     def mode_at(self, final: str) -> int:
         """Return the mode of a file that is to get a name: no more open than a file that it replaces."""
-        there = mode_of(final)
-        return self.file_mode if there is None else self.file_mode & (there | 0o600)
+        return successor_mode(self.file_mode, final)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
@@ -231,13 +230,14 @@ class TargetFolder:
         fd = self._descriptors.get(folder)
         return (None, temporary) if fd is None else (fd, name)
 
-    def written(self, staging: str, data: memoryview, path: str) -> str:
-        """Write these bytes to a new temporary, and close it."""
+    def written(self, staging: str, data: memoryview, path: str) -> tuple[str, os.stat_result]:
+        """Write these bytes to a new temporary, and close it; return its path and its status."""
         fd, temporary = self.temporary(staging)
         try:
             while data:
                 data = data[os.write(fd, data) :]
             os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
+            return temporary, os.fstat(fd)
         except BaseException as error:
             with contextlib.suppress(FileNotFoundError):  # another machine took this job for dead
                 os.unlink(temporary)
@@ -246,7 +246,6 @@ class TargetFolder:
             raise
         finally:
             os.close(fd)
-        return temporary
 
 
 def target_error(error: OSError, path: str) -> NbdataError:

@@ -100,13 +100,13 @@ def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_nam
     task = Task(Snapshot(id="t", verb="pull"))
     with Committer(str(root), task, umask=0o022, committed=done.extend) as committer:
         final, staging = committer.target.prepare("a")
-        temporary = committer.target.written(staging, memoryview(b"right"), "a")
+        temporary, written = committer.target.written(staging, memoryview(b"right"), "a")
         own = Path(staging)
         own.rename(tmp_path / "aside")
         own.mkdir()
         for name in os.listdir(tmp_path / "aside"):
             (own / name).write_text("wrong")
-        committer.commit(PendingFile("a", temporary, final, 5))
+        committer.commit(PendingFile("a", temporary, final, 5, written))
         committer.flush()
     (file,) = done
     assert file.error is not None or (root / "a").read_text() == "right"

@@ -11,6 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.own_files import own_folder
+from nbdata.transfer.committer import Committer, PendingFile
 from tests.hostile.users import User
 from tests.stores.folder_server import FolderServer, folder_server
 
@@ -235,6 +236,40 @@ def test_root_works_in_the_own_folder_of_the_owner_of_a_folder(tmp_path: Path) -
     for shared in (0o1777, 0o775):
         data.chmod(shared)
         assert own_folder(str(data)) == f"{data}/.nbdata-0"
+
+
+PUT = """
+import os, sys
+size = os.lstat(sys.argv[1]).st_size
+os.unlink(sys.argv[1])
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(size))
+os.chmod(sys.argv[1], 0o600)
+"""
+
+
+@pytest.mark.parametrize("size", [10_000, 17 << 20])
+def test_root_takes_no_file_of_the_owner_of_a_folder_for_the_one_that_it_wrote(
+    bert: User, tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The new file may get the inode of the one that was there."""
+    source, data, real = tmp_path / "source", tmp_path / "data", Committer._commit_batch
+    (data / ".nbdata").mkdir(parents=True, mode=0o700)
+    for path in (data, data / ".nbdata"):
+        os.chown(path, BERT, BERT)
+    source.mkdir()
+    (source / "x").write_bytes(os.urandom(size))
+
+    def exchanged(committer: Committer, batch: list[PendingFile]) -> None:
+        monkeypatch.setattr(Committer, "_commit_batch", real)
+        bert.python(PUT, batch[0].temporary)
+        real(committer, batch)
+
+    monkeypatch.setattr(Committer, "_commit_batch", exchanged)
+    with pytest.raises(nbdata.NbdataError, match="exchanged by somebody else"):
+        nbdata.pull(f"{source}/", data, quiet=True)
+    assert "unchanged" not in nbdata.pull(f"{source}/", data, quiet=True).counts
+    assert files(data) == files(source)
 
 
 @pytest.mark.parametrize("kind", ["another user's", "a link", "a file"])

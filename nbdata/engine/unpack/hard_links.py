@@ -32,8 +32,8 @@ class HardLinks:
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
         self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
-    def make(self, member: Member, temporary: str) -> None:
-        """Link to the file that the member names, if this archive has written that file."""
+    def make(self, member: Member, temporary: str) -> os.stat_result:
+        """Link to the file that the member names, if this archive has written that file; return the file's status."""
         name = member.linkname
         original = os.path.join(self._root, name)
         found, record = os.lstat(original), self._written.index.get(name)
@@ -55,6 +55,7 @@ class HardLinks:
         if member.name not in group:
             group.append(member.name)
         self._groups[member.name] = group
+        return found
 
     def restore(self, names: list[str]) -> None:
         """Note the names that one file had before this run."""
