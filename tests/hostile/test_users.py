@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import own_folder
 from nbdata.transfer.committer import Committer, PendingFile
 from tests.hostile.users import User
@@ -270,6 +271,22 @@ def test_root_takes_no_file_of_the_owner_of_a_folder_for_the_one_that_it_wrote(
         nbdata.pull(f"{source}/", data, quiet=True)
     assert "unchanged" not in nbdata.pull(f"{source}/", data, quiet=True).counts
     assert files(data) == files(source)
+
+
+def test_root_opens_no_folder_of_another_user_further(tmp_path: Path) -> None:
+    """Its owner gave it the name of one that root just made, in a folder that is his."""
+    out, closed = tmp_path / "out", tmp_path / "closed"
+    out.mkdir()
+    closed.mkdir(mode=0o700)
+    os.chown(closed, BERT, BERT)
+
+    def mkdir(name: str, above: int | None, path: str) -> None:
+        os.mkdir(name, dir_fd=above)
+        os.rmdir(path)
+        closed.rename(path)
+
+    os.close(GuardedFolders(str(out), umask=0o022, mkdir=mkdir).open_to_write(f"{out}/sub"))
+    assert (out / "sub").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("kind", ["another user's", "a link", "a file"])
