@@ -27,13 +27,17 @@ __all__ = [
     "QUOTA",
     "begin_writing",
     "disk_error",
+    "exchanged",
     "full_disk_told",
+    "give_name",
     "is_full",
     "is_unfinished",
     "make_durable",
     "make_folders",
-    "mode_of",
+    "new_file",
+    "same_file",
     "special_kind",
+    "successor_mode",
     "sync_disks",
     "sync_folder",
     "syncfs",
@@ -136,8 +140,8 @@ def write_file(
 ) -> os.stat_result:
     """Write a file of these bytes, whole and durable or not at all; return its stat result.
 
-    An existing file is replaced and keeps its permissions; a link is replaced itself. A new file gets its permissions
-    from `umask` (None: the process's umask).
+    A file gets its permissions from `umask` (None: the process's umask). An existing file is replaced, and its
+    successor is no more open; a link is replaced itself.
 
     Parameters
     ----------
@@ -149,11 +153,11 @@ def write_file(
     NbdataError
         If the disk refuses; errors of `pieces` pass through.
     """
-    above, _, name = path.rpartition("/")
+    above = path.rpartition("/")[0]
     try:
         at = os.open(above or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if folder is None else folder
         try:
-            return _write_in(at, name, pieces, umask)
+            return _write_in(at, path, pieces, umask)
         finally:
             if at != folder:
                 os.close(at)
@@ -164,42 +168,112 @@ def write_file(
 
 
 def _write_in(
-    folder: int, name: str, pieces: Iterable[bytes | memoryview], umask: int | None
+    folder: int, path: str, pieces: Iterable[bytes | memoryview], umask: int | None
 ) -> os.stat_result:
     """Do the work of `write_file`, relative to an open folder."""
     # In the same folder, so that the rename stays on one disk; a short name, however long the final one is.
     partial = f".{secrets.token_hex(8)}{PARTIAL}"
     try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        fd = new_file(partial, path, umask, dir_fd=folder)
         try:
-            mode = mode_of(name, dir_fd=folder)
-            if mode is None and umask is not None:
-                mode = 0o666 & ~umask
-            if mode is not None:
-                os.fchmod(fd, mode)
             for piece in pieces:
                 written, view = 0, memoryview(piece)
                 while written < len(view):
                     written += os.write(fd, view[written:])
             os.fsync(fd)
+            found = give_name(partial, path, os.fstat(fd), dir_fd=folder)
         finally:
             os.close(fd)
-        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial, dir_fd=folder)
         raise
     os.fsync(folder)
-    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return found
 
 
-def mode_of(path: str, *, dir_fd: int | None = None) -> int | None:
-    """Return the permissions of a regular file, which its successor keeps; None for a link or anything else."""
+def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None = None) -> int:
+    """Make an unfinished file beside its final path, and open it. It has its final mode: see `successor_mode`.
+
+    Parameters
+    ----------
+    partial : str
+        A name in the open folder `dir_fd`; without one, an absolute path.
+    path : str
+        The final path.
+    umask : int or None
+        The umask of the file's user. None: the process's.
+    """
+    mode = successor_mode(0o666 & ~(umask or 0), _in_folder(path, dir_fd), dir_fd=dir_fd)
+    fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+    try:
+        if umask is not None:  # the process may have another one
+            os.fchmod(fd, mode)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def successor_mode(new: int, path: str, *, dir_fd: int | None = None) -> int:
+    """Return the mode of a file that gets a name: `new`, but no more open than the regular file that it replaces.
+
+    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open.
+    """
     try:
         found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
-        return None
-    return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else None
+        return new
+    return new & (found.st_mode | 0o600) if stat.S_ISREG(found.st_mode) else new
+
+
+def give_name(
+    partial: str, path: str, written: os.stat_result, *, dir_fd: int | None = None
+) -> os.stat_result:
+    """Rename a written file to its final path; return its status.
+
+    Parameters
+    ----------
+    partial, path : str
+        See `new_file`.
+    written : os.stat_result
+        The status of the written file, from its descriptor.
+
+    Raises
+    ------
+    AccessDenied
+        If another file got the name, because somebody exchanged the unfinished one.
+    """
+    name = _in_folder(path, dir_fd)
+    os.replace(partial, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not same_file(found, written):
+        raise exchanged(path)
+    return found
+
+
+def _in_folder(path: str, dir_fd: int | None) -> str:
+    """Return the name of a file in its open folder; without one, its path."""
+    return path if dir_fd is None else path.rpartition("/")[2]
+
+
+def same_file(one: os.stat_result, other: os.stat_result) -> bool:
+    """True if these are statuses of one file.
+
+    A new file may get the inode of a deleted one, so the owner and the size are compared too.
+    """
+    return os.path.samestat(one, other) and (one.st_uid, one.st_size) == (other.st_uid, other.st_size)
+
+
+def exchanged(path: str) -> AccessDenied:
+    """Return the error of a file that is not the one which was written."""
+    return AccessDenied(
+        "the file was exchanged by somebody else while it got its name",
+        path=path,
+        expected="the file that was written",
+        got="another one",
+        remedy="Look who may rename files in this folder, and run the command again in one that is yours alone",
+    )
 
 
 _sync_file_range: Callable[[int, ctypes.c_int64, ctypes.c_int64, int], int] | None

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable
 
 from nbdata.errors import UnsafeMember
@@ -26,6 +27,11 @@ _KNOWN = 50_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Folders on the way need not be readable, where the system can open them so.
 _ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+# Folders of this process that are being made, and have no mode yet; the event says that they have. See `_set_mode`.
+_unready: dict[str, threading.Event] = {}
+os.register_at_fork(after_in_child=_unready.clear)
 
 
 class GuardedFolders:
@@ -75,7 +81,7 @@ class GuardedFolders:
                     return fd
                 os.close(fd)
         root = self._root(folder)
-        if make and not os.path.isdir(root):
+        if make:
             self._make_root(root)
         try:
             fd = self._walk_inside(root, folder, make=make)
@@ -180,12 +186,14 @@ class GuardedFolders:
         """Open a folder, which may be missing with `make`, in an open one."""
         flags |= os.O_NOFOLLOW
         try:
-            return os.open(name, flags, dir_fd=above)
+            fd = os.open(name, flags, dir_fd=above)
         except FileNotFoundError:
             if not make:
                 raise
-        self._make(name, above, path)
-        return os.open(name, flags, dir_fd=above)
+            self._make(name, above, path)
+            return os.open(name, flags, dir_fd=above)
+        _wait_for(path)
+        return fd
 
     def _make_root(self, root: str) -> None:
         """Make the named folder and those above it, of any depth, unlike `os.makedirs`."""
@@ -193,21 +201,25 @@ class GuardedFolders:
         while not os.path.isdir(root):
             missing.append(root)
             root = os.path.dirname(root)
+        _wait_for(root)
         for folder in reversed(missing):
             self._make(folder, None, folder)
 
     def _make(self, name: str, above: int | None, path: str) -> None:
         """Make a folder with the mode of its user, unless something is there, which the next step reports."""
+        ready = threading.Event()
         try:
+            while _unready.setdefault(path, ready) is not ready:
+                _wait_for(path)
             self._mkdir(name, above, path)
+            if self._umask is not None:
+                _set_mode(name, above, 0o777 & ~self._umask)
         except FileExistsError:  # another thread or program was faster
             return
-        if self._umask is not None:
-            fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-            try:
-                os.fchmod(fd, 0o777 & ~self._umask)
-            finally:
-                os.close(fd)
+        finally:
+            if _unready.get(path) is ready:
+                del _unready[path]
+            ready.set()
         self._made(path)
 
 
@@ -217,6 +229,28 @@ class _LinkError(Exception):
     def __init__(self, path: str, where: str = "out of the target") -> None:
         super().__init__(path)
         self.path, self.where = path, where
+
+
+def _wait_for(path: str) -> None:
+    """Wait if another thread has made a folder, but has not set its mode: a folder with files in it gets none."""
+    if (ready := _unready.get(path)) is not None:
+        ready.wait()
+
+
+def _set_mode(name: str, above: int | None, mode: int) -> None:
+    """Set the permissions of a folder that was just made, unless another folder has its name by now.
+
+    That may be a private one: who owns the folder above can exchange the two. The new one is this user's, and empty.
+    It keeps the set-group-id and sticky bits that the disk gave it.
+    """
+    fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+    try:
+        found = os.fstat(fd)
+        mode |= found.st_mode & 0o7000
+        if found.st_mode & 0o7777 != mode and found.st_uid == os.geteuid() and not os.listdir(fd):
+            os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
 
 
 def _identity(fd: int) -> tuple[int, int]:

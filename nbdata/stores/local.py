@@ -23,6 +23,7 @@ __all__ = [
     "MAY_HOLD",
     "LocalStore",
     "Noticed",
+    "info_of",
     "stat_tag",
 ]
 
@@ -61,7 +62,7 @@ class LocalStore(Store):
     refuses_first = False
 
     def __init__(self, noticed: Noticed | None = None, *, umask: int | None = None, named: str = "/") -> None:
-        self._noticed, self._umask = noticed, umask
+        self._noticed, self.umask = noticed, umask
         self._folders = GuardedFolders(named, umask=umask)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -78,7 +79,7 @@ class LocalStore(Store):
             if name.endswith("/"):
                 yield ObjectInfo(key, -1, modified=_time_of(key))
             elif (info := self._stat(key)) is not None and not name.endswith(PARTIAL):
-                yield _info(key, info)
+                yield info_of(key, info)
 
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, of any depth. In the top folder, only names that begin with `start`."""
@@ -90,7 +91,7 @@ class LocalStore(Store):
                     levels.append((folder + name, iter(self._names(folder + name, ""))))
                     break
                 if (info := self._stat(folder + name)) is not None and not name.endswith(PARTIAL):
-                    yield _info(folder + name, info)
+                    yield info_of(folder + name, info)
             else:
                 levels.pop()
 
@@ -147,7 +148,7 @@ class LocalStore(Store):
             raise disk_error(error, "/" + key) from error
         if not stat.S_ISREG(found.st_mode):
             raise NotFound("not a file", path="/" + key)
-        return _info(key, found)
+        return info_of(key, found)
 
     def content(self, key: str, etag: str, buffer: bytearray) -> memoryview:
         """Read a small file whole into `buffer`, which must be larger, if the file is still the listed version.
@@ -179,7 +180,7 @@ class LocalStore(Store):
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise NotFound("not a file", path="/" + key)
-            info = _info(key, found)
+            info = info_of(key, found)
             if match is not None and match.etag and match.etag != info.etag:
                 raise SourceChanged("the file changed since it was listed", path="/" + key)
             known = found.st_size, found.st_mtime_ns
@@ -204,20 +205,16 @@ class LocalStore(Store):
                 path=path,
                 remedy="Name a file or a folder",
             )
-        folder = self._open_folder(key)
+        folder = self.open_folder(key)
         try:
-            return _info(key, write_file(path, fill(source, size, path), umask=self._umask, folder=folder))
+            return info_of(key, write_file(path, fill(source, size, path), umask=self.umask, folder=folder))
         finally:
             os.close(folder)
 
-    def make_parents(self, key: str) -> None:
-        """Create the folders above a file."""
-        os.close(self._open_folder(key))
-
-    def _open_folder(self, key: str) -> int:
-        """Open the folder of a file that is to be written; makes it if missing."""
+    def open_folder(self, key: str, *, make: bool = True) -> int:
+        """Open the folder of a file that is to be written; makes it if missing. The caller closes it."""
         try:
-            return self._folders.open_to_write("/" + key.rpartition("/")[0])
+            return self._folders.open_to_write("/" + key.rpartition("/")[0], make=make)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
@@ -285,5 +282,6 @@ def _time_of(key: str) -> float | None:
         return None
 
 
-def _info(key: str, found: os.stat_result) -> ObjectInfo:
+def info_of(key: str, found: os.stat_result) -> ObjectInfo:
+    """Return the description of a local file with this status."""
     return ObjectInfo(key, found.st_size, etag=stat_tag(found), modified=found.st_mtime)

@@ -11,8 +11,8 @@ A kill at any point leaves each final name untouched or complete. At worst it le
 
 from __future__ import annotations
 
-import errno
 import os
+import stat
 import sys
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.disk import disk_error, make_durable, sync_disks, syncfs
+from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks, syncfs
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
@@ -48,16 +48,17 @@ class PendingFile:
     temporary, final : str
         The current and the final path of the bytes; both absolute.
     size : int
+    written : os.stat_result or str
+        The status of the written file, from its open descriptor: only this file may get the name. Of a symbolic link,
+        where it leads.
     synced : bool
         Whether the bytes are already on disk.
     tag : str
         The tag for the index.
-    mtime_ns : int or None
-        The file's new modification time, or None for now.
     reserved : int
         The bytes that `Committer.reserve` already counts.
-    inode : int or None
-        The inode of the written file, if another job may replace the temporary by its own.
+    shared : bool
+        Whether another job may replace the temporary by its own, which may be incomplete.
     error : NbdataError or None
         The error, if the commit failed.
     stat : os.stat_result or None
@@ -70,11 +71,11 @@ class PendingFile:
     temporary: str
     final: str
     size: int
+    written: os.stat_result | str
     synced: bool = False
     tag: str = ""
-    mtime_ns: int | None = None
     reserved: int = 0
-    inode: int | None = None
+    shared: bool = False
     error: NbdataError | None = None
     stat: os.stat_result | None = None
     of: Any = None
@@ -252,23 +253,27 @@ class Committer:
             for file in batch:
                 if file.error is not None:
                     continue
-                parent, _, name = file.final.rpartition("/")
+                parent = file.final.rpartition("/")[0] or "/"
                 try:
-                    at, temporary = self.target.relative(file.temporary)
-                    if file.inode is not None and file.inode != os.lstat(temporary, dir_fd=at).st_ino:
-                        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                    if file.mtime_ns is not None:
-                        os.utime(temporary, ns=(file.mtime_ns, file.mtime_ns), dir_fd=at)
-                    folder = folders.at(parent or "/")
-                    os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=folder)
-                    # After the rename, because it changes the file's ctime last.
-                    file.stat = os.lstat(name, dir_fd=folder)
-                    parents.setdefault(parent or "/", []).append(file)
+                    file.stat = self._give_name(file, folders.at(parent))
+                    parents.setdefault(parent, []).append(file)
                 except (OSError, UnsafeMember) as error:
                     file.error = error if isinstance(error, NbdataError) else target_error(error, file.final)
             self._sync_names(parents, folders)
         self.target.sync_folders()
         self._report(batch)
+
+    def _give_name(self, file: PendingFile, folder: int) -> os.stat_result:
+        """Rename a file into its open folder; return its status. Raise AccessDenied if another file has its place."""
+        name = file.final.rpartition("/")[2]
+        at, temporary = self.target.relative(file.temporary)
+        if file.shared:
+            _refuse_other(file, os.lstat(temporary, dir_fd=at), temporary, at)
+        os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=folder)
+        # After the rename, because it changes the file's ctime last.
+        found = os.lstat(name, dir_fd=folder)
+        _refuse_other(file, found, name, folder)
+        return found
 
     def _sync_names(self, parents: dict[str, list[PendingFile]], folders: _OpenFolders) -> None:
         """Make the new names durable: folder by folder, or with one sync of the disks if there are many."""
@@ -315,6 +320,16 @@ class _OpenFolders:
                 self.__exit__()
             fd = self._open[parent] = self._target.open_folder(parent)
         return fd
+
+
+def _refuse_other(file: PendingFile, found: os.stat_result, name: str, folder: int | None) -> None:
+    """Raise AccessDenied if what has a name in a folder, with this status, is not the written file."""
+    if isinstance(file.written, str):
+        same = stat.S_ISLNK(found.st_mode) and os.readlink(name, dir_fd=folder) == file.written
+    else:
+        same = same_file(found, file.written)
+    if not same:
+        raise exchanged(file.final)
 
 
 def _weight(file: PendingFile) -> int:

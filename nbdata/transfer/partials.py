@@ -127,7 +127,7 @@ class Partial(Parts):
         if known is not None:
             self.fd = _single_file(folder, self._data, info.size)
             self._log = _single_file(folder, self._record, sys.maxsize)
-        usable = self.fd >= 0 and self._log >= 0
+        usable = self.fd >= 0 and self._log >= 0 and self._has_one_owner()
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         self._header = header_of(path, source, info, self.part_size, seals)
         self.unproven = usable and not found.is_proven(seals)
@@ -149,6 +149,10 @@ class Partial(Parts):
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error
+
+    def _has_one_owner(self) -> bool:
+        """True if one user made both files: the owner of the folder could put a file of theirs in the place of one."""
+        return os.fstat(self.fd).st_uid == os.fstat(self._log).st_uid
 
     def _make_anew(self) -> None:
         """Make new files, because a job that was wrongly taken for dead may still write to the old ones."""

@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from nbdata.disk import disk_error, mode_of, sync_folder
+from nbdata.disk import disk_error, successor_mode, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import open_own_folder, own_folder, own_mode
@@ -224,8 +224,7 @@ class TargetFolder:
 
     def mode_at(self, final: str) -> int:
         """Return the mode of a file that is to get a name: no more open than a file that it replaces."""
-        there = mode_of(final)
-        return self.file_mode if there is None else self.file_mode & (there | 0o600)
+        return successor_mode(self.file_mode, final)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
@@ -246,13 +245,14 @@ class TargetFolder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=above)
 
-    def written(self, staging: str, data: memoryview, path: str) -> str:
-        """Write these bytes to a new temporary, and close it."""
+    def written(self, staging: str, data: memoryview, path: str) -> tuple[str, os.stat_result]:
+        """Write these bytes to a new temporary, and close it; return its path and its status."""
         fd, temporary = self.temporary(staging)
         try:
             while data:
                 data = data[os.write(fd, data) :]
             os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
+            return temporary, os.fstat(fd)
         except BaseException as error:
             self.discard(temporary)
             if isinstance(error, OSError):
@@ -260,7 +260,6 @@ class TargetFolder:
             raise
         finally:
             os.close(fd)
-        return temporary
 
 
 def target_error(error: OSError, path: str) -> NbdataError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from nbdata.disk import PARTIAL, begin_writing, disk_error, mode_of, sync_folder
-from nbdata.errors import BadOption
+from nbdata.disk import PARTIAL, begin_writing, disk_error, give_name, new_file
+from nbdata.errors import BadOption, NbdataError
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import LocalStore
+from nbdata.stores.local import LocalStore, info_of
 from nbdata.writing.manifest import Digests
 
 __all__ = ["GrowingFile", "remove_left"]
@@ -19,15 +19,16 @@ __all__ = ["GrowingFile", "remove_left"]
 class GrowingFile:
     """One growing file; for one thread.
 
+    Its folder is opened through the store each time, so that no link that takes the folder's place leads elsewhere.
+
     Parameters
     ----------
+    store : LocalStore
     folder : str
-        Absolute, ends in a slash, and exists.
+        The folder's key, with a slash at its end. Made if missing.
     name : str
     claim : callable
         Reserves room for that many bytes before they are written.
-    umask : int or None
-        The umask of the file's user; None: the process's.
 
     Attributes
     ----------
@@ -40,32 +41,36 @@ class GrowingFile:
 
     verified = False
 
-    def __init__(self, folder: str, name: str, claim: Callable[[int], None], umask: int | None) -> None:
+    def __init__(self, store: LocalStore, folder: str, name: str, claim: Callable[[int], None]) -> None:
         self.name, self.size = name, 0
         self.made: ObjectInfo | None = None
-        self._folder, self._path, self._claim = folder, folder + name, claim
-        if kind := LocalStore().special(self._path[1:]):
+        self._store, self._key, self._path, self._claim = store, folder + name, f"/{folder}{name}", claim
+        if kind := store.special(self._key):
             raise BadOption(
                 f"the target is a {kind}, which is never replaced",
                 path=self._path,
                 remedy="Name a file or a folder",
             )
         # Named after the file: a later run replaces what a killed process left, or `remove_left` finds it.
-        self._partial = f"{folder}.{_hash(name)}{PARTIAL}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
+        self._partial = _partial_of(name)
+        with self._opened(make=True) as above:
+            # Not written into: it may be a pipe, or another name of somebody's file.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(
-                    self._partial
-                )  # not written into: it may be another name of somebody's file, or a pipe
-            self._fd = os.open(self._partial, flags, 0o666)
-            mode = mode_of(self._path)  # an existing file passes its permissions on
-            if mode is None and umask is not None:
-                mode = 0o666 & ~umask
-            if mode is not None:
-                os.fchmod(self._fd, mode)
+                os.unlink(self._partial, dir_fd=above)
+            self._fd = new_file(self._partial, self._path, store.umask, dir_fd=above)
+
+    @contextlib.contextmanager
+    def _opened(self, *, make: bool) -> Iterator[int]:
+        """Open the folder, and turn errors of the disk into errors of nbdata."""
+        above = self._store.open_folder(self._key, make=make)
+        try:
+            yield above
         except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
             raise disk_error(error, self._path) from error
+        finally:
+            os.close(above)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append some bytes."""
@@ -107,6 +112,7 @@ class GrowingFile:
         try:
             try:
                 os.fsync(fd)
+                self._written = os.fstat(fd)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -115,31 +121,33 @@ class GrowingFile:
     def finish(self) -> Digests:
         """Give the file its name; returns no digests, because nothing hashed its bytes."""
         self.end()
-        try:
-            os.replace(self._partial, self._path)
-            sync_folder(self._folder)
-        except OSError as error:
-            raise disk_error(error, self._path) from error
-        self.made = LocalStore().head(self._path[1:])
+        with self._opened(make=False) as above:
+            found = give_name(self._partial, self._path, self._written, dir_fd=above)
+            os.fsync(above)
+        self.made = info_of(self._key, found)
         return {}
 
     def give_up(self) -> None:
         """Remove the file, unless it has its name already."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NbdataError):
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd = -1
             if self.made is None:
-                os.unlink(self._partial)
+                self._store.delete([self._key[: -len(self.name)] + self._partial])
 
 
-def remove_left(folder: str, names: Callable[[int], str], count: int) -> None:
-    """Remove unfinished files of these numbers that killed processes left."""
-    mine = {f".{_hash(names(number))}{PARTIAL}" for number in range(count)}
-    with contextlib.suppress(OSError):
-        for name in set(os.listdir(folder)) & mine:
-            os.unlink(folder + name)
+def remove_left(store: LocalStore, folder: str, names: Callable[[int], str], count: int) -> None:
+    """Make a folder, given its key, and remove unfinished files of these numbers that killed processes left in it."""
+    mine = {_partial_of(names(number)) for number in range(count)}
+    above = store.open_folder(folder)
+    try:
+        with contextlib.suppress(OSError):
+            for name in set(os.listdir(above)) & mine:
+                os.unlink(name, dir_fd=above)
+    finally:
+        os.close(above)
 
 
-def _hash(name: str) -> str:
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+def _partial_of(name: str) -> str:
+    return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}{PARTIAL}"

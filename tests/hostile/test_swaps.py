@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nbdata
+from nbdata import guarded_folders
 from nbdata.archives.member import Member
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
@@ -20,6 +23,7 @@ from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.committer import Committer, PendingFile
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -105,13 +109,13 @@ def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_nam
     task = Task(Snapshot(id="t", verb="pull"))
     with Committer(str(root), task, umask=0o022, committed=done.extend) as committer:
         final, staging = committer.target.prepare("a")
-        temporary = committer.target.written(staging, memoryview(b"right"), "a")
+        temporary, written = committer.target.written(staging, memoryview(b"right"), "a")
         own = Path(staging)
         own.rename(tmp_path / "aside")
         own.mkdir()
         for name in os.listdir(tmp_path / "aside"):
             (own / name).write_text("wrong")
-        committer.commit(PendingFile("a", temporary, final, 5))
+        committer.commit(PendingFile("a", temporary, final, 5, written))
         committer.flush()
     (file,) = done
     assert file.error is not None or (root / "a").read_text() == "right"
@@ -159,6 +163,91 @@ def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None
         folders.open_to_write(str(tmp_path / "out/sub/deep"))
     assert secret.stat().st_mode & 0o777 == 0o700
     assert os.listdir(secret) == []
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Returns a function that sets the umask of this process until the end of the test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("above", ["", "/sub"])
+def test_a_private_folder_that_gets_the_name_of_a_new_one_is_not_opened_further(
+    tmp_path: Path, above: str
+) -> None:
+    """As the owner of the folder above it can, also in a sticky one."""
+    (tmp_path / "out").mkdir()
+    private, root = tmp_path / "out/private", tmp_path / f"out{above}"
+    private.mkdir(mode=0o700)
+    (private / "diary").touch(0o644)
+
+    def mkdir(name: str, above: int | None, path: str) -> None:
+        os.mkdir(name, dir_fd=above)
+        if path.endswith("/sub"):
+            swap(Path(path), private)
+
+    folders = GuardedFolders(str(root), umask=0o022, mkdir=mkdir)
+    os.close(folders.open_to_write(str(tmp_path / "out/sub/deep")))
+    assert (tmp_path / "out/sub").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "out/sub/diary").exists()
+
+
+@pytest.mark.parametrize("process", [0o002, 0o077])
+def test_new_folders_keep_the_group_of_the_folder_around_them(
+    tmp_path: Path, umask: Callable[[int], int], process: int
+) -> None:
+    """As those that mkdir makes; the agent has another umask than the user."""
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o2775)
+    umask(process)
+    os.close(GuardedFolders(str(out), umask=0o002).open_to_write(f"{out}/sub/deep"))
+    assert {(out / name).stat().st_mode & 0o7777 for name in ("sub", "sub/deep")} == {0o2775}
+
+
+def test_a_pull_keeps_the_group_of_the_folder_around_new_ones(
+    tmp_path: Path, alike: Path, umask: Callable[[int], int]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o2775)
+    umask(0o002)
+    nbdata.pull(f"{alike}/", out, quiet=True)
+    assert {(out / name).stat().st_mode & 0o7777 for name in "xy"} == {0o2775}
+
+
+def test_a_folder_has_its_mode_before_another_thread_writes_in_it(
+    tmp_path: Path, umask: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would get none once something is in it."""
+    umask(0o077)
+    waits, threads = threading.Event(), list[threading.Thread]()
+    real_mode, real_wait = guarded_folders._set_mode, guarded_folders._wait_for
+
+    def make(path: str) -> None:
+        os.close(GuardedFolders(str(tmp_path / "out"), umask=0o022).open_to_write(f"{tmp_path}/out/{path}"))
+
+    def set_mode(name: str, above: int | None, mode: int) -> None:
+        if name == "sub":
+            threads.append(threading.Thread(target=make, args=("sub/deep",)))
+            threads[0].start()
+            wait_until(lambda: waits.is_set() or not threads[0].is_alive())
+        real_mode(name, above, mode)
+
+    def wait_for(path: str) -> None:
+        if threads and path.endswith("/sub"):
+            waits.set()
+        real_wait(path)
+
+    monkeypatch.setattr(guarded_folders, "_set_mode", set_mode)
+    monkeypatch.setattr(guarded_folders, "_wait_for", wait_for)
+    make("sub")
+    threads[0].join(PATIENCE)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("out", "out/sub", "out/sub/deep")} == {
+        0o755
+    }
 
 
 def test_a_file_that_is_replaced_is_not_opened_further(tmp_path: Path) -> None:
@@ -288,10 +377,10 @@ def test_a_further_hard_link_is_made_only_to_the_recorded_file(
     links = [(name, tarfile.LNKTYPE, "a/file") for name in ("x/l", "y/m")]
     source = packed(tmp_path / "t.tar", ("a/file", tarfile.REGTYPE, "abc"), *links)
 
-    def make(links: HardLinks, member: Member, temporary: str) -> None:
+    def make(links: HardLinks, member: Member, temporary: str) -> os.stat_result:
         if member.name == "y/m":
             os.replace(secret / "file", out / "a/file")
-        real(links, member, temporary)
+        return real(links, member, temporary)
 
     monkeypatch.setattr(HardLinks, "make", make)
     with pytest.raises(nbdata.NbdataError, match="differs from the archive"):

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import own_folder
 from nbdata.runtime import state_folder
+from nbdata.transfer.committer import Committer, PendingFile
 from tests.hostile.users import User
 from tests.stores.folder_server import FolderServer, folder_server
 
@@ -237,6 +239,56 @@ def test_root_works_in_the_own_folder_of_the_owner_of_a_folder(tmp_path: Path) -
     for shared in (0o1777, 0o775):
         data.chmod(shared)
         assert own_folder(str(data)) == f"{data}/.nbdata-0"
+
+
+PUT = """
+import os, sys
+size = os.lstat(sys.argv[1]).st_size
+os.unlink(sys.argv[1])
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(size))
+os.chmod(sys.argv[1], 0o600)
+"""
+
+
+@pytest.mark.parametrize("size", [10_000, 17 << 20])
+def test_root_takes_no_file_of_the_owner_of_a_folder_for_the_one_that_it_wrote(
+    bert: User, tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The new file may get the inode of the one that was there."""
+    source, data, real = tmp_path / "source", tmp_path / "data", Committer._commit_batch
+    (data / ".nbdata").mkdir(parents=True, mode=0o700)
+    for path in (data, data / ".nbdata"):
+        os.chown(path, BERT, BERT)
+    source.mkdir()
+    (source / "x").write_bytes(os.urandom(size))
+
+    def exchanged(committer: Committer, batch: list[PendingFile]) -> None:
+        monkeypatch.setattr(Committer, "_commit_batch", real)
+        bert.python(PUT, batch[0].temporary)
+        real(committer, batch)
+
+    monkeypatch.setattr(Committer, "_commit_batch", exchanged)
+    with pytest.raises(nbdata.NbdataError, match="exchanged by somebody else"):
+        nbdata.pull(f"{source}/", data, quiet=True)
+    assert "unchanged" not in nbdata.pull(f"{source}/", data, quiet=True).counts
+    assert files(data) == files(source)
+
+
+def test_root_opens_no_folder_of_another_user_further(tmp_path: Path) -> None:
+    """Its owner gave it the name of one that root just made, in a folder that is his."""
+    out, closed = tmp_path / "out", tmp_path / "closed"
+    out.mkdir()
+    closed.mkdir(mode=0o700)
+    os.chown(closed, BERT, BERT)
+
+    def mkdir(name: str, above: int | None, path: str) -> None:
+        os.mkdir(name, dir_fd=above)
+        os.rmdir(path)
+        closed.rename(path)
+
+    os.close(GuardedFolders(str(out), umask=0o022, mkdir=mkdir).open_to_write(f"{out}/sub"))
+    assert (out / "sub").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("kind", ["another user's", "a link", "a file"])

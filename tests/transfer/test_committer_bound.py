@@ -32,8 +32,10 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
                 committer.reserve(40)
                 begun.append(number)
                 final, staging = committer.target.prepare(str(number))
-                temporary = committer.target.written(staging, memoryview(os.urandom(40)), str(number))
-                committer.commit(PendingFile(str(number), temporary, final, 40, reserved=40))
+                temporary, written = committer.target.written(
+                    staging, memoryview(os.urandom(40)), str(number)
+                )
+                committer.commit(PendingFile(str(number), temporary, final, 40, written, reserved=40))
 
         writer = threading.Thread(target=write)
         writer.start()

@@ -25,8 +25,9 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
         for name in "abc":
             final, staging = committer.target.prepare(name)
             fd, temporary = committer.target.temporary(staging)
+            written = os.fstat(fd)
             os.close(fd)
-            committer.commit(PendingFile(name, temporary, final, 0))
+            committer.commit(PendingFile(name, temporary, final, 0, written))
             committing.wait(PATIENCE)
         threading.Timer(0.1, go_on.set).start()
         raise Cancelled("cancelled")

@@ -24,8 +24,9 @@ def land(target: Path, landed: Callable[[list[PendingFile]], None]) -> None:
             final, staging = there.target.prepare(f"{number}/file")
             fd, temporary = there.target.temporary(staging)
             os.write(fd, b"content")
+            written = os.fstat(fd)
             os.close(fd)
-            files.append(PendingFile(f"{number}/file", temporary, final, 7))
+            files.append(PendingFile(f"{number}/file", temporary, final, 7, written))
         there.commit_all(files)
 
 

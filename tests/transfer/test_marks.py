@@ -84,9 +84,10 @@ def test_a_job_that_was_taken_for_dead_renames_nothing_when_it_wakes_up(tmp_path
         with committer(tmp_path) as one:
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
+            written = os.fstat(fd)
             os.close(fd)
             os.unlink(f"{staging}/{one.target._token}0")
-            one.commit(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0, written))
 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
         wake_up()
@@ -98,9 +99,10 @@ def test_a_job_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
         with committer(tmp_path / "new") as one:
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
+            written = os.fstat(fd)
             os.close(fd)
             shutil.rmtree(tmp_path / "new")
-            one.commit(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0, written))
 
     with pytest.raises(NotFound, match="the folder was deleted while this job worked in it"):
         deleted()
@@ -180,8 +182,9 @@ def test_a_job_that_is_taken_for_dead_during_a_sync_renames_nothing(
             at.append(one)
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
+            written = os.fstat(fd)
             os.close(fd)
-            one.commit(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0, written))
 
     with pytest.raises(NbdataError, match="taken this job for dead"):
         slow_sync()

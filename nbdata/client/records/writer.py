@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from nbdata.disk import PARTIAL, disk_error, mode_of, sync_folder
+from nbdata.disk import PARTIAL, disk_error, give_name, new_file, sync_folder
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
 from nbdata.paths import canonical, is_url
@@ -99,7 +99,7 @@ class FileWriter:
         self._folder = os.path.dirname(self._path)
         self._partial = self._new_name()
         try:
-            self._fd = _new_file(self._partial)
+            self._fd = self._new_file(self._partial)
             self._ends = weakref.finalize(self, _give_up, self._fd, self._partial, os.getpid())
             if n is not None:
                 os.lseek(self._fd, head_size(n), os.SEEK_SET)
@@ -108,6 +108,12 @@ class FileWriter:
 
     def _new_name(self) -> str:
         return f"{self._folder}/.{secrets.token_hex(8)}{PARTIAL}"
+
+    def _new_file(self, partial: str) -> int:
+        fd = new_file(partial, self._path, None)
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows cleanup that the file still grows
+        return fd
 
     @property
     def count(self) -> int:
@@ -176,10 +182,8 @@ class FileWriter:
             else:
                 os.lseek(self._fd, 0, os.SEEK_SET)
                 self._write_head(self._fd)
-            if (mode := mode_of(self._path)) is not None:
-                os.fchmod(self._fd, mode)
             os.fsync(self._fd)
-            os.replace(self._partial, self._path)
+            give_name(self._partial, self._path, os.fstat(self._fd))
             sync_folder(self._folder)
         except OSError as error:
             if isinstance(error, NbdataError):
@@ -195,7 +199,7 @@ class FileWriter:
     def _behind_its_header(self) -> None:
         """Copy the samples to their place after the header, whose size was unknown before."""
         name = self._new_name()
-        fd = _new_file(name)
+        fd = self._new_file(name)
         old, self._ends = self._ends, weakref.finalize(self, _give_up, fd, name, os.getpid())
         spooled, self._fd, self._partial = self._fd, fd, name
         try:
@@ -227,13 +231,6 @@ class FileWriter:
 
     def __repr__(self) -> str:
         return f"<FileWriter of {self._path}: {counted(self.count, 'samples')}>"
-
-
-def _new_file(path: str) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with contextlib.suppress(OSError):  # not every file system has locks
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows cleanup that the file still grows
-    return fd
 
 
 def _write(fd: int, data: Buffer) -> None:

@@ -182,6 +182,7 @@ class _Writing(ChecksumWriting):
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
             os.fchmod(fd, self.committer.target.mode_at(final))
+            written = os.fstat(fd)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
@@ -189,7 +190,7 @@ class _Writing(ChecksumWriting):
         finally:
             os.close(fd)
         self.waiting[sidecar] = outcome, row, detail
-        self.committer.commit(PendingFile(sidecar, temporary, final, len(content)))
+        self.committer.commit(PendingFile(sidecar, temporary, final, len(content), written))
 
     def _committed(self, batch: list[PendingFile]) -> None:
         """Record files that are durable under their final names; runs in the committer's thread."""

@@ -35,7 +35,7 @@ from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_pa
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
-from nbdata.writing.growing_file import GrowingFile, remove_left
+from nbdata.writing.growing_file import GrowingFile
 from nbdata.writing.manifest import Digests, Manifest, ShardRow, digests
 
 __all__ = ["perform", "plan"]
@@ -359,12 +359,10 @@ class _RecordPacking(_Packing):
 
     def _file(self, name: str, cut: Cut, content: RecordContent, layout: RecordLayout) -> None:
         """Write a file to the disk; its space is reserved."""
-        folder, control = self._target.key, self._control
+        store, folder, control = self._target.store, self._target.key, self._control
         try:
-            assert isinstance(self._target.store, LocalStore)
-            self._target.store.make_parents(folder + name)
-            remove_left("/" + folder, lambda _: name, 1)
-            file = GrowingFile("/" + folder, name, lambda _size: None, self._run.context.umask)
+            assert isinstance(store, LocalStore)
+            file = GrowingFile(store, folder, name, lambda _size: None)
             sent = 0
             try:
                 file.leave_room(layout.begin)

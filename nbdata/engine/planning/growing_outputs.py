@@ -80,10 +80,8 @@ class GrowingOutputs:
 
     def prepare(self, names: Sequence[str]) -> None:
         """Make the folder, and remove unfinished files of these names that killed processes left."""
-        if self._space is not None:
-            assert isinstance(self._folder.store, LocalStore)
-            self._folder.store.make_parents(self._folder.key + "any")
-            remove_left("/" + self._folder.key, names.__getitem__, len(names))
+        if isinstance(self._folder.store, LocalStore):
+            remove_left(self._folder.store, self._folder.key, names.__getitem__, len(names))
 
     def give_up_left(self, prefix: str, is_ours: Callable[[str], bool]) -> None:
         """Abort the uploads that a killed run left, including those whose ids it could not note.
@@ -106,7 +104,8 @@ class GrowingOutputs:
         """Start an output."""
         output: GrowingOutput
         if self._space is not None:
-            output = GrowingFile("/" + self._folder.key, name, self._space.claim, self._run.context.umask)
+            assert isinstance(self._folder.store, LocalStore)
+            output = GrowingFile(self._folder.store, self._folder.key, name, self._space.claim)
         else:
             uploads = _Uploads(self._uploads, self._folder)
             output = GrowingShard(self._target, name, self._pool, uploads, self._room)

@@ -186,7 +186,8 @@ class _Pulling:
                 self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
             )
             os.fchmod(fd, self._target.mode_at(final))
-            size = os.fstat(fd).st_size
+            written = os.fstat(fd)
+            size = written.st_size
             if info.size < 0:
                 item.claimed = size
         except BaseException as error:
@@ -206,6 +207,7 @@ class _Pulling:
                 temporary,
                 final,
                 size,
+                written,
                 tag=validator(info),
                 reserved=expected,
                 of=item,
@@ -294,9 +296,11 @@ class _Pulling:
             final, staging = self._target.prepare(item.path)
             item.claimed, item.verified = item.needed, verified
             if not self._is_left(item, final):
-                temporary = self._target.written(staging, body, item.path)
+                temporary, written = self._target.written(staging, body, item.path)
                 size, tag = item.info.size, validator(item.info)
-                self._committer.commit(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
+                self._committer.commit(
+                    PendingFile(item.path, temporary, final, size, written, tag=tag, of=item)
+                )
                 self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
@@ -366,7 +370,7 @@ class _Pulling:
         except OSError as error:
             self._parts_failed(item, fetch, parts, disk_error(error, final))
             return
-        inode = os.fstat(parts.fd).st_ino
+        written = os.fstat(parts.fd)
         self._unfinished.pop(item.path).close()
         if self._is_left(item, final):
             return
@@ -377,7 +381,9 @@ class _Pulling:
             )
         size, tag = item.info.size, validator(item.info)
         self._committer.commit(
-            PendingFile(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)
+            PendingFile(
+                item.path, parts.data, final, size, written, synced=True, tag=tag, shared=True, of=item
+            )
         )
 
     def _parts_failed(self, item: PullRow, fetch: PartedFetch, parts: Partial, error: Exception) -> None:

@@ -386,6 +386,7 @@ class Extraction:
                     self._space.note(len(block))
             os.fchmod(fd, (member.mode or 0o600) & ~self._umask | 0o600)
             os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
+            written = os.fstat(fd)
         except BaseException as error:
             self._committer.target.discard(temporary)
             self._space.note(-size)
@@ -397,11 +398,12 @@ class Extraction:
         if member.size < 0:
             member.size = size
         tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
-        return PendingFile(member.name, temporary, self._below + member.name, member.size, tag=tag)
+        return PendingFile(member.name, temporary, self._below + member.name, member.size, written, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
         temporary = self._committer.target.unused(staging)
         at, name = self._committer.target.relative(temporary)
+        written: os.stat_result | str = member.linkname
         try:
             if member.kind == "symlink":
                 os.symlink(member.linkname, name, dir_fd=at)
@@ -412,14 +414,14 @@ class Extraction:
                 self._refuse_missing(member)
                 self._refuse_orphan(member)
                 self._folders.refuse_links(os.path.dirname(member.linkname), member.name)
-                self._links.make(member, temporary)
+                written = self._links.make(member, temporary)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
             raise disk_error(error, os.path.join(self._root, member.name)) from error
         self._pending[member.name] = Outcome.LINK
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
-        self._committer.commit(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
+        self._committer.commit(PendingFile(member.name, temporary, final, 0, written, synced=True, tag=tag))
 
     def _refuse_missing(self, member: Member) -> None:
         """Raise NbdataError if a hard link's original is not there as in the archive: an earlier one may be."""

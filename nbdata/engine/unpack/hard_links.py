@@ -35,8 +35,8 @@ class HardLinks:
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
         self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
-    def make(self, member: Member, temporary: str) -> None:
-        """Link to the file that the member names, if this archive has written that file."""
+    def make(self, member: Member, temporary: str) -> os.stat_result:
+        """Link to the file that the member names, if this archive has written that file; return the file's status."""
         folder, _, name = os.path.join(self._root, member.linkname).rpartition("/")
         above = self._target.open_folder(folder)
         try:
@@ -57,6 +57,7 @@ class HardLinks:
         if member.name not in group:
             group.append(member.name)
         self._groups[member.name] = group
+        return found
 
     def _refuse_another(self, member: Member, found: os.stat_result) -> None:
         """Raise NbdataError if a file is not the one that the archive has written under the name of the original."""

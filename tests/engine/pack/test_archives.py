@@ -21,6 +21,7 @@ from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed, UnsafeMember
 from nbdata.stores.fsspec_store import FsspecStore
+from nbdata.stores.local import LocalStore
 from nbdata.writing.growing_file import GrowingFile
 from nbdata.writing.growing_shard import PART, GrowingShard
 from tests.conftest import client_of
@@ -203,7 +204,7 @@ def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_pa
     right = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name in sorted(right)[2:]:
         (tmp_path / name).unlink()
-    stale = GrowingFile(f"{tmp_path}/", "x.tar.gz.001", lambda _: None, None)
+    stale = GrowingFile(LocalStore(), f"{tmp_path}/"[1:], "x.tar.gz.001", lambda _: None)
     stale.write(b"left by a killed process")
     assert len(list(tmp_path.iterdir())) == 3
     report = line.run(quiet=True)
@@ -321,7 +322,7 @@ def test_filters_choose_members(put: Put, there: Any) -> None:
 
 def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"before")
-    file = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    file = GrowingFile(LocalStore(umask=0o022), f"{tmp_path}/"[1:], "x.tar", lambda _: None)
     file.write(b"half")
     assert (tmp_path / "x.tar").read_bytes() == b"before"
     file.end()
@@ -329,7 +330,7 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     file.finish()
     assert (tmp_path / "x.tar").read_bytes() == b"half"
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
-    other = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    other = GrowingFile(LocalStore(umask=0o022), f"{tmp_path}/"[1:], "x.tar", lambda _: None)
     other.write(b"given up")
     other.give_up()
     assert (tmp_path / "x.tar").read_bytes() == b"half"
@@ -628,7 +629,7 @@ def test_what_a_kill_left_of_a_checksum_file_is_removed_by_the_next_run(tmp_path
     source.mkdir()
     (source / "a").write_bytes(b"a")
     target.mkdir()
-    GrowingFile(f"{target}/", "x.tar.md5", lambda _: None, None).end()
+    GrowingFile(LocalStore(), f"{target}/"[1:], "x.tar.md5", lambda _: None).end()
     assert len(list(target.iterdir())) == 1, "as after a kill before it has its name"
     nbdata.pack(source, target / "x.tar", format="tar", quiet=True)
     assert [path.name for path in target.iterdir()] == ["x.tar"]
