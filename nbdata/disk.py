@@ -260,9 +260,11 @@ def _in_folder(path: str, dir_fd: int | None) -> str:
 def same_file(one: os.stat_result, other: os.stat_result) -> bool:
     """True if these are statuses of one file.
 
-    A new file may get the inode of a deleted one, so the owner and the size are compared too.
+    A new file may get the inode of a deleted one, so the owner and the size are compared too. Some disks (FAT, some of
+    FUSE) number a file anew when it is looked at again: there it is the time, which nobody else can set.
     """
-    return os.path.samestat(one, other) and (one.st_uid, one.st_size) == (other.st_uid, other.st_size)
+    same = os.path.samestat(one, other) or one.st_mtime_ns == other.st_mtime_ns
+    return same and (one.st_uid, one.st_size) == (other.st_uid, other.st_size)
 
 
 def exchanged(path: str) -> AccessDenied:

@@ -136,11 +136,24 @@ def test_a_new_file_that_got_the_inode_of_a_deleted_one_is_another(tmp_path: Pat
     (tmp_path / "x").write_bytes(b"x")
     found = os.lstat(tmp_path / "x")
     assert same_file(found, os.lstat(tmp_path / "x"))
+    for place in (stat.ST_UID, stat.ST_SIZE):
+        assert not same_file(found, changed(found, place, found.st_mtime_ns))
+    for place in (stat.ST_DEV, stat.ST_INO):
+        assert not same_file(found, changed(found, place, found.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("place", [stat.ST_DEV, stat.ST_INO])
+def test_a_file_that_the_disk_numbers_anew_is_known_by_its_time(tmp_path: Path, place: int) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    found = os.lstat(tmp_path / "x")
+    assert same_file(found, changed(found, place, found.st_mtime_ns))
+
+
+def changed(found: os.stat_result, place: int, mtime_ns: int) -> os.stat_result:
+    """Return a status with another value in one place, and with this time."""
     values = list(found)
-    for place in (stat.ST_DEV, stat.ST_INO, stat.ST_UID, stat.ST_SIZE):
-        other = list(values)
-        other[place] += 1
-        assert not same_file(found, os.stat_result(other))
+    values[place] += 1
+    return os.stat_result(values, {"st_mtime_ns": mtime_ns})
 
 
 @pytest.mark.usefixtures("_exchanging")
