@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.transfer import uploads
 from nbdata.transfer.uploads import remembered
 from tests.engine.copy.sides import MIB, Sides, copy
 from tests.faults.gate import Gate
@@ -29,10 +31,12 @@ def test_failures_are_reported_and_the_rest_is_copied(side: Sides) -> None:
 
 @pytest.mark.parametrize("kind", ["moto", "seaweedfs"])
 def test_an_upload_that_cannot_be_remembered_is_given_up_and_the_reason_is_told(
-    kind: str, side: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path))
-    (tmp_path / "uploads.log").symlink_to("/dev/full")
+    def full(fd: int, line: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(uploads, "append", full)
     source, target = side(kind), side("moto")
     source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
