@@ -33,6 +33,7 @@ import pytest
 from nbdata.client import hosts
 from nbdata.client.agents import stop_all
 from nbdata.client.inline import inline_host
+from nbdata.reading import fetcher
 from nbdata.space import holders
 from tests.waiting import PATIENCE, wait_until
 
@@ -98,6 +99,8 @@ def isolate() -> None:
     SESSION.make()
     os.environ |= _caches(home)
     os.environ["NBDATA_AGENT_IDLE"] = "60"
+    # The thread of a data set that is gone ends after this time, and a test ends after its threads.
+    fetcher._IDLE = 1.0
     # SeaweedFS, a program in Go, otherwise grows to 900 MB, once for each worker of pytest-xdist.
     os.environ |= {"GOGC": "25", "GOMEMLIMIT": "400MiB"}
     _keep_memory_small()
