@@ -45,7 +45,14 @@ _OUTSIDE = (
     *("XDG_", "IPYTHONDIR", "JUPYTER_", "JPY_"),
 )
 # Variables that are meant for the tests, not for nbdata.
-_TOLD = ("NBDATA_TESTED", "NBDATA_FUZZ", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_JOBS")
+_TOLD = (
+    "NBDATA_CI",
+    "NBDATA_TESTED",
+    "NBDATA_FUZZ",
+    "NBDATA_SCREENSHOTS",
+    "NBDATA_PAGES",
+    "NBDATA_FAILING_JOBS",
+)
 
 
 class Folders:
