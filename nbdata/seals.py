@@ -26,6 +26,8 @@ __all__ = ["Seals"]
 _FILE = "key"
 _BYTES = 32
 
+_encode = json.JSONEncoder(sort_keys=True).encode
+
 
 class Seals:
     """Makes and checks seals with the key of a state folder.
@@ -38,7 +40,7 @@ class Seals:
 
     def of(self, *said: object) -> str:
         """Return the seal of these values, which JSON can hold."""
-        text = json.dumps(said, sort_keys=True).encode()
+        text = _encode(said).encode()
         return hashlib.blake2b(text, digest_size=16, key=_key(self._state_dir)).hexdigest()
 
     def holds(self, seal: object, *said: object) -> bool:

@@ -215,7 +215,7 @@ class KeptFolder:
             if not self._boot or self._said_boot() != self._boot:
                 later = {}  # the machine may have stopped before they reached the disk
             proven = synced.keys() | later.keys()
-            rest = list[str]()
+            rest, there = list[str](), set[str]()
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
@@ -226,13 +226,15 @@ class KeptFolder:
                         )
                         continue
                     self._files += 1
-                    is_proven = _line(entry.name, status) in proven
+                    line = _line(entry.name, status)
+                    there.add(line)
+                    is_proven = line in proven
                     if not is_proven:
                         self._unproven.add(entry.name)
                     yield entry.name, status.st_size, is_proven
             self._delete(rest)
             self._write(_BOOT, [self._boot])
-            self._write_anew(synced, later)
+            self._write_anew(synced, later, there)
         except OSError as error:
             raise disk_error(error, self.path) from error
 
@@ -386,12 +388,12 @@ class KeptFolder:
     def _shorten(self) -> None:
         """Rewrite ``sealed`` if too many of its lines are of deleted files."""
         if self._lines > 2 * self._files + _STALE:
-            self._write_anew(*self._sealed_lines())
-
-    def _write_anew(self, synced: dict[str, bytes], later: dict[str, bytes]) -> None:
-        """Rewrite ``sealed`` without the lines that match no file."""
-        with self._counting:
             there = {_line(name, status) for name, status in self._files_there()}
+            self._write_anew(*self._sealed_lines(), there)
+
+    def _write_anew(self, synced: dict[str, bytes], later: dict[str, bytes], there: set[str]) -> None:
+        """Rewrite ``sealed`` without the lines that match no file: those of `there` do."""
+        with self._counting:
             lines = [synced[said] for said in sorted(synced.keys() & there)]
             lines.append(self._sealed(f"= {sum(map(len, lines))}"))
             lines += [later[said] for said in sorted(later.keys() & there)]
