@@ -199,7 +199,7 @@ def test_there_is_nothing_to_attach_to_where_nothing_runs(tmp_path):
 
 def test_a_second_start_keeps_objects_keys_and_url(tmp_path):
     kept = []
-    for number in range(2):
+    for number in range(3):
         with EmbeddedServer.start(tmp_path / "s", kind="seaweedfs") as server:
             for old in range(number):
                 assert get(server, f"key-{old}") == b"x" * 100_000
