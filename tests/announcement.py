@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.budget import folder_of
 from tests.capabilities import CAPABILITIES, why_missing
 
 __all__ = ["announced", "expected_minutes"]
@@ -25,7 +26,7 @@ def expected_minutes(files: Iterable[str], workers: int, durations: Path = DURAT
     if not durations.exists():
         return None
     seconds: dict[str, float] = json.loads(durations.read_text())
-    folders = {"/".join(file.split("/")[:2]) for file in files}
+    folders = {folder_of(file) for file in files}
     known = [seconds[folder] for folder in folders if folder in seconds]
     if not known:
         return None

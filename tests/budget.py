@@ -1,9 +1,9 @@
 """How long each folder of tests took, and how long it may take: the end of a run prints both.
 
 The seconds of a folder are the durations of its tests with their fixtures, as in one process. Its share of a run is
-those divided by the number of workers. Each share has a budget, for two quiet cores. On a
-busy machine all durations grow, so a run only prints what went over; ``make budget`` looks at the last run again, and
-fails.
+those divided by the number of workers. Each share has a budget, for two quiet cores. A folder in a folder, such as
+``tests/engine/unpack``, counts by itself, as the package that it tests does. On a busy machine all durations grow, so a
+run only prints what went over; ``make budget`` looks at the last run again, and fails.
 
 ``build/test-durations.json`` has the last run of several folders. ``make budget ARGS=--keep`` makes it the table
 ``tests/durations.json``, from which `tests.announcement` estimates a run.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["Durations", "over_budget"]
+__all__ = ["Durations", "folder_of", "over_budget"]
 
 #: Seconds for a folder's share, for those that need more, and for all together.
 BUDGET, MORE, WHOLE = 60.0, {"tests/browser": 120.0}, 11 * 60.0
@@ -38,7 +38,7 @@ class Durations:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the duration of a test, its setup or its teardown."""
-        self._seconds["/".join(report.nodeid.partition("::")[0].split("/")[:2])] += report.duration
+        self._seconds[folder_of(report.nodeid)] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the folders that took long, and keep all."""
@@ -56,6 +56,12 @@ class Durations:
         terminalreporter.write_line(f"seconds of this run by folder: {said}")
         for line in over_budget(found):
             terminalreporter.write_line(line, yellow=True)
+
+
+def folder_of(nodeid: str) -> str:
+    """Return the folder that a test counts for: that of its file, up to the second below ``tests``."""
+    path = nodeid.partition("::")[0].split("/")
+    return "/".join(path[: max(2, min(3, len(path) - 1))])
 
 
 def _shares(found: dict[str, Any]) -> list[tuple[str, float]]:
