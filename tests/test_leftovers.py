@@ -119,4 +119,6 @@ def test_a_run_says_how_long_it_takes_where_a_table_tells_it(tmp_path: Path) -> 
     assert announced(ids, 4, tmp_path / "table")[0] == "tests: 3 in 3 files, by 4 processes; about 6 min"
     (tmp_path / "table").write_text('{"tests/engine": 1200, "tests/engine/unpack": 2400}')
     of_package = ["tests/engine/unpack/test_a.py::one", "tests/engine/unpack/deeper/test_b.py::two"]
-    assert announced(of_package, 1, tmp_path / "table")[0] == "tests: 2 in 2 files, by 1 process; about 40 min"
+    assert (
+        announced(of_package, 1, tmp_path / "table")[0] == "tests: 2 in 2 files, by 1 process; about 40 min"
+    )
