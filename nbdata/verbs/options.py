@@ -15,6 +15,7 @@ __all__ = [
     "FACE_OPTIONS",
     "Connecting",
     "Filtering",
+    "Leading",
     "Mirroring",
     "Selecting",
     "Storing",
@@ -72,6 +73,19 @@ class Connecting(Operation):
         super().check()
         if self.concurrency is not None and not 1 <= self.concurrency <= 256:
             raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+
+
+@dataclass(frozen=True)
+class Leading(Operation):
+    """Verbs whose SOURCE may be an index of shards, which names other files."""
+
+    trust_index: bool = option(
+        False,
+        "Open also shards that a JSON index in a store names outside its own folder. Servers that SOURCE does not name "
+        "get no credentials. An index on this disk may always name shards anywhere.",
+        kind="flag",
+        identity=False,
+    )
 
 
 @dataclass(frozen=True)

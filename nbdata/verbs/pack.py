@@ -19,6 +19,7 @@ from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse
 from nbdata.verbs.options import (
     Connecting,
     Filtering,
+    Leading,
     Storing,
     Verifying,
     check_part_size,
@@ -48,7 +49,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Filtering, Storing):
+class Pack(Verifying, Filtering, Leading, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -385,7 +386,9 @@ class Pack(Verifying, Filtering, Storing):
             filters["exclude"] += tuple(own)
         # If only the names matter, files that belong to no sample are included.
         by = "file" if self.made == "files" and self.select is None else self.by
-        return SampleSource(source=self.source, by=by, **self.options_in(Verifying, Connecting), **filters)
+        return SampleSource(
+            source=self.source, by=by, **self.options_in(Verifying, Leading, Connecting), **filters
+        )
 
     def places(self) -> tuple[str, str]:
         return self.source if isinstance(self.source, str) else self.source[0], self.target

@@ -269,7 +269,12 @@ def test_ranks_that_train_together_make_equally_many_steps(
         )
         for rank in range(2)
     ]  # fmt: skip
-    said = [rank.communicate(timeout=PATIENCE)[0].splitlines() for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=PATIENCE)[0].splitlines() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
     assert [rank.returncode for rank in ranks] == [0, 0]
     assert said[0] == said[1]
     steps = [[int(word) for word in line.split()] for line in said[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -167,6 +168,23 @@ _verifying = [
 ]
 
 
+# -- indexes -----------------------------------------------------------------------------------------
+
+
+def _led(place: Place) -> str:
+    """Put an index that names a shard in another folder into the store, and return its place."""
+    shard = place.url("more", {"x.tar": tar()}) + "x.tar"
+    said = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url": shard}]}
+    return place.url("data", {"index.json": json.dumps(said).encode()}) + "index.json"
+
+
+_leading = [
+    Case("samples", "trust_index", lambda p: ((_led(p),), {}), True, results),
+    Case("pack", "trust_index", lambda p: ((_led(p), p.root / "out/%06d.tar"), {}), True, planned),
+    Case("shards", "trust_index", lambda p: (("ls", _led(p)), {}), True, planned),
+]
+
+
 # -- what was moved away -----------------------------------------------------------------------------
 
 
@@ -299,6 +317,7 @@ CASES: list[Case] = [
     *_selecting(),
     *_mirroring(),
     *_verifying,
+    *_leading,
     *_writing,
     *_room,
     *(Case(verb, "on_error", scene, "report", results) for verb, scene in _failing),
