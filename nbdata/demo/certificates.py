@@ -1,12 +1,12 @@
 """Closes the ports of an embedded SeaweedFS to other users of the machine.
 
-Only its S3 port asks for keys. Through the others, any user could read and write all objects. So they accept only clients
-with a certificate, which lies in a private file and is made anew at each start. The certificate is its own authority.
+Only its S3 port asks for keys. Through the others, any user could read and write all objects. So they accept only
+clients with a certificate, which lies in a private file and is made anew at each start. It is its own authority.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import json
 import ssl
@@ -81,15 +81,15 @@ def _certificate() -> bytes:
         ) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nbdata demo")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = dt.datetime.now(dt.timezone.utc)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
