@@ -16,6 +16,7 @@ import pytest
 
 import nbdata
 from nbdata.errors import NbdataError, NotEnoughSpace, TransferFailed
+from nbdata.transfer.target_folder import TargetFolder
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -211,6 +212,22 @@ def test_every_refusal_of_a_call_is_a_failure_of_its_file(
         assert sum(counts.values()) == 2, (name, counts)
         assert [path for path, _ in failures] == ["bad"], name
         assert "internal error" not in failures[0][1], name
+
+
+def test_a_refusal_that_no_code_expects_is_a_failure_of_its_file(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TargetFolder.mode_at
+
+    def refused(self: TargetFolder, final: str) -> int:
+        if of_bad(final):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), final)
+        return real(self, final)
+
+    monkeypatch.setattr(TargetFolder, "mode_at", refused)
+    counts, failures = failed(lambda: nbdata.pull(files, tmp_path / "out", quiet=True))
+    assert counts == {"fetched": 2, "failed": 1}
+    assert f"Invalid argument): {tmp_path}/out/bad" in failures[0][1]
 
 
 def test_a_full_disk_at_a_call_that_nobody_expected_still_ends_the_job(
