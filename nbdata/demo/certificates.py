@@ -77,7 +77,7 @@ def _certificate() -> bytes:
         raise NotFound(
             "the package cryptography is not installed, without which other users of this machine could write "
             "to the embedded SeaweedFS",
-            remedy="Install it with: pip install 'nbdata[demo]'",
+            remedy="Install it with: pip install cryptography",
         ) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nbdata demo")])
