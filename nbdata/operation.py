@@ -37,8 +37,8 @@ class Host(Protocol):
     def submit(self, operation: Operation, *, background: bool) -> Job:
         """Start the operation, or attach to the running job of the same identity."""
 
-    def jobs(self) -> list[Snapshot]:
-        """Return all visible jobs, running and finished, newest last."""
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """Return all visible jobs, newest last, and whether some are missing, since an agent does not answer."""
 
     def job(self, job_id: str) -> Job:
         """Return a job by its id; NotFound if there is none."""

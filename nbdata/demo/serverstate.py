@@ -6,6 +6,7 @@ Files in the folder, all private to the user::
     server.json        url, kind, process id, ports; written when the server answers
     server.log         what the server printed, since its last start
     credentials.json   the two keys, mode 0600; made once, so that every start uses the same
+    certificate.pem    what SeaweedFS's ports beside S3 ask for; made at each start
     data/              the objects (SeaweedFS)
     tmp/               the server's temporary files
     temporary          present if the whole folder is removed when the server ends

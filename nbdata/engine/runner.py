@@ -29,7 +29,7 @@ from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
-from nbdata.redaction import redacted, scrub, scrub_data
+from nbdata.redaction import redacted, scrub, scrub_data, shortened
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
@@ -59,6 +59,8 @@ _TOLD = (
 _SERVERS = re.compile("(?=.*(ENDPOINT|PROFILE|ACCOUNT|EMULATOR|CONFIG_FILE))(?!.*(KEY|TOKEN|SECRET))")
 # The storage options that do.
 _ACCOUNTS = (*_TOLD, "account_name", "account_host", "project", "host", "port", "username")
+# The most characters of a command that lists show.
+_COMMAND = 64 << 10
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
@@ -176,16 +178,21 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
         Snapshot(
             id=secrets.token_hex(3),
             verb=operation.verb,
-            source=scrub(source),
-            target=scrub(target),
+            source=shortened(scrub(source)),
+            target=shortened(scrub(target)),
             background=background,
-            owner=scrub(context.owner),
-            command=scrub(command_line(operation, context)),
+            owner=shortened(scrub(context.owner)),
+            command=_whole_or_nothing(scrub(command_line(operation, context))),
         ),
         stopped=operation.stopped,
     )
     task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     return task
+
+
+def _whole_or_nothing(command: str) -> str:
+    """Return a command unless it is too long to be shown: a shortened one would be another command."""
+    return command if len(command) <= _COMMAND else ""
 
 
 def identity_of(operation: Operation, context: Context) -> str:

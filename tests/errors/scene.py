@@ -128,6 +128,7 @@ class Scene:
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(text)
         (work / "lost").symlink_to("gone")
+        (work / "circle").symlink_to("circle")
         (work / "open").chmod(0o755)
         self.names["open_folder"] = str(work / "open")
         (work / "shared").mkdir()

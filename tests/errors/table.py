@@ -342,6 +342,7 @@ CHECKS = [
 DISK = [
     Mistake("a folder with the name of a file", "pull {b}/d/ stands", "TransferFailed"),
     Mistake("a key that is not a valid file name", "pull {b}/odd/ data5", "TransferFailed"),
+    Mistake("a link that leads to itself", "md5check circle/sub", "NbdataError"),
     Mistake("a limit that is too low", "pull {b}/d/ limited", "NotEnoughSpace"),
     Mistake("a disk that is too small", "pull {b}/d/ {small}/data", "NotEnoughSpace", place="mount"),
     Mistake("a disk without inodes", "pull {b}/d/ {no_inodes}/data", "NotEnoughSpace", place="mount"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from nbdata.disk import file_error
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
-from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
-from nbdata.redaction import redacted
+from nbdata.errors import NotEnoughSpace, StoreUnavailable
+from nbdata.redaction import redacted, shortened
 from nbdata.report import Report, Row
 from nbdata.verbs.options import Storing
 
@@ -50,7 +51,7 @@ class Results:
                 self.bytes += size
                 self._unanswered = 0
             if outcome in BAD and len(self.failures) < _NAMED:
-                self.failures.append([path, str(detail.get("reason", outcome))])
+                self.failures.append([shortened(path), str(detail.get("reason", outcome))])
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
 
@@ -93,10 +94,10 @@ class Results:
     ) -> None:
         """Record a failure; raises it if it ends the run.
 
-        Its reason is the error's text, unless `detail` has a better one.
+        Its reason is the error's text, unless `detail` has a better one. A call that the system refused is a failure of
+        this object; any other unexpected error is a fault of nbdata, and raised.
         """
-        if not isinstance(error, NbdataError):
-            raise error
+        error = file_error(error, path)
         self._run.control.checkpoint()  # a failure caused by a stop does not count
         if error.path is not None:  # keys of some stores are URLs with a password
             error.path = redacted(error.path)
