@@ -103,8 +103,10 @@ def parse_json(data: bytes, *, limit: int = DOCUMENT, values: int = VALUES) -> A
         return json.loads(data, object_pairs_hook=_members, parse_int=_integer, parse_constant=_no_number)
     except Unreadable:
         raise
-    except (ValueError, RecursionError) as error:
-        raise Unreadable("no JSON, or too deep") from error
+    except RecursionError as error:
+        raise Unreadable("JSON that is too deep") from error
+    except ValueError as error:
+        raise Unreadable("no JSON") from error
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
