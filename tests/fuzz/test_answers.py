@@ -29,7 +29,7 @@ from nbdata.stores.s3.errors import error_of, new_region
 from nbdata.transfer.retry import listing
 
 # The memory of each example is measured, which takes longer than the example.
-EXAMPLES = max(200, int(os.environ.get("NBDATA_FUZZ", "200")) // 10)
+EXAMPLES = max(60, int(os.environ.get("NBDATA_FUZZ", "200")) // 10)
 # Several times the memory that answers of this size need.
 MOST = 64 << 20
 
