@@ -238,7 +238,11 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             result = operation.run(quiet=quiet)
     except TransferFailed as error:
         report = error.report
-        if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
+        if isinstance(operation, Listing) and isinstance(report, Report) and (as_json or not quiet):
+            _print_listing(
+                operation, report, as_json=as_json, people=sys.stdout.isatty() or bool(face.get("long"))
+            )
+        elif isinstance(report, Report) and (as_json or (report.tables and not quiet)):
             _print(report, as_json=as_json, quiet=False, listed=getattr(operation, "list", False))
         elif isinstance(report, Report) and not quiet and report.notes:
             print("\n".join(f"  {printable(note)}" for note in report.notes), file=sys.stderr)

@@ -61,6 +61,8 @@ _SERVERS = re.compile("(?=.*(ENDPOINT|PROFILE|ACCOUNT|EMULATOR|CONFIG_FILE))(?!.
 _ACCOUNTS = (*_TOLD, "account_name", "account_host", "project", "host", "port", "username")
 # The most characters of a command that lists show.
 _COMMAND = 64 << 10
+# Most unusable entries of a listing that a plan names.
+_NAMED = 3
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
@@ -142,6 +144,7 @@ def make_plan(
 def _planned(run: Run) -> Plan:
     planned = _module(run.operation.verb).plan(run)
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
+    _note_bad_entries(run, planned)
     where = run.operation.local_target()
     if where is not None and (planned.needed or planned.inodes):
         refuse_unwritable(where, below=run.operation.verb == "push")  # the others make their own folder there
@@ -163,6 +166,16 @@ def _planned(run: Run) -> Plan:
             planned.notes.append(str(_with_ways(error, planned)))
     planned.notes = scrub_data(planned.notes)
     return planned
+
+
+def _note_bad_entries(run: Run, planned: Plan) -> None:
+    """Count the entries of listings that cannot be used; performing the plan reports each as a failure."""
+    rows = run.control.bad_entries.rows
+    for row in rows:
+        planned.count(row.action, 0)
+    planned.notes += [f"{row.path or '…'}: {row.detail['reason']}" for row in rows[:_NAMED]]
+    if rows and "delete" in planned.actions:
+        planned.notes.append("nothing will be deleted, because entries of a listing cannot be used")
 
 
 def _with_ways(error: NotEnoughSpace, planned: Plan) -> NotEnoughSpace:
@@ -287,6 +300,7 @@ def _performed(run: Run, task: Task) -> Report:
         if locked is not None:
             stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
+        task.bad_entries.take()  # of an earlier try
         planned = _planned(run)
         if planned.empty:
             raise NotFound("; ".join(planned.notes), path=planned.source, remedy="Loosen the filters")

@@ -41,6 +41,7 @@ class Results:
         self.files = self.bytes = 0
         self.present = 0  # the part of these bytes that an earlier run had moved
         self.notes: list[str] = []
+        self._take_bad_entries()  # before anything is deleted
 
     def add(self, path: str, outcome: Outcome, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
         """Record one object; `moved` says that its bytes were moved."""
@@ -112,8 +113,14 @@ class Results:
         if isinstance(error, NotEnoughSpace) or on_error == "stop" or self._unanswered >= _UNANSWERED:
             raise error
 
+    def _take_bad_entries(self) -> None:
+        """Record the entries of listings that could not be used."""
+        for row in self._run.control.bad_entries.take():
+            self.fail(row.path, NbdataError(row.detail["reason"]), outcome=Outcome.UNREADABLE)
+
     def report(self, **details: object) -> Report:
         """Make the Report of all that was recorded, and close the rows."""
+        self._take_bad_entries()
         self._rows.close()
         source, target = self._run.operation.places()
         bad = any(self.counts.get(name) for name in BAD)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
+from nbdata.bounded import parse_json
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.origins import is_below, store_of
@@ -33,6 +34,8 @@ _PLAIN = re.compile(r"(?i)\.tar$")
 _WIDS = "wids-shard-index-v1"
 # Most bytes of a JSON index.
 _MOST_JSON = 64 << 20
+# The most values in it: an index of 64 MiB names some 400,000 shards.
+_MOST_VALUES = 4 << 20
 # Most names of missing shards in an error.
 _NAMED = 5
 
@@ -265,7 +268,7 @@ def _of_wids(opener: Opener, place: str) -> list[Shard]:
             if len(data) > _MOST_JSON:
                 raise _no_index(place, "more than 64 MiB")
     try:
-        named = list(_named_by(json.loads(data), place))
+        named = list(_named_by(parse_json(bytes(data), values=_MOST_VALUES), place))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _no_index(place, "something else") from None
     if not named:
