@@ -48,16 +48,14 @@ def too_large(what: str, error: WindowTooLarge, *, name: str | None, offset: int
     offset : int
         Offset in the compressed bytes at which this frame or stream begins, roughly.
     """
-    remedy = "If you trust the archive, and this machine has the memory, give --max-window 2GiB (in Python max_window=)"
+    remedy = "If you trust it, and have the memory, give --max-window 2GiB (in Python max_window=)"
     if (error.needed or 0) > LARGEST_WINDOW:
-        remedy = (
-            "nbdata reads windows of at most 2 GiB: check where the archive comes from, or compress it anew"
-        )
+        remedy = "nbdata reads windows of at most 2 GiB: check where it comes from, or compress it anew"
     return BadArchive(
-        f"{what} needs more memory than is allowed to decompress it",
+        f"{what} needs a larger window in memory than is allowed",
         path=name,
-        expected=f"a window of at most {_size(error.limit)}",
-        got=None if error.needed is None else f"a window of {_size(error.needed)}, as its header says",
+        expected=f"at most {_size(error.limit)}",
+        got=None if error.needed is None else f"{_size(error.needed)} in its header",
         remedy=remedy,
         details={"offset": offset, "limit": error.limit},
     )

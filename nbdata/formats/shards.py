@@ -194,7 +194,7 @@ def _grouped(
             size = len(view) if header is None else header.size
             held += len(name) + _EACH_FIELD + (size if holds_content else 0)
             if held > most:
-                raise _too_large(reader, name, size, held, most)
+                raise _too_large(reader, name, size, most)
             if header is None:
                 places.append(place)
                 fields[extension] = of_view(view)
@@ -210,14 +210,12 @@ def _grouped(
         raise
 
 
-def _too_large(reader: ForwardReader, name: str, size: int, held: int, most: int) -> BadArchive:
+def _too_large(reader: ForwardReader, name: str, size: int, most: int) -> BadArchive:
     return BadArchive(
-        f"a sample is too large to be held in memory, by its member {shortened(name)} of {size:,} bytes",
+        f"a sample is too large to hold in memory by its member {shortened(name)} of {size:,} bytes",
         path=reader.name,
-        expected=f"at most {most:,} bytes for all fields of a sample",
-        got=f"{held:,} bytes or more",
-        remedy="If you trust it, and there is the memory, raise --max-sample (in Python max_sample=); or unpack the "
-        "shard with untar_volumes, which writes files of any size",
+        expected=f"at most {most:,} in all its fields",
+        remedy="Raise --max-sample (max_sample=) if you have the memory, or use untar_volumes",
         details={"limit": most},
     )
 

@@ -65,7 +65,7 @@ def test_what_programs_write_by_default_is_read(blob: bytes) -> None:
     ids=["zstd 28", "zstd 31", "xz 192", "xz 1536"],
 )
 def test_a_larger_window_is_named_and_read_with_the_option(blob: bytes, needed: int, enough: int) -> None:
-    with pytest.raises(BadArchive, match=rf"at most 128 MiB, got a window of {needed:,} MiB") as caught:
+    with pytest.raises(BadArchive, match=rf"at most 128 MiB, got {needed:,} MiB") as caught:
         read(blob)
     assert caught.value.path == "x"
     assert "--max-window 2GiB" in caught.value.remedy
@@ -83,7 +83,7 @@ def test_the_window_is_found_if_the_header_comes_byte_by_byte() -> None:
 def test_a_window_beyond_all_decoders_is_not_said_to_be_an_option() -> None:
     blob = bombs.zstd_frame(41, [b"\1\0\0"])
     for limit in (None, LARGEST_WINDOW):
-        with pytest.raises(BadArchive, match="a window of 2,097,152 MiB") as caught:
+        with pytest.raises(BadArchive, match="got 2,097,152 MiB") as caught:
             read(blob, max_window=limit)
         assert "--max-window" not in caught.value.remedy
 

@@ -181,7 +181,7 @@ def test_a_sparse_file_has_its_holes_and_no_one_that_fills_the_memory_is_read(tm
     for name in "ab":
         subprocess.run(["tar", "-cSf", f"{name}.tar", f"{name}.bin"], cwd=tmp_path, check=True)
     assert read((tmp_path / "a.tar").read_bytes())[0] == [("a", {"bin": (tmp_path / "a.bin").read_bytes()})]
-    with pytest.raises(BadArchive, match=r"too large to be held in memory, by its member b\.bin"):
+    with pytest.raises(BadArchive, match=r"too large to hold in memory by its member b\.bin"):
         read((tmp_path / "b.tar").read_bytes())
     reader = ForwardReader(io.BytesIO((tmp_path / "b.tar").read_bytes()), "x.tar", 0)  # type: ignore[arg-type]
     with pytest.raises(BadArchive, match="too large for a sample"):
@@ -205,7 +205,7 @@ def test_a_sample_is_as_large_as_its_fields_together_and_a_larger_one_is_named()
 def test_empty_fields_count_for_the_size_of_a_sample() -> None:
     data = shard([(f"a.{number}", FILE, b"") for number in range(1000)])
     reader = ForwardReader(io.BytesIO(data), "x.tar", 0)  # type: ignore[arg-type]
-    with pytest.raises(BadArchive, match="too large to be held in memory"):
+    with pytest.raises(BadArchive, match="too large to hold in memory"):
         list(samples_in(reader, LeftOut().add, max_sample=100_000))
 
 

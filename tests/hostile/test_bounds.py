@@ -76,8 +76,8 @@ def test_an_archive_with_a_window_of_2_gib_is_refused_with_the_window(run: Run, 
     assert len(blob) < 100_000
     error, peak = run(reader, "x.tar.zst", blob)
     assert error is not None
-    assert "window of at most 128 MiB" in error
-    assert "a window of 2,048 MiB" in error
+    assert "at most 128 MiB" in error
+    assert "2,048 MiB in its header" in error
     assert "--max-window" in error
     assert "x.tar.zst" in error
     assert peak < _OWN
@@ -87,7 +87,7 @@ def test_an_archive_with_a_window_of_2_gib_is_refused_with_the_window(run: Run, 
 def test_an_archive_of_xz_with_a_dictionary_of_1_gib_is_refused_with_it(run: Run, reader: str) -> None:
     error, peak = run(reader, "x.tar.xz", bombs.xz_with_dictionary(GIB))
     assert error is not None
-    assert "a window of 1,024 MiB" in error
+    assert "1,024 MiB in its header" in error
     assert peak < _OWN
 
 
@@ -97,8 +97,8 @@ def test_an_archive_of_xz_with_a_dictionary_of_1_gib_is_refused_with_it(run: Run
 def test_a_zip_member_with_a_large_window_is_refused_with_it(run: Run, blob: bytes) -> None:
     error, peak = run(UNPACK, "x.zip", blob)
     assert error is not None
-    assert "a window of 1,024 MiB" in error
-    assert "the member a needs more memory" in error
+    assert "1,024 MiB in its header" in error
+    assert "the member a needs a larger window" in error
     assert peak < _OWN
 
 
@@ -117,7 +117,7 @@ def test_a_sample_that_is_too_large_is_refused_before_it_is_read(run: Run, reade
     data = bombs.zstd_of_zeros(17, 3 * GIB, head) if name.endswith("zst") else head + bytes(10_000)
     error, peak = run(reader, name, data)
     assert error is not None
-    assert "too large to be held in memory, by its member a.bin" in error
+    assert "too large to hold in memory by its member a.bin" in error
     assert "--max-sample" in error
     assert name in error
     assert peak < _OWN
@@ -128,7 +128,7 @@ def test_a_sample_of_many_small_fields_is_bounded_too(run: Run) -> None:
     small = STREAM.replace("quiet=True", "quiet=True, max_sample='200kB'")
     error, _ = run(small, "x.tar", members + bytes(1024))
     assert error is not None
-    assert "too large to be held in memory" in error
+    assert "too large to hold in memory" in error
 
 
 @pytest.mark.parametrize("reader", [VERIFY, "nbdata.shards('ls', sys.argv[2], quiet=True)"])
@@ -141,8 +141,8 @@ def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, rea
 
 def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: Path) -> None:
     with open(tmp_path / "large.tar", "wb") as file:
-        file.write(bombs.tar_with("a.bin", 2 * GIB))
-        file.truncate(2 * GIB + 512 + 1024)
+        file.write(bombs.tar_with("a.bin", GIB // 2))
+        file.truncate(GIB // 2 + 512 + 1024)
     head = bombs.tar_with("a.bin", 0)
     index = INDEX.replace("sys.argv[2]", repr(str(tmp_path / "large.tar")))
     error, peak = run(index, "x.tar", head)
@@ -154,7 +154,7 @@ def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: P
     ("name", "data"),
     [
         ("x.npz", lambda: bombs.npz(2 * GIB)),
-        ("x.npz", lambda: bombs.npz(400 << 20, copies=6)),
+        ("x.npz", lambda: bombs.npz(400 << 20, "abcdef")),
         ("x.npy", lambda: bombs.npy("(1000000, 1000000)")),
         ("x.json", lambda: b"[" + b"{}," * 10_000_000 + b"{}]"),
         ("x.msgpack", lambda: b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24)),
