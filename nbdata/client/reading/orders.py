@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
 from nbdata.client.reading.epochs import epoch_of_sampler
@@ -230,12 +232,24 @@ class AheadIndices:
         self._at.load_state_dict(state, self)
 
 
+def _split_by(frame: FrameType) -> int:
+    """Return among how many ranks the caller deals the batches out itself; 0 if it does not.
+
+    Accelerate's `prepare` puts a ``BatchSamplerShard`` around the sampler of any loader. It gives every N-th batch to
+    each rank, so a sampler that had split before would lose what the other ranks should get.
+    """
+    caller = frame.f_locals.get("self")
+    if type(caller).__name__ != "BatchSamplerShard":
+        return 0
+    return 1 if getattr(caller, "split_batches", False) else int(getattr(caller, "num_processes", 0))
+
+
 class AheadBatches:
     """Batches of indices that each carry the coming batches, so that their samples can be fetched ahead.
 
     For the ``batch_sampler=`` of a PyTorch DataLoader over `nbdata.loaders.pytorch.SampleDataset`. Only the parent
     process knows the order of a shuffled sampler, so its batches carry it to the workers. Each pass is the next epoch,
-    with its own order; see `set_epoch`.
+    with its own order; see `set_epoch`. If Accelerate deals the batches out to the ranks, it gets those of all ranks.
 
     Parameters
     ----------
@@ -346,6 +360,8 @@ class AheadBatches:
 
         Trainers count the steps that were made before against it.
         """
+        if _split_by(sys._getframe(1)):
+            return len(self._undivided())
         self.refuse_no_step()
         return self.steps()
 
@@ -361,6 +377,11 @@ class AheadBatches:
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Batch]:
+        others = _split_by(sys._getframe(1))
+        return self._of_all(others) if others else self._own()
+
+    def _own(self) -> Iterator[Batch]:
+        """Yield the batches of this rank."""
         self.refuse_no_step()
         epoch, start = self._at.begin()
         order = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
@@ -371,6 +392,29 @@ class AheadBatches:
             taken += self.of_step
             self._at.drawn(epoch, taken if left else 0)
             yield Batch(indices, ahead, told, last=not left)
+
+    def _undivided(self) -> AheadBatches:
+        """Return the batches of all ranks, as of one."""
+        return AheadBatches(
+            self.count, self.batch_size, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last
+        )
+
+    def _of_all(self, others: int) -> Iterator[Batch]:
+        """Yield the batches of all ranks in turn, for an owner that deals them out to so many ranks itself.
+
+        That owner says how to treat a last step without a batch for each rank.
+        """
+        whole = self._undivided()
+        whole.refuse_no_step()
+        epoch, start = self._at.begin()
+        told = epoch_of_sampler(f"{self.shuffle} {self.seed} all", whole=not start)
+        left, taken = whole.steps(start), start
+        for indices, ahead in self.over(whole.batches(epoch, start), self.ahead * others):
+            left -= 1
+            taken += self.batch_size
+            self._at.drawn(epoch, taken if left else 0)
+            # Of the coming batches this process gets each one that is a multiple of the ranks away.
+            yield Batch(indices, ahead[others - 1 :: others], told, last=left < others)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """Yield the indices of each batch of an epoch, after its first `start` samples."""

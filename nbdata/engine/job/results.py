@@ -8,7 +8,7 @@ from typing import Any
 from nbdata.disk import file_error
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
-from nbdata.errors import NotEnoughSpace, StoreUnavailable
+from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.redaction import redacted, shortened
 from nbdata.report import Report, Row
 from nbdata.verbs.options import Storing

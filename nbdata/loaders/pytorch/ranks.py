@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch.distributed
+from torch.utils.data.distributed import DistributedSampler
 
 from nbdata.errors import BadOption
 
-__all__ = ["Passes", "Rank", "rank_of"]
+__all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of"]
 
 # Variables with the rank and the number of ranks, by what sets them. SLURM's are those of a step that srun started:
 # those of the job are also there where one process runs alone.
@@ -87,10 +89,37 @@ class Ranked:
         rank_of(rank, world_size)  # raises an error here rather than in a worker
 
     def _rank(self) -> Rank:
+        dealing = _dealt_by_accelerate()
+        if dealing > 1 and self._given == (None, None):
+            raise BadOption(
+                f"Accelerate deals samples out to {dealing} processes, and this data set would split them once more",
+                remedy="For accelerator.prepare or the Trainer of transformers give rank=0, world_size=1; without them "
+                "rank=accelerator.process_index, world_size=accelerator.num_processes",
+            )
         return rank_of(*self._given)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": tuple(self._rank())[:2]}
+
+
+def _dealt_by_accelerate() -> int:
+    """Return the number of processes among which Accelerate deals; 0 if the training does not use it."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    known: dict[str, Any] = getattr(state, "_shared_state", {})
+    return int(known.get("num_processes", 0))
+
+
+class Dealt(DistributedSampler[Any]):
+    """Shows trainers that a loader gives each rank its own part: Lightning asks for the type. It has no indices."""
+
+    def __init__(self, samples: Any) -> None:
+        super().__init__(samples, num_replicas=1, rank=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing: the loader's own sampler knows its epoch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
 
 class Passes:

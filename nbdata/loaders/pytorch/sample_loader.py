@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch.ranks import Rank, rank_of
+from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of
 from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
 from nbdata.sizes import counted
 
@@ -122,6 +122,8 @@ class SampleLoader(DataLoader[Any]):
             SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
             collate_fn=_Counting(samples, collate_fn, self._tally), **options,
         )  # fmt: skip
+        # Lightning would make the loader anew around a sampler of its own. A DataLoader lets nobody set its sampler.
+        object.__setattr__(self, "sampler", Dealt(samples))
         READERS.add(self)
 
     @property
