@@ -125,8 +125,9 @@ def read_arrays(data: bytes, budget: Budget) -> dict[str, Any]:
                     f"{member.filename} is compressed by method {member.compress_type}, not by deflate"
                 )
             with archive.open(member) as file:
-                begins = file.read(len(_NPY))
-                value = _array(file, budget, begins) if begins == _NPY else begins + _bounded(file, budget)
+                is_array = file.read(len(_NPY)) == _NPY
+                file.seek(0)
+                value = _array(file, budget) if is_array else _bounded(file, budget)
             found[member.filename.removesuffix(".npy")] = value
     return found
 
@@ -139,11 +140,11 @@ def _bounded(file: IO[bytes], budget: Budget) -> bytes:
     return whole.getvalue()
 
 
-def _array(file: IO[bytes], budget: Budget, begins: bytes = b"") -> Any:
+def _array(file: IO[bytes], budget: Budget) -> Any:
     """Read an array; its header says its size, which is counted before memory is taken."""
     import numpy as np
 
-    begins += file.read(8 - len(begins))
+    begins = file.read(8)
     version = (begins[6], begins[7]) if len(begins) == 8 and begins.startswith(_NPY) else (0, 0)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError("this is no npy file, or of an unknown version")
@@ -151,24 +152,11 @@ def _array(file: IO[bytes], budget: Budget, begins: bytes = b"") -> Any:
     length = int.from_bytes(size, "little")
     if length > _LONGEST_HEADER:
         raise ValueError(f"a header of {length:,} bytes, which may be at most {_LONGEST_HEADER:,}")
-    header = begins + size + file.read(length)
-    told = io.BytesIO(header[8:])
+    told = io.BytesIO(size + file.read(length))
     parse = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, kind = parse(told)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"an array of the shape {shape}")
     budget.spend(math.prod(shape) * kind.itemsize)
-    return np.lib.format.read_array(_Joined(header, file), allow_pickle=False)
-
-
-class _Joined:
-    """A header that was read, and the rest of its file."""
-
-    def __init__(self, header: bytes, file: IO[bytes]) -> None:
-        self._header, self._file = header, file
-
-    def read(self, size: int = -1, /) -> bytes:
-        if not self._header:
-            return self._file.read(size)
-        if size < 0:
-            size = len(self._header)
-        piece, self._header = self._header[:size], self._header[size:]
-        return piece
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)

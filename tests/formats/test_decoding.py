@@ -17,6 +17,7 @@ from PIL import Image
 import nbdata
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.decoding import kind_of
+from tests.hostile import bombs
 
 PIXELS = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 
@@ -203,6 +204,7 @@ def test_an_array_with_a_long_header_is_refused_before_it_is_read() -> None:
         b"\x93NUMPY\2\0" + b"\xff\xff\xff\x7f" + bytes(100),
         b"\x93NUMPY\4\0" + bytes(100),
         b"\x93NUM",
+        bombs.npy("(-1, 2)"),
     ):
         with pytest.raises(NbdataError, match="cannot be read as npy"):
             nbdata.decode({"npy": data})
