@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from nbdata.errors import BadOption
 
-__all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of"]
+__all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of", "refuse_no_rank"]
 
 # Variables with the rank and the number of ranks, by what sets them. SLURM's are those of a step that srun started:
 # those of the job are also there where one process runs alone.
@@ -61,6 +61,15 @@ def rank_of(rank: int | None, world_size: int | None) -> Rank:
     return found if found.world_size > 1 else Rank(0, 1)
 
 
+def refuse_no_rank(rank: int | None, world_size: int | None) -> None:
+    """Raise BadOption if what was given is no rank: where a loader is made, rather than in its worker.
+
+    Who trains is asked only when a pass begins: Lightning says the number of ranks before it says which one this is.
+    """
+    if rank is not None and world_size is not None:
+        rank_of(rank, world_size)
+
+
 def _found() -> Rank:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return Rank(torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed")
@@ -86,7 +95,7 @@ class Ranked:
 
     def __init__(self, rank: int | None, world_size: int | None) -> None:
         self._given: tuple[int | None, int | None] = rank, world_size
-        rank_of(rank, world_size)  # raises an error here rather than in a worker
+        refuse_no_rank(rank, world_size)
 
     def _rank(self) -> Rank:
         dealing = _dealt_by_accelerate()

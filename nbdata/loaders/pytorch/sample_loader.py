@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of
+from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
 from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
 from nbdata.sizes import counted
 
@@ -99,15 +99,20 @@ class SampleLoader(DataLoader[Any]):
             raise BadOption(
                 "SampleLoader: in_order=False gives batches that no state can tell", expected="in_order=True"
             )
+        if taken := sorted({"batch_sampler", "dataset", "sampler"} & options.keys()):
+            raise BadOption(
+                f"SampleLoader deals out its own batches: {', '.join(taken)} cannot be given",
+                remedy="Use DataLoader(SampleDataset(samples, transform), …) with a sampler of your own",
+            )
         if ahead is None:
             ahead = _AHEAD_OF_WORKER * num_workers or _AHEAD
         self.samples = samples
         self._given, self._begun, self._warned = (rank, world_size), False, False
-        self._rank = rank_of(rank, world_size)
+        refuse_no_rank(rank, world_size)
+        self._rank = Rank(0, 1)  # until it is asked for
         self._order = samples.batch_sampler(
-            batch_size, shuffle=shuffle, seed=seed, rank=self._rank.rank, world_size=self._rank.world_size, ahead=ahead,
-            drop_last=drop_last, uneven=uneven,
-        )  # fmt: skip
+            batch_size, shuffle=shuffle, seed=seed, ahead=ahead, drop_last=drop_last, uneven=uneven
+        )
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
         # Per worker: samples, bytes, objects without a stored checksum, bytes from a cache, bytes fetched to it.
         # Shared by all processes.
