@@ -13,7 +13,7 @@ import pytest
 
 from nbdata.demo import programs, serverstate
 from nbdata.demo.dataset import build_dataset
-from nbdata.demo.run import main
+from nbdata.demo.run import _sums, main
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import NbdataError, UnsafeMember
 
@@ -168,18 +168,14 @@ def test_links_in_the_places_of_a_data_set_are_refused(tmp_path: Path, thesis: P
 
 
 @pytest.mark.parametrize("seal", ["", "0" * 32])
-def test_a_data_set_without_a_seal_is_made_anew(tmp_path: Path, thesis: Path, seal: str) -> None:
+def test_a_data_set_without_a_seal_is_made_anew(tmp_path: Path, seal: str) -> None:
     made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
     marker, first = tmp_path / "set/dataset.json", made.volumes[0]
-    facts = json.loads(marker.read_text())
-    first.rename(tmp_path / "before")
-    facts["volumes"][first.name] = thesis.stat().st_size
-    marker.write_text(json.dumps({**facts, "seal": seal}))
-    first.symlink_to(thesis)
-    again = build_dataset(tmp_path / "set", size="300kB", volumes=2)
-    assert not again.volumes[0].is_symlink()
-    assert again.volumes[0].read_bytes() == (tmp_path / "before").read_bytes()
-    assert thesis.read_text() == "thesis"
+    before = first.read_bytes()
+    first.write_bytes(bytes(len(before)))
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "seal": seal}))
+    assert build_dataset(tmp_path / "set", size="300kB", volumes=2) == made
+    assert first.read_bytes() == before
 
 
 def test_a_link_is_no_volume_and_no_object(tmp_path: Path, thesis: Path) -> None:
@@ -196,16 +192,22 @@ def test_a_link_is_no_volume_and_no_object(tmp_path: Path, thesis: Path) -> None
             server.put("demo", "x", tmp_path / "link")
 
 
+def test_checksums_are_not_written_through_a_link(tmp_path: Path, thesis: Path) -> None:
+    made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
+    linked(made.folder / "sums", thesis.parent)
+    assert (_sums(made) / "MD5SUMS").is_file()
+    assert os.listdir(thesis.parent) == ["thesis.txt"]
+
+
 def test_links_in_the_places_of_results_are_not_followed(
     tmp_path: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("work", "dataset/sums"):
-        (tmp_path / "demo-data" / name).parent.mkdir(parents=True, exist_ok=True)
-        linked(tmp_path / "demo-data" / name, thesis.parent)
+    (tmp_path / "demo-data").mkdir()
+    linked(tmp_path / "demo-data/work", thesis.parent)
     before = dict(os.environ)
     try:
-        assert main(["--small", "--server", "moto", "--size", "1MB"]) == 0
+        assert main(["--server", "moto", "--size", "1MB"]) == 0
     finally:
         os.environ.clear()
         os.environ.update(before)
