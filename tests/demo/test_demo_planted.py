@@ -211,4 +211,5 @@ def test_links_in_the_places_of_results_are_not_followed(
     finally:
         os.environ.clear()
         os.environ.update(before)
+    assert not (tmp_path / "demo-data/work").is_symlink()
     assert os.listdir(thesis.parent) == ["thesis.txt"]

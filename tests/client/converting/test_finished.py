@@ -103,6 +103,17 @@ def test_a_split_with_another_seal_is_made_anew(tmp_path: Path, train: Path, sea
     assert NOTE in report.notes
 
 
+def test_a_link_to_another_split_of_this_user_does_not_get_the_name(
+    tmp_path: Path, train: Path, converting: Path
+) -> None:
+    train.rename(tmp_path / "elsewhere")
+    (converting / "train.old").symlink_to(tmp_path / "elsewhere")
+    assert convert(tmp_path).counts == {"converted": 6, "unchanged": 2}
+    assert not train.is_symlink()
+    holds_what_it_should(tmp_path)
+    assert FileReader(tmp_path / "elsewhere/ffrdata").n == 30
+
+
 def test_a_replaced_split_without_a_seal_does_not_get_the_name(
     tmp_path: Path, train: Path, converting: Path
 ) -> None:
