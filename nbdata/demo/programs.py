@@ -7,8 +7,8 @@
 ``moto``
     ``moto.server`` of the running Python. Keeps everything in memory and accepts any key.
 
-All ports are on 127.0.0.1, but only the S3 port requires a key. The other ports of SeaweedFS trust every user of this
-machine. This is suitable for a demo, but not for secret data.
+All ports are on 127.0.0.1, which every user of this machine can reach. SeaweedFS's S3 port requires a key, and its
+other ports a certificate (`nbdata.demo.certificates`). moto lets every user read and write.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 import socket
+import ssl
 import sys
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -169,17 +170,22 @@ def command(kind: str, ports: Mapping[str, int]) -> list[str]:
     return [weed, "mini", *flags]
 
 
-def data_ready(kind: str, ports: Mapping[str, int], data: Path) -> bool:
+def data_ready(
+    kind: str, ports: Mapping[str, int], data: Path, trusted: ssl.SSLContext | None = None
+) -> bool:
     """True if the objects of earlier starts can be read and new ones written.
 
     SeaweedFS answers S3 requests before its master knows the volume server. This lasts mostly for a moment, sometimes
     for six seconds; until then a GET of an old object fails. So this function asks the master for a volume server and
-    for each volume file in ``data``.
+    for each volume file in ``data``. `trusted` is the context for closed ports; see `nbdata.demo.certificates`.
     """
     if kind == "moto":
         return True
-    master = f"http://127.0.0.1:{ports['master']}/dir"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    master = f"{'https' if trusted else 'http'}://127.0.0.1:{ports['master']}/dir"
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if trusted is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=trusted))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(f"{master}/status", timeout=5) as answer:
             if not json.load(answer)["Topology"].get("DataCenters"):

@@ -26,9 +26,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from nbdata.demo import programs, serverstate
+from nbdata.demo import certificates, programs, serverstate
 from nbdata.errors import BadOption, StoreUnavailable
-from nbdata.own_files import remove, through_no_link
+from nbdata.own_files import through_no_link
 
 __all__ = ["EmbeddedServer"]
 
@@ -85,6 +85,7 @@ class EmbeddedServer:
         access_key: str | None = None,
         secret_key: str | None = None,
         wait: float = 60.0,
+        private: bool = True,
     ) -> EmbeddedServer:
         """Start a server that keeps its state in ``folder``, or attach to one that already runs there.
 
@@ -101,6 +102,9 @@ class EmbeddedServer:
             Give both or neither. None: the keys of ``credentials.json``, which are random at first.
         wait : float
             Seconds within which the server must answer.
+        private : bool
+            Close the ports of SeaweedFS beside S3 to other users of this machine. Its parts then speak TLS with each
+            other, which takes some CPU; measurements do without. moto's only port is open to all.
 
         Raises
         ------
@@ -136,9 +140,11 @@ class EmbeddedServer:
             keys = serverstate.make_credentials(where, access_key, secret_key)
             if len(choices) > 1:
                 with contextlib.suppress(StoreUnavailable):
-                    return cls._launch(where, *choices[0], keys=keys, lock=lock, deadline=deadline)
+                    return cls._launch(
+                        where, *choices[0], keys=keys, lock=lock, deadline=deadline, private=private
+                    )
                 deadline = time.monotonic() + wait
-            return cls._launch(where, *choices[-1], keys=keys, lock=lock, deadline=deadline)
+            return cls._launch(where, *choices[-1], keys=keys, lock=lock, deadline=deadline, private=private)
 
     @classmethod
     def attach(cls, folder: str | os.PathLike[str]) -> EmbeddedServer | None:
@@ -164,6 +170,7 @@ class EmbeddedServer:
         keys: tuple[str, str],
         lock: IO[bytes],
         deadline: float,
+        private: bool,
     ) -> EmbeddedServer:
         wish = serverstate.forget_state(where, kind)
         for left in reversed(range(_TRIES)):
@@ -172,6 +179,11 @@ class EmbeddedServer:
             state = {"url": url, "kind": kind, "why": why, "ports": ports, "pid": 0}
             server = cls(where, state, keys)
             try:
+                serverstate.prepare(where)
+                if private and kind == "seaweedfs":
+                    certificates.close_ports(where)
+                else:
+                    certificates.open_ports(where)
                 server._run(programs.command(kind, ports), programs.leftovers(kind, ports), lock)
                 server._wait_ready(ports, deadline)
             except BaseException as exc:
@@ -186,12 +198,7 @@ class EmbeddedServer:
         raise AssertionError("unreachable")
 
     def _run(self, command: list[str], leftovers: list[str], lock: IO[bytes]) -> None:
-        serverstate.private_folder(self.folder / "data")
-        # SeaweedFS writes additional logs there at each start, and reads its settings from where it runs
         scratch = self.folder / "tmp"
-        for name in ("tmp", "temporary"):
-            remove(str(self.folder / name))
-        scratch.mkdir(mode=0o700)
         task: dict[str, Any] = {"command": command, "leftovers": leftovers, "folder": str(self.folder)}
         task |= {"owner": os.getpid(), "lock": lock.fileno()}
         script = Path(__file__).with_name("supervisor.py")
@@ -218,12 +225,13 @@ class EmbeddedServer:
     def _wait_ready(self, ports: dict[str, int], deadline: float) -> None:
         began = time.monotonic()
         client = self._client(attempts=1, patience=2.0)
+        trusted = certificates.trusted(self.folder)
         try:
             while True:
                 error: Exception
                 try:
                     client.list_buckets()
-                    ready = programs.data_ready(self.kind, ports, self.folder / "data")
+                    ready = programs.data_ready(self.kind, ports, self.folder / "data", trusted)
                     if ready and self.is_alive():  # not another program that took the port
                         return
                     error = ConnectionError("no volume server yet")

@@ -10,6 +10,7 @@ Files in the folder, all private to the user::
     server.json        url, kind, process id, ports; written when the server answers
     server.log         what the server printed, since its last start
     credentials.json   the two keys and a seal, mode 0600; made once, so that every start uses the same
+    certificate.pem    what SeaweedFS's ports beside S3 ask for; made at each start
     data/              the objects (SeaweedFS)
     tmp/               the server's working folder and temporary files; made anew at each start
     temporary          present if the whole folder is removed when the server ends
@@ -81,6 +82,15 @@ def private_folder(folder: str | os.PathLike[str]) -> Path:
             remedy=f"{remedy}, in a place where others may not write; nbdata demo --folder names it",
         )
     return where
+
+
+def prepare(where: Path) -> None:
+    """Make the folders for a start: that of the objects, and an empty one to run in."""
+    private_folder(where / "data")
+    # SeaweedFS writes additional logs to tmp/, and reads its settings from there, because it runs there.
+    for name in ("tmp", "temporary"):
+        remove(str(where / name))
+    (where / "tmp").mkdir(mode=0o700)
 
 
 def fresh_file(path: Path) -> IO[bytes]:
