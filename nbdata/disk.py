@@ -19,7 +19,9 @@ from nbdata.errors import (
     NbdataError,
     NotEnoughSpace,
     NotFound,
+    SourceChanged,
     StoreUnavailable,
+    UnsafeMember,
 )
 
 __all__ = [
@@ -38,6 +40,8 @@ __all__ = [
     "make_durable",
     "make_folders",
     "new_file",
+    "open_regular",
+    "read_regular",
     "same_file",
     "special_kind",
     "successor_mode",
@@ -203,6 +207,43 @@ def special_kind(mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "socket"
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
+
+
+def open_regular(path: str, flags: int = 0) -> int:
+    """Open a file to read without waiting, and return its descriptor. Links are followed, unless `flags` say otherwise.
+
+    Raises
+    ------
+    UnsafeMember
+        If it is a named pipe, a device, a folder or the like: reading those may never end.
+    OSError
+        If it cannot be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    kind = special_kind(mode) or "folder"
+    raise UnsafeMember(
+        f"a {kind} has the place of a file", path=path, expected="a regular file", remedy="Remove it"
+    )
+
+
+def read_regular(path: str, flags: int = 0) -> bytes:
+    """Return the bytes of a file: as many as its size says. See `open_regular`.
+
+    Raises
+    ------
+    SourceChanged
+        If it grows or shrinks meanwhile.
+    """
+    with open(open_regular(path, flags), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise SourceChanged("a file changed while it was read", path=path, remedy="Run the command again")
+    return data
 
 
 def sync_folder(path: str) -> None:

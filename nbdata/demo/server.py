@@ -19,7 +19,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import IO, Any
 
 from nbdata.demo import certificates, programs, serverstate
 from nbdata.errors import BadOption, StoreUnavailable
+from nbdata.own_files import through_no_link
 
 __all__ = ["EmbeddedServer"]
 
@@ -112,6 +112,8 @@ class EmbeddedServer:
             If an option is invalid, or the folder's running server has another kind or key.
         AccessDenied
             If the folder cannot be used, or other users could read or change its content.
+        UnsafeMember
+            If it is a link, or has keys or objects without this user's seal.
         NotFound
             If no server is installed.
         StoreUnavailable
@@ -150,7 +152,7 @@ class EmbeddedServer:
 
         Its `stop` only detaches: the server ends with the process that started it.
         """
-        where = Path(folder).absolute()
+        where = Path(os.path.abspath(folder))
         if not serverstate.is_locked(where):
             return None
         try:
@@ -177,7 +179,7 @@ class EmbeddedServer:
             state = {"url": url, "kind": kind, "why": why, "ports": ports, "pid": 0}
             server = cls(where, state, keys)
             try:
-                (where / "data").mkdir(mode=0o700, exist_ok=True)
+                serverstate.prepare(where)
                 if private and kind == "seaweedfs":
                     certificates.close_ports(where)
                 else:
@@ -196,10 +198,7 @@ class EmbeddedServer:
         raise AssertionError("unreachable")
 
     def _run(self, command: list[str], leftovers: list[str], lock: IO[bytes]) -> None:
-        data = self.folder / "data"
-        scratch = self.folder / "tmp"  # SeaweedFS writes additional logs there at each start
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700, exist_ok=True)
+        scratch = self.folder / "tmp"
         task: dict[str, Any] = {"command": command, "leftovers": leftovers, "folder": str(self.folder)}
         task |= {"owner": os.getpid(), "lock": lock.fileno()}
         script = Path(__file__).with_name("supervisor.py")
@@ -207,13 +206,13 @@ class EmbeddedServer:
         env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         env["TMPDIR"] = str(scratch)
         env.update(AWS_ACCESS_KEY_ID=self.access_key, AWS_SECRET_ACCESS_KEY=self.secret_key)
-        with open(self.folder / "server.log", "wb", opener=serverstate.private) as log:
+        with serverstate.fresh_file(self.folder / "server.log") as log:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), json.dumps(task)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=data,
+                cwd=scratch,
                 env=env,
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
@@ -306,7 +305,7 @@ class EmbeddedServer:
 
         client = self._client(attempts=4, patience=20.0)
         try:
-            with open(file, "rb") as body:
+            with open(file, "rb", opener=through_no_link) as body:
                 client.put_object(Bucket=bucket, Key=key, Body=body)
         except (BotoCoreError, ClientError) as exc:
             raise StoreUnavailable(f"{bucket}/{key} was not made: {exc}", path=self.url) from exc

@@ -82,7 +82,7 @@ def test_the_ports_work_with_the_certificate_which_only_the_user_can_read(server
         f"https://127.0.0.1:{ports(server)['filer']}/buckets/demo/object", None, trusted(server.folder)
     )
     assert (status, body[:7]) == (200, b"content")
-    for path in (server.folder / "certificate.pem", server.folder / "data" / "security.toml"):
+    for path in (server.folder / "certificate.pem", server.folder / "tmp" / "security.toml"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 

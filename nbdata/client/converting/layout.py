@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +23,6 @@ __all__ = [
     "RECORD",
     "Part",
     "SplitPlan",
-    "copied_size",
     "make_unfinished_folder",
     "mend",
     "planned",
@@ -398,13 +396,11 @@ def mend(folder: str, name: str, seals: Seals) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
     if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
-        os.rename(unfinished if _is_proven(unfinished, name, seals) else old, final)
+        for whole in (unfinished, old):
+            if _is_proven(whole, name, seals):
+                os.rename(whole, final)
+                break
     if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
         with _unfinished_splits(folder) as below:
             below.remove_tree(name + _OLD)
             below.remove_tree(name + _BEGUN)
-
-
-def copied_size(copies: Iterable[tuple[str, str]]) -> int:
-    """Return the total bytes of the files to copy."""
-    return sum(os.path.getsize(path) for path, _ in copies)
