@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import secrets
 import stat
 from collections.abc import Callable, Iterator
@@ -179,6 +181,7 @@ def changeable_by_others(folder: str) -> str | None:
 
     None: only this user, root and the owner of ``/`` can change where the path leads, and what is in it. On the way, a
     sticky bit is enough. A folder also counts as safe if what is made there now has its owner, and others may write it.
+    A group that may write counts only if somebody else is in it: the home folders of many images belong to a group.
 
     Parameters
     ----------
@@ -192,11 +195,26 @@ def changeable_by_others(folder: str) -> str | None:
             above = "/" + "/".join(names[:number])
             found = os.stat(above)
             closed = _OTHERS_WRITE if number == len(names) or not found.st_mode & stat.S_ISVTX else 0
+            if closed & found.st_mode == stat.S_IWGRP and _is_alone_in(found.st_gid):
+                closed = 0
             if found.st_uid in safe and not found.st_mode & closed:
                 continue
             if not _makes_all_alike(above, found):
                 return above
     return None
+
+
+def _is_alone_in(group: int) -> bool:
+    """True if a group is this user's primary one, and the user database names nobody else in it, but root."""
+    if group != os.getegid():
+        return False
+    own = os.geteuid()
+    try:
+        members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(group).gr_mem}
+    except KeyError:
+        return False
+    members |= {user.pw_uid for user in pwd.getpwall() if user.pw_gid == group}
+    return members <= {own, 0}
 
 
 def _makes_all_alike(folder: str, found: os.stat_result) -> bool:

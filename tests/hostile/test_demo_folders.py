@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -77,8 +78,16 @@ def test_who_can_change_where_a_path_leads(tmp_path: Path) -> None:
     """As root, whose umask keeps others out."""
     inner = tmp_path / "outer/inner"
     inner.mkdir(parents=True, mode=0o700)
-    expected = {0o755: None, 0o1777: None, 0o777: "outer", 0o775: "outer"}
-    for mode, folder in expected.items():
+    others = pwd.getpwnam("daemon").pw_gid
+    expected = {
+        (0o755, 0): None,
+        (0o1777, 0): None,
+        (0o777, 0): "outer",
+        (0o775, others): "outer",
+        (0o2775, 0): None,  # a group of one, as in many images
+    }
+    for (mode, group), folder in expected.items():
+        os.chown(inner.parent, 0, group)
         inner.parent.chmod(mode)
         assert changeable_by_others(str(inner)) == (str(tmp_path / folder) if folder else None), oct(mode)
     inner.parent.chmod(0o755)
