@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from nbdata.client.reading.samples import Samples
 from nbdata.errors import BadOption
@@ -137,3 +140,26 @@ def test_a_loader_without_a_step_is_an_error(samples: Samples) -> None:
         len(loader)
     with pytest.raises(BadOption, match="fill no step"):
         next(iter(loader))
+
+
+def test_a_stream_under_accelerate_says_what_to_write(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = types.ModuleType("accelerate.state")
+    state.PartialState = types.SimpleNamespace(_shared_state={"num_processes": 2})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)
+    with pytest.raises(BadOption, match="rank=0, world_size=1"):
+        next(iter(SampleStream(samples)))
+    assert sorted(keys(SampleStream(samples, rank=0, world_size=1))) == KEYS
+    state.PartialState._shared_state.clear()
+    assert sorted(keys(SampleStream(samples))) == KEYS
+
+
+@pytest.mark.parametrize("name", ["batch_sampler", "sampler", "dataset"])
+def test_a_loader_takes_no_order_of_somebody_else(samples: Samples, name: str) -> None:
+    with pytest.raises(BadOption, match=f"{name} cannot be given"):
+        SampleLoader(samples, 4, **{name: [1]})
+
+
+def test_trainers_see_that_a_loader_gives_each_rank_its_part(samples: Samples) -> None:
+    assert isinstance(SampleLoader(samples, 4).sampler, DistributedSampler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
@@ -174,3 +175,43 @@ def test_a_state_of_another_sampler_is_refused(state: object) -> None:
         state = {**order.state_dict(), **state}
     with pytest.raises(BadOption, match="state"):
         order.load_state_dict(state)  # type: ignore[arg-type]
+
+
+class BatchSamplerShard:
+    """As that of Accelerate: every N-th batch, and the length of that."""
+
+    def __init__(self, batches: AheadBatches, ranks: int, rank: int, *, split: bool = False) -> None:
+        self.batch_sampler, self.num_processes, self.rank, self.split_batches = batches, ranks, rank, split
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number, batch in enumerate(self.batch_sampler):
+            if self.split_batches or number % self.num_processes == self.rank:
+                yield batch
+
+
+def test_an_owner_that_deals_batches_out_itself_gets_those_of_all_ranks() -> None:
+    alone = [list(batch) for batch in AheadBatches(50, 4, shuffle=True, seed=1)]
+    shards = [
+        BatchSamplerShard(AheadBatches(50, 4, shuffle=True, seed=1, rank=rank, world_size=2), 2, rank)
+        for rank in range(2)
+    ]
+    assert [len(shard) for shard in shards] == [13, 13]
+    for epoch in range(2):
+        dealt = [list(shard) for shard in shards]
+        assert sorted(chain(*chain(*dealt))) == list(range(50))
+        if not epoch:
+            assert [list(batch) for batch in dealt[0]] == alone[::2]
+            for batches in dealt:
+                ahead = [batch.ahead for batch in batches if isinstance(batch, Batch)]
+                assert ahead[0][:3] == [list(batch) for batch in batches[1:4]], "those that this process gets"
+                assert [batch.last for batch in batches if isinstance(batch, Batch)][-1]
+    whole = BatchSamplerShard(AheadBatches(50, 4, shuffle=True, seed=1, world_size=2), 2, 0, split=True)
+    assert [list(batch) for batch in whole] == alone
+
+
+def test_what_is_no_number_of_samples_is_told_with_what_to_use() -> None:
+    with pytest.raises(BadOption, match="use SampleLoader"):
+        AheadBatches([3, 1, 2], batch_size=2)  # type: ignore[arg-type]
