@@ -30,6 +30,7 @@
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
+##  make test-frameworks   samples inside Lightning, Accelerate, torchrun and torchdata's loader (minutes)
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
 ##  make clean             remove what all of these have made
 .DEFAULT_GOAL := help
@@ -48,7 +49,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-frameworks test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -217,6 +218,13 @@ $(VENV)/.test-mmengine: pyproject.toml | $(BIN)/python
 
 test-mmengine: $(VENV)/.nbdata-demo $(VENV)/.test-mmengine
 	NBDATA_TESTED=wheel $(BIN)/pytest tests/ffrecord/large $(ARGS)
+
+$(VENV)/.test-frameworks: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[test-frameworks]'
+	touch $@
+
+test-frameworks: $(VENV)/.nbdata-demo $(VENV)/.test-frameworks
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/loaders/frameworks $(ARGS)
 
 $(VENV)/.test-tensorflow: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[test-tensorflow]'

@@ -1,0 +1,1 @@
+"""Samples inside real training frameworks, which are large to install: ``make test-frameworks``."""
