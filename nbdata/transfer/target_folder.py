@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from nbdata.disk import disk_error, successor_mode, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
@@ -44,6 +44,8 @@ class TargetFolder:
     named : str, optional
         The folder above that the user named, if the name of this one comes from elsewhere. Links below it lead nowhere
         else. None: the user named this one.
+    opened : NamedFolders, optional
+        The folders that the job has opened.
 
     Attributes
     ----------
@@ -63,10 +65,13 @@ class TargetFolder:
         umask: int,
         made: Callable[[str], None] = lambda _: None,
         named: str | None = None,
+        opened: NamedFolders | None = None,
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self.folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
+        self.folders = GuardedFolders(
+            named or self.root, umask=umask, mkdir=self._mkdir, made=made, opened=opened
+        )
         self.file_mode = 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
@@ -80,10 +85,13 @@ class TargetFolder:
     def enter(self) -> None:
         """Create the folder, and the folder for its temporaries."""
         try:
-            os.close(self.folders.open_to_write(self.root))
-            found = os.stat(self.root)
-            self.identity = (found.st_dev, found.st_ino)
-            self.staging(self.root)
+            fd = self.folders.open_to_write(self.root)
+            try:
+                found = os.fstat(fd)
+                self.identity = (found.st_dev, found.st_ino)
+                self._staging_in(self.root, fd)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise target_error(error, self.root) from error
 
@@ -97,7 +105,7 @@ class TargetFolder:
                     if name.startswith(self._token):
                         os.unlink(name, dir_fd=opened.fd)
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
-                os.rmdir(folder)
+                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=opened.fd)
         for opened in self._open.values():
             opened.close()
         self._open.clear()
@@ -106,28 +114,40 @@ class TargetFolder:
 
     def staging(self, parent: str) -> str:
         """Return the folder for temporaries on the same file system as `parent`."""
-        device = os.stat(parent).st_dev
+        fd = self.folders.open_to_write(parent)
+        try:
+            return self._staging_in(parent, fd)
+        finally:
+            os.close(fd)
+
+    def _staging_in(self, parent: str, fd: int) -> str:
+        """Return the folder for temporaries on the same file system as an open folder."""
+        device = os.fstat(fd).st_dev
         with self._lock:
             folder = self._staging.get(device)
             if folder is None:
-                while (folder := self._enter(parent)) is None:
+                while (folder := self._enter(parent, fd)) is None:
                     pass
                 self._staging[device] = folder
             return folder
 
-    def _enter(self, parent: str) -> str | None:
+    def _enter(self, parent: str, fd: int) -> str | None:
         """Create a folder for temporaries, with a mark that keeps other jobs from removing it as empty.
 
         Returns None if a job just removed it, or, after a wait, if another machine or user works there.
         """
         with contextlib.suppress(FileExistsError):
-            self._mkdir(folder := own_folder(parent), None, folder, own_mode(parent))
+            folder = own_folder(parent)
+            self._mkdir(os.path.basename(folder), fd, folder, own_mode(parent))
             self._tell_made(folder)
         try:
             opened = Staging(*open_own_folder(parent))
         except FileNotFoundError:
+            if not os.path.samestat(os.stat(parent), os.fstat(fd)):
+                raise exchanged_folder(parent) from None
             return None
         try:
+            self._refuse_elsewhere(opened, fd)
             staging = self._entered(opened)
         except BaseException:
             opened.close()
@@ -137,6 +157,12 @@ class TargetFolder:
         else:
             self._open[staging] = opened
         return staging
+
+    def _refuse_elsewhere(self, folder: Staging, parent: int) -> None:
+        """Raise TargetLost if a folder for temporaries, opened by its path, is not in its open parent."""
+        if not os.path.samestat(os.stat("..", dir_fd=folder.fd), os.fstat(parent)):
+            self.folders.check()
+            raise exchanged_folder(folder.path)
 
     def _entered(self, folder: Staging) -> str | None:
         """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
@@ -156,7 +182,8 @@ class TargetFolder:
         return folder.path
 
     def check(self) -> None:
-        """Raise NbdataError if another machine has taken this job for dead."""
+        """Raise NbdataError if another machine has taken this job for dead, or the target was exchanged."""
+        self.folders.check()
         for mark in self._marks:
             mark.check()
 
@@ -173,7 +200,6 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                os.close(self.folders.open_to_write(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                 staging = self._checked[parent] = self.staging(parent)

@@ -97,7 +97,13 @@ class _Writing(ChecksumWriting):
                 umask = self.run.context.umask
                 root = "/" + self.folder
                 self.committer = stack.enter_context(
-                    Committer(root, self.run.control, umask=umask, committed=self._committed)
+                    Committer(
+                        root,
+                        self.run.control,
+                        umask=umask,
+                        committed=self._committed,
+                        opened=self.run.folders,
+                    )
                 )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)

@@ -8,6 +8,7 @@ from typing import Any
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
+from nbdata.guarded_folders import TargetLost
 from nbdata.redaction import redacted
 from nbdata.report import Report, Row
 from nbdata.verbs.options import Storing
@@ -108,7 +109,11 @@ class Results:
                 self._unanswered += 1
         op = self._run.operation
         on_error = op.on_error if isinstance(op, Storing) else "raise"
-        if isinstance(error, NotEnoughSpace) or on_error == "stop" or self._unanswered >= _UNANSWERED:
+        if (
+            isinstance(error, (NotEnoughSpace, TargetLost))
+            or on_error == "stop"
+            or self._unanswered >= _UNANSWERED
+        ):
             raise error
 
     def report(self, **details: object) -> Report:

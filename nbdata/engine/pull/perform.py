@@ -85,6 +85,7 @@ class _Pulling:
             made=self._folder_made,
             # A kill also loses the bytes of a part in flight that were not noted yet.
             most=lambda: self._workers.wanted * (PART - NOTED),
+            opened=run.folders,
         )
         self._target = self._committer.target
         self._begun: Begun  # objects that earlier runs began; known once the target is entered

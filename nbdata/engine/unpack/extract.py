@@ -90,7 +90,7 @@ class Extraction:
         self._committer = Committer(
             root, run.control, umask=run.context.umask, committed=self._committed,
             announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
-            made=made.append, named=named,
+            made=made.append, named=named, opened=run.folders,
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
