@@ -202,6 +202,10 @@ class GuardedFolders:
                 expected=f"a folder below {root.path}",
             ) from link
 
+    def hold(self) -> None:
+        """Open the place now: see `NamedFolders.hold`."""
+        self._opened.hold(self._named)
+
     def check(self) -> None:
         """Raise TargetLost if the name of the place leads to another folder than when it was opened."""
         if (root := self._opened.get(self._named)) is not None:
