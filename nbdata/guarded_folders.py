@@ -17,6 +17,7 @@ import stat
 import threading
 from collections.abc import Callable
 
+from nbdata.acls import default_of
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.paths import is_ours
 
@@ -348,13 +349,15 @@ def _set_mode(name: str, above: int | None, mode: int) -> None:
     """Set the permissions of a folder that was just made, unless another folder has its name by now.
 
     That may be a private one: who owns the folder above can exchange the two. The new one is this user's, and empty.
-    It keeps the set-group-id and sticky bits that the disk gave it.
+    It keeps the set-group-id and sticky bits that the disk gave it. It keeps its mode if that came from the default
+    access control list of the folder above: there, no umask counts.
     """
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
         found = os.fstat(fd)
         mode |= found.st_mode & 0o7000
-        if found.st_mode & 0o7777 != mode and found.st_uid == os.geteuid() and not os.listdir(fd):
+        other = found.st_mode & 0o7777 != mode and default_of(fd) is None
+        if other and found.st_uid == os.geteuid() and not os.listdir(fd):
             os.fchmod(fd, mode)
     finally:
         os.close(fd)

@@ -30,6 +30,8 @@ class Below:
     ----------
     root : str
         The folder. It may be a link itself.
+    fd : int, optional
+        Its descriptor, which is closed with this object. None: the folder is opened by its path.
 
     Raises
     ------
@@ -38,9 +40,9 @@ class Below:
         file system is mounted there.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, fd: int | None = None) -> None:
         self._is_own = any(map(is_own_name, root.split("/")))
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if fd is None else fd
         self._parent, self._fd = "", self._root
 
     def __enter__(self) -> Below:

@@ -243,7 +243,7 @@ class AgentJob(FutureMethods):
         except BaseException:
             connection.close()
             raise
-        return AgentStaging(connection, answer["folder"])
+        return AgentStaging(connection, answer["folder"], tuple(answer["identity"]))
 
 
 class AgentHost:

@@ -11,9 +11,11 @@ import errno
 import os
 import random
 import secrets
+import stat
 import threading
 from collections.abc import Callable
 
+from nbdata import acls
 from nbdata.disk import disk_error, successor_mode, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
@@ -72,12 +74,14 @@ class TargetFolder:
         self.folders = GuardedFolders(
             named or self.root, umask=umask, mkdir=self._mkdir, made=made, opened=opened
         )
-        self.file_mode = 0o666 & ~umask
+        self._umask, self.file_mode = umask, 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
         self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
+        self._acls: dict[str, bytes | None] = {}  # the default access control lists of these parents
+        self._staged_acl = False  # whether a folder for temporaries has one
         self._unsynced: set[str] = set()  # folders in which a new folder was created
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
@@ -123,6 +127,7 @@ class TargetFolder:
     def _staging_in(self, parent: str, fd: int) -> str:
         """Return the folder for temporaries on the same file system as an open folder."""
         device = os.fstat(fd).st_dev
+        self._acls[parent] = acls.default_of(fd)
         with self._lock:
             folder = self._staging.get(device)
             if folder is None:
@@ -148,6 +153,7 @@ class TargetFolder:
             return None
         try:
             self._refuse_elsewhere(opened, fd)
+            self._staged_acl |= acls.default_of(opened.fd) is not None
             staging = self._entered(opened)
         except BaseException:
             opened.close()
@@ -202,6 +208,7 @@ class TargetFolder:
             try:
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
+                    self._acls.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
@@ -248,9 +255,26 @@ class TargetFolder:
         except OSError as error:
             raise disk_error(error, path) from error
 
-    def mode_at(self, final: str) -> int:
-        """Return the mode of a file that is to get a name: no more open than a file that it replaces."""
-        return successor_mode(self.file_mode, final)
+    def set_mode(self, fd: int, final: str, mode: int | None = None) -> None:
+        """Set the permissions of a written file: those that one has which is made in its final folder.
+
+        Parameters
+        ----------
+        mode : int, optional
+            The mode of the file. None: that of the user's umask, and no more open than a file that it replaces.
+        """
+        parent = final.rpartition("/")[0] or "/"
+        listed = self._acls[parent] if parent in self._acls else acls.default_of(parent)
+        if listed is not None:  # then no umask counts
+            acls.give(fd, listed, 0o666 if mode is None else mode | 0o600)
+            if mode is None:
+                made = stat.S_IMODE(os.fstat(fd).st_mode)
+                if (allowed := successor_mode(made, final)) != made:
+                    os.fchmod(fd, allowed)
+            return
+        if self._staged_acl:
+            acls.drop(fd)
+        os.fchmod(fd, successor_mode(self.file_mode, final) if mode is None else mode & ~self._umask | 0o600)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
@@ -277,7 +301,7 @@ class TargetFolder:
         try:
             while data:
                 data = data[os.write(fd, data) :]
-            os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
+            self.set_mode(fd, f"{self.root}/{path}")
             return temporary, os.fstat(fd)
         except BaseException as error:
             self.discard(temporary)

@@ -268,7 +268,10 @@ def test_no_deletion_of_a_pull_follows_a_target_that_is_exchanged(
 
 @pytest.mark.parametrize(
     ("name", "options", "owner", "call"),
-    [("s-%06d.tar", {"by": "file"}, LocalStore, "write"), ("all.tar", {"format": "tar"}, GrowingFile, "finish")],
+    [
+        ("s-%06d.tar", {"by": "file"}, LocalStore, "write"),
+        ("all.tar", {"format": "tar"}, GrowingFile, "finish"),
+    ],
 )
 def test_no_shard_and_no_archive_follows_a_target_that_is_exchanged(
     alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbdata.acls import drop_foreign
 from nbdata.client.converting.contract import Split
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
@@ -285,6 +286,7 @@ def _opened(names: GuardedFolders, folder: str, *, make: bool = False) -> Iterat
         try:
             if not os.path.samestat(below.lstat("../.."), os.fstat(above)):
                 raise exchanged_folder(folder)
+            drop_foreign(below.at(_BEGUN)[0], above)
             yield below, above
         finally:
             os.close(above)

@@ -187,7 +187,7 @@ class _Writing(ChecksumWriting):
         try:
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
-            os.fchmod(fd, self.committer.target.mode_at(final))
+            self.committer.target.set_mode(fd, final)
             written = os.fstat(fd)
         except OSError as error:
             if isinstance(error, NbdataError):

@@ -186,7 +186,7 @@ class _Pulling:
             item.verified = fetch_whole(
                 self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
             )
-            os.fchmod(fd, self._target.mode_at(final))
+            self._target.set_mode(fd, final)
             written = os.fstat(fd)
             size = written.st_size
             if info.size < 0:
@@ -366,7 +366,7 @@ class _Pulling:
         self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool
     ) -> None:
         try:
-            os.fchmod(parts.fd, self._target.mode_at(final))
+            self._target.set_mode(parts.fd, final)
             os.fdatasync(parts.fd)
         except OSError as error:
             self._parts_failed(item, fetch, parts, disk_error(error, final))
