@@ -25,6 +25,7 @@ from nbdata.engine.unpack import several_sets
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_trees import Below
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.seals import Seals
 from nbdata.stores.local import LocalStore
@@ -169,7 +170,15 @@ class Exchange:
         for path in self.private.rglob("*"):
             if path.is_file():
                 path.write_bytes(b"mine")
+        (self.private / ".nbdata/converting").mkdir(parents=True)  # as earlier jobs leave it
+        for own in (self.private / ".nbdata", self.private / ".nbdata/converting"):
+            own.chmod(0o700)
+            (own / "file").write_text("mine")
         self.before = content(self.private)
+        self.times = self._times()
+
+    def _times(self) -> list[int]:
+        return [path.stat().st_mtime_ns for path in (self.private, self.private / ".nbdata")]
 
     def make(self) -> None:
         if not self.target.is_symlink():
@@ -191,6 +200,7 @@ class Exchange:
         """Nothing in the private folder was changed, and nothing was put into it."""
         assert self.target.is_symlink(), "it was exchanged"
         assert content(self.private) == self.before
+        assert self._times() == self.times
 
 
 EXCHANGED = r"the folder was (exchanged|deleted) while this job worked in it"
@@ -294,7 +304,7 @@ def test_no_split_of_a_conversion_follows_a_target_that_is_exchanged(
     (exchange.target / "train").mkdir()
     (exchange.target / "train/PART_00000.ffr").touch()
     shutil.copytree(exchange.target / "train", exchange.private / "train", dirs_exist_ok=True)
-    exchange.before = content(exchange.private)
+    exchange.before, exchange.times = content(exchange.private), exchange._times()
     split = Split("train", [b"x"], 1, 1, bytes, "bytes")
     plan = layout.planned(split, str(exchange.target), 1 << 20, "always", Seals(str(tmp_path)), names)
     if calls == "finish":
@@ -304,6 +314,29 @@ def test_no_split_of_a_conversion_follows_a_target_that_is_exchanged(
         getattr(plan, calls)()
     exchange.refused()
     assert (exchange.aside / "train/PART_00000.ffr").exists()
+
+
+def test_the_folder_of_unfinished_splits_must_lie_in_the_data_set(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = GuardedFolders(str(exchange.target))
+    names.hold()
+
+    def opened(path: str) -> Below:
+        """Open it while the data set is exchanged, for this moment only."""
+        exchange.make()
+        try:
+            return Below(path)
+        finally:
+            exchange.target.unlink()
+            exchange.aside.rename(exchange.target)
+
+    monkeypatch.setattr(layout, "Below", opened)
+    with (
+        pytest.raises(nbdata.NbdataError, match=EXCHANGED),
+        layout._opened(names, str(exchange.target), make=True),
+    ):
+        pass
 
 
 def test_what_gets_the_name_of_a_split_meanwhile_is_not_replaced(tmp_path: Path) -> None:
