@@ -165,6 +165,10 @@ def _remove_dead(own: str, above: int) -> None:
             with contextlib.suppress(OSError):  # something else has the place of the lock: cleanup removes it
                 if lock.acquire(wait=False):
                     _remove(os.path.basename(path), above, lock)
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # asking for it may have made it, in another folder
+                        os.unlink(path + LOCK)
 
 
 def _remove(name: str, above: int, lock: file_lock) -> None:

@@ -216,8 +216,9 @@ def test_no_push_follows_a_target_that_is_exchanged(
     alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     exchange.before_each(monkeypatch, LocalStore, "write", calls=calls)
-    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED) as told:
         nbdata.push(f"{alike}/", f"{exchange.target}/", concurrency=1, quiet=True)
+    assert not isinstance(told.value, nbdata.TransferFailed), "it ends with the first file"
     exchange.refused()
 
 
