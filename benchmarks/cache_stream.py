@@ -255,7 +255,7 @@ def main() -> None:
         for variable in ("RUNTIME", "STATE"):
             os.environ[f"NBDATA_{variable}_DIR"] = f"{folder}/{variable.lower()}"
         try:
-            with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+            with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
                 os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
                 bench = Bench(folder, server, options)
                 big = bench.put("big", folders, [f"{{0:04d}}/{{0:04d}}-{n}" for n in range(8)], file)

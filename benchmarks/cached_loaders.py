@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as place:
         folder = Path(place)
         os.environ.update(NBDATA_RUNTIME_DIR=place + "/run", NBDATA_STATE_DIR=place + "/state")
-        with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+        with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
             try:
                 compare(folder, server, options.rounds)

@@ -276,7 +276,7 @@ def main() -> None:
         folder = Path(name)
         for variable in ("RUNTIME", "STATE"):
             os.environ[f"NBDATA_{variable}_DIR"] = f"{folder}/{variable.lower()}"
-        with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+        with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
             bench = Bench(folder, server, options)
             bench.put("small", options.samples, (100_000, 10_000))

@@ -196,7 +196,7 @@ def main() -> None:
             loader_rows(folder, len(samples), max(3, options.rounds // 2))
         if options.only not in ("", "store", "pack", "streams"):
             return
-        with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+        with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment())
             if options.only in ("", "pack"):
                 found = record_packing.packed(server, folder, options.small, max(1, options.rounds // 2))

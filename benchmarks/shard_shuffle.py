@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nbdata-shuffle-") as folder:
         os.environ["NBDATA_STATE_DIR"] = f"{folder}/state"
-        with EmbeddedServer.start(f"{folder}/server", kind="seaweedfs") as server:
+        with EmbeddedServer.start(f"{folder}/server", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment())
             server.create_bucket(BUCKET)
             _shuffle(server, options.bytes, options.sample)

@@ -220,7 +220,7 @@ def main() -> None:
         )
         bench = None
         try:
-            with EmbeddedServer.start(work / "server", kind="seaweedfs") as server:
+            with EmbeddedServer.start(work / "server", kind="seaweedfs", private=False) as server:
                 os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
                 server.create_bucket("bench")
                 bench = Bench(work, server, options.rounds, options.only, options.scale)

@@ -73,7 +73,7 @@ def main() -> None:
             os.environ[variable] = f"{name}/{folder}"
         room = Path(name) / "room"
         room.mkdir()
-        with EmbeddedServer.start(Path(name) / "store", kind="seaweedfs") as server:
+        with EmbeddedServer.start(Path(name) / "store", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment())
             url = fill(server, size, Path(name) / "source")
             print(f"{OBJECTS} objects, {format_size(size)}; limit {options.limit} on {room}")

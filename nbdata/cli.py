@@ -18,6 +18,7 @@ from nbdata.client.kept_lists import keep_list, stdin_named
 from nbdata.display import TextDisplay
 from nbdata.early import leave_interrupts
 from nbdata.errors import BadOption, NbdataError, TransferFailed
+from nbdata.interrupts import unanswered
 from nbdata.operation import Operation, slots
 from nbdata.option import Option
 from nbdata.protocols import Job
@@ -74,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A hang-up ends only this process: the agent's job continues.
         leave_interrupts()
         return _told(words)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as pressed:
+        if told := unanswered(pressed):
+            print(f"nbdata: {told}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         _drop_output()  # the reader of our output is gone
@@ -235,7 +238,11 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             result = operation.run(quiet=quiet)
     except TransferFailed as error:
         report = error.report
-        if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
+        if isinstance(operation, Listing) and isinstance(report, Report) and (as_json or not quiet):
+            _print_listing(
+                operation, report, as_json=as_json, people=sys.stdout.isatty() or bool(face.get("long"))
+            )
+        elif isinstance(report, Report) and (as_json or (report.tables and not quiet)):
             _print(report, as_json=as_json, quiet=False, listed=getattr(operation, "list", False))
         elif isinstance(report, Report) and not quiet and report.notes:
             print("\n".join(f"  {printable(note)}" for note in report.notes), file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import linecache
 import os
 import re
 import secrets
@@ -19,7 +20,9 @@ from nbdata.errors import (
     NbdataError,
     NotEnoughSpace,
     NotFound,
+    SourceChanged,
     StoreUnavailable,
+    UnsafeMember,
 )
 
 __all__ = [
@@ -29,13 +32,17 @@ __all__ = [
     "begin_writing",
     "disk_error",
     "exchanged",
+    "file_error",
     "full_disk_told",
     "give_name",
+    "internal_error",
     "is_full",
     "is_unfinished",
     "make_durable",
     "make_folders",
     "new_file",
+    "open_regular",
+    "read_regular",
     "same_file",
     "special_kind",
     "successor_mode",
@@ -88,7 +95,87 @@ def disk_error(error: OSError, path: str) -> NbdataError:
             # Not every system can say how much of a quota is left; the free space of the disk would be too high.
             details={"free": 0, "source": QUOTA} if quota else {},
         )
-    return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+    call = _call_of(error)
+    why = f"{call}: {error.strerror or error}" if call else str(error.strerror or error)
+    if error.errno in _FAILED:
+        return StoreUnavailable(f"the disk failed ({why})", path=path)
+    for numbers, told, remedy in _REFUSED:
+        if error.errno in numbers:
+            return NbdataError(f"{told} ({why})", path=path, remedy=remedy)
+    return NbdataError(f"the system refuses this ({why})", path=path)
+
+
+# What the system says of a disk that does not work.
+_FAILED = {
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.EREMOTEIO,
+}
+# What it says of one file, in words, with a remedy.
+_REFUSED: tuple[tuple[tuple[int, ...], str, str], ...] = (
+    (
+        (errno.EFBIG,),
+        "the file is larger than this disk or the limit of this process allows",
+        "Use another disk, or raise the limit (`ulimit -f`)",
+    ),
+    (
+        (errno.EMFILE, errno.ENFILE),
+        "too many files are open at the same time",
+        "Raise the limit (`ulimit -n`), or use a smaller --concurrency",
+    ),
+    ((errno.ELOOP,), "symbolic links lead in a circle there", "Remove the link"),
+    (
+        (errno.EBUSY, errno.ETXTBSY),
+        "the file is in use",
+        "End the program that uses it, or unmount what is there",
+    ),
+    ((errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST), "something else is in its place", "Move that away"),
+)
+# A system call in a line of Python.
+_CALL = re.compile(r"\bos\.(?!fspath|fsdecode|strerror|path)(\w+)\(")
+
+
+def _call_of(error: OSError) -> str:
+    """Return the name of the system call that failed, from the line that made it; empty if the line lacks it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    names = _CALL.findall(linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+    return str(names[0]) if len(names) == 1 else ""
+
+
+def internal_error(error: BaseException) -> NbdataError:
+    """Convert an error that ends a whole job or request, and that no code expected.
+
+    It is a fault of nbdata, unless the system refused a call, for example for a file that nbdata keeps beside the data.
+    """
+    if isinstance(error, NbdataError):
+        return error
+    if isinstance(error, OSError) and error.errno:
+        return file_error(error, "the folder for running jobs, or nbdata's records")
+    return NbdataError(f"internal error: {type(error).__name__}: {error}")
+
+
+def file_error(error: Exception, path: str) -> NbdataError:
+    """Return the failure of one file: a call that the system refused counts as one, whichever it was.
+
+    Any other unexpected error is a fault of nbdata, and is raised. The path in an OSError is more exact than `path`, if
+    it is absolute.
+    """
+    if isinstance(error, NbdataError):
+        return error
+    if not isinstance(error, OSError):
+        raise error
+    own = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    told = disk_error(error, own if os.path.isabs(own) else path)
+    told.__cause__ = error
+    return told
 
 
 @contextlib.contextmanager
@@ -122,6 +209,43 @@ def special_kind(mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "socket"
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
+
+
+def open_regular(path: str, flags: int = 0) -> int:
+    """Open a file to read without waiting, and return its descriptor. Links are followed, unless `flags` say otherwise.
+
+    Raises
+    ------
+    UnsafeMember
+        If it is a named pipe, a device, a folder or the like: reading those may never end.
+    OSError
+        If it cannot be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    kind = special_kind(mode) or "folder"
+    raise UnsafeMember(
+        f"a {kind} has the place of a file", path=path, expected="a regular file", remedy="Remove it"
+    )
+
+
+def read_regular(path: str, flags: int = 0) -> bytes:
+    """Return the bytes of a file: as many as its size says. See `open_regular`.
+
+    Raises
+    ------
+    SourceChanged
+        If it grows or shrinks meanwhile.
+    """
+    with open(open_regular(path, flags), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise SourceChanged("a file changed while it was read", path=path, remedy="Run the command again")
+    return data
 
 
 def sync_folder(path: str) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from nbdata.errors import NbdataError
+from nbdata.errors import AgentUnavailable, NbdataError
 from nbdata.interrupts import Held
 from nbdata.protocols import Job
 from nbdata.rendering import printable
@@ -29,16 +29,17 @@ class Follower:
         """Show a foreground job until it ends, and return its Report or raise its error.
 
         Ctrl-C cancels the job, which can be resumed. If others wait for it too, or it started in the background, Ctrl-C
-        only detaches.
+        only detaches. If the agent does not answer, Ctrl-C ends the wait, and the error says so.
         """
+        last: Snapshot | None = None
         try:
             if held is not None:
                 held.let_through()
             if not quiet:
                 self.begin(job)
-            for snapshot in job.watch():
+            for last in job.watch():
                 if not quiet:
-                    self.update(snapshot)
+                    self.update(last)
             report = job.report()
             raised = _raised_by(job)
         except KeyboardInterrupt:
@@ -46,13 +47,16 @@ class Follower:
                 try:
                     if job.interrupt():
                         # Not "stopped": when the kernel is being restarted, the agent continues the job.
-                        text = f"interrupted; {job.snapshot().stopped_means}"
+                        text = f"interrupted; {(last or job.snapshot()).stopped_means}"
                     else:
                         text = f"detached: job {job.id} continues; transfers {job.id} --cancel stops it"
                 except NbdataError as error:
                     if not quiet:
                         self.lost(error)
-                    raise
+                    if not isinstance(error, AgentUnavailable) or not error.details.get("alive"):
+                        raise
+                    error.message += ", and stops the job once it goes on"
+                    raise KeyboardInterrupt(str(error)) from error
                 if not quiet:
                     self.end(text, None)
             raise

@@ -31,7 +31,7 @@ import re
 from types import TracebackType
 from typing import Any, ClassVar
 
-from nbdata.redaction import frames_leak, printable, scrub, scrub_data
+from nbdata.redaction import frames_leak, printable, scrub, scrub_data, shortened
 
 __all__ = [
     "ROOM_THEN_AGAIN",
@@ -89,7 +89,7 @@ class NbdataError(Exception):
         remedy: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(scrub(message))
+        super().__init__()
         self.message = message
         self.path = path
         self.expected = expected
@@ -102,10 +102,12 @@ class NbdataError(Exception):
             setattr(self, "errno", self.errno_code)  # noqa: B010
 
     def scrub(self) -> None:
-        """Remove known secrets and text that looks like a secret."""
+        """Remove known secrets and text that looks like a secret; shorten what is too long to read."""
         self.message = scrub(self.message)
+        if not _OF_A_WORKER.match(self.message):
+            self.message = shortened(self.message)
         self.path, self.expected, self.got, self.remedy = (
-            value if value is None else scrub(str(value))
+            value if value is None else shortened(scrub(str(value)))
             for value in (self.path, self.expected, self.got, self.remedy)
         )
         self.details = scrub_data(self.details)

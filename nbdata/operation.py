@@ -13,12 +13,13 @@ import json
 import posixpath
 import shlex
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
+from nbdata.origins import SERVICES, origin_of
 from nbdata.paths import glob_base, is_url
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
@@ -36,8 +37,8 @@ class Host(Protocol):
     def submit(self, operation: Operation, *, background: bool) -> Job:
         """Start the operation, or attach to the running job of the same identity."""
 
-    def jobs(self) -> list[Snapshot]:
-        """Return all visible jobs, running and finished, newest last."""
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """Return all visible jobs, newest last, and whether some are missing, since an agent does not answer."""
 
     def job(self, job_id: str) -> Job:
         """Return a job by its id; NotFound if there is none."""
@@ -145,6 +146,16 @@ class Operation:
         """Return source and target, as far as the verb has them."""
         return getattr(self, "source", "") or "", getattr(self, "target", "") or ""
 
+    def origins(self) -> set[str]:
+        """Return the origins that the options name (see `nbdata.origins`): only they get credentials.
+
+        A source on this disk may be a list that the user wrote, so it may lead to all services that they configured.
+        """
+        named = [getattr(self, name) for name, (_, one) in options_of(type(self)).items() if one.is_path]
+        found = {origin_of(place) for one in named for place in _places(one)}
+        sources = _places(getattr(self, "source", None))
+        return found if all(map(is_url, sources)) else found | SERVICES
+
     def line(self, show: Callable[[str], str] = str) -> str:
         """Return the command of this operation: ``pull s3://b/data /w/data --include '*.mp4'``.
 
@@ -241,6 +252,8 @@ class Context:
         another mount namespace and must not do the work.
     owner : str
         A short name of the client for lists (``train.ipynb``, or ``kernel 1234``), not a secret.
+    origins : tuple of str or None
+        The origins that the user named (see `nbdata.origins`); no other one gets credentials. None: all get them.
     """
 
     cwd: str
@@ -253,6 +266,7 @@ class Context:
     state_dir: str = ""
     target_id: tuple[str, int, int] | None = None
     owner: str = ""
+    origins: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for options in (
@@ -275,7 +289,44 @@ class Context:
         context = cls(**{k: v for k, v in data.items() if k in known})
         if context.target_id is not None:
             context.target_id = tuple(context.target_id)  # type: ignore[assignment]  # JSON has lists
+        if context.origins is not None:
+            context.origins = tuple(context.origins)
         return context
+
+    def knows(self, place: str) -> bool:
+        """Return whether the user named the origin of a place, so that it may get credentials."""
+        origin = origin_of(place)
+        return not origin or self.origins is None or origin in self.origins
+
+    def without_credentials(self) -> Context:
+        """Return this context for an origin that only an index named: with nothing that identifies the user."""
+        env = {name: value for name, value in self.env.items() if _tells_nothing(name)}
+        return replace(
+            self, env={**env, "HOME": "/nonexistent"}, storage_options={}, target_options={}, fsspec_conf={}
+        )
+
+
+# Variables that say how to reach a server, not who asks.
+_WAYS = (
+    *("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *(
+        "OBS_REGION",
+        "OBS_ENDPOINT",
+        "REQUESTS_CA_BUNDLE",
+        "STORAGE_EMULATOR_HOST",
+        "NBDATA_STALL_TIMEOUT",
+        "PATH",
+    ),
+)
+
+
+def _tells_nothing(name: str) -> bool:
+    return name in _WAYS or name.startswith("SSL_CERT_") or name.lower().endswith("_proxy")
+
+
+def _places(value: object) -> tuple[str, ...]:
+    """Return the places in the value of an option."""
+    return tuple(one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
 
 
 _Op = TypeVar("_Op", bound=Operation)

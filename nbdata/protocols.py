@@ -170,8 +170,11 @@ class Job(Protocol):
 
         A loop that ends early gives back the items that it has not seen. `waits` receives each wait."""
 
-    def release(self) -> None:
-        """End a job that is bound to this process, and wait until its resources are free."""
+    def release(self) -> bool:
+        """End a job that is bound to this process, and wait until its resources are free.
+
+        False if the process that carries it does not answer, and ends it later.
+        """
 
     def stage(self) -> Staging:
         """Use the cache that the job keeps; NotFound if the job has just ended."""

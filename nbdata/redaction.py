@@ -249,6 +249,20 @@ def scrub_data(data: Any, *, names: bool = False) -> Any:
     return data
 
 
+#: The most characters of a text from elsewhere in an error, or of a place in a list. A local path may have 4,096 bytes,
+#: and a key of S3 1,024.
+TEXT = 4096
+
+
+def shortened(text: str, most: int = TEXT) -> str:
+    """Return a text of at most `most` characters: a longer one is cut in its middle, and its length is told there."""
+    if len(text) <= most:
+        return text
+    told = f"[… {len(text):,} characters …]"
+    half = max(0, most - len(told)) // 2
+    return f"{text[:half]}{told}{text[len(text) - half :]}"
+
+
 _TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 

@@ -177,9 +177,9 @@ def installed() -> None:
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A SeaweedFS server for the whole session. All tests depend on it, so it gets two attempts to start."""
     try:
-        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
+        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs", private=False)
     except StoreUnavailable:
-        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
+        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs", private=False)
     with server:
         yield server
 

@@ -324,14 +324,16 @@ def test_a_folder_below_that_others_may_write_in_is_refused_where_they_reach_it(
         assert own_folder(str(tmp_path), "converting") == f"{tmp_path}/.nbdata/converting"
 
 
-def test_small_splits_are_not_made_through_a_link(tmp_path: Path, project: Path) -> None:
+@pytest.mark.parametrize("place", ["mini", "mini/conv"])
+def test_small_splits_are_not_made_through_a_link(tmp_path: Path, project: Path, place: str) -> None:
     before = content(project)
-    linked(tmp_path / "sets/mini", project)
+    linked(tmp_path / "sets" / place, project)
     operation = nbdata.Convert(
         str(module(tmp_path, PLAIN)), str(tmp_path / "in"), str(tmp_path / "sets/conv"), mini=5
     )
-    with pytest.raises(UnsafeMember, match="a link has the place of the folder for small splits"):
+    with pytest.raises(UnsafeMember, match="a link has the place of the folder for small splits") as told:
         operation.run(quiet=True)
+    assert told.value.path == str(tmp_path / "sets" / place)
     assert content(project) == before
 
 

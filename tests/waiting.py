@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 #: Time limit in seconds for any event. An event takes a moment on an idle machine and much longer on a busy one; both
 #: are fine. So tests never measure this time. The limit only ends a test that would hang.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 #: Time limit in seconds for an action that must not wait for anything. Whatever it could wrongly wait for lasts at
 #: least `PATIENCE`, so even on a busy machine the two cases differ.

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "benchmarks/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "benchmarks/README.md")
 FOLDERS = ("docs", "notebooks", "examples")
 
 CONTENTS = """
@@ -43,6 +43,8 @@ notebooks/*
 :caption: Trust
 
 docs/guarantees
+docs/security
+SECURITY
 docs/reliability
 docs/conformance
 docs/performance

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from nbdata import wire
 from nbdata.agent.messages import context_of, number_of, operation_of
 from nbdata.agent.staging import lives, serve
-from nbdata.disk import disk_error, is_full
+from nbdata.disk import internal_error, is_full
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.engine.runner import Planning
@@ -89,11 +89,11 @@ class Session:
             pass  # the client is gone, or sent an invalid message
         finally:
             self.open = False
-            _sessions.pop(self.id, None)
             for job in list(self._foreground):
                 self.leave(job)
                 if job.operation.bound or job.operation.query:  # nobody else can see a query, or end it
                     job.task.cancel("its process ended")
+            _sessions.pop(self.id, None)
             with contextlib.suppress(
                 OSError
             ):  # a thread that still sends must not wait for ever, nor send to another client's socket
@@ -133,10 +133,13 @@ class Session:
     def _send(self, message: dict[str, Any]) -> None:
         with self._sending:
             try:
-                wire.send(self._sock, message)
-            except wire.FrameError:  # an unsendable answer would leave the client waiting for ever
-                self._sock.shutdown(socket.SHUT_RDWR)
-                raise
+                wire.send_shown(self._sock, message)
+            except wire.MessageTooLong as error:  # a client that gets no answer would wait for ever
+                told = NbdataError(
+                    f"the agent's answer is too long: {error.name} has {error.size:,} bytes",
+                    expected=f"at most {wire.MAX_FRAME:,} bytes",
+                )
+                wire.send(self._sock, {"error": told.to_dict()})
 
     def _answer(self, message: dict[str, Any]) -> None:
         handler = _HANDLERS.get(str(message.get("do")))
@@ -152,13 +155,11 @@ class Session:
         except (ConnectionError, TimeoutError):  # of this socket; stores raise errors of their own
             raise
         except Exception as error:
-            if isinstance(error, OSError) and is_full(error):
-                self._send({"error": disk_error(error, str(error.filename or runtime_folder())).to_dict()})
-                return
-            import traceback
+            if not isinstance(error, OSError) or not is_full(error):
+                import traceback
 
-            traceback.print_exc()
-            self._send({"error": NbdataError(f"internal error: {type(error).__name__}: {error}").to_dict()})
+                traceback.print_exc()
+            self._send({"error": internal_error(error).to_dict()})
         else:
             if answer is not None:
                 self._send({"ok": True, **answer})
@@ -182,10 +183,10 @@ class Session:
     def list(self, message: dict[str, Any]) -> dict[str, Any]:
         found, room = list[Snapshot](), wire.MAX_FRAME - _REST
         for snapshot in sorted(self._agent.jobs.snapshots(), key=_importance):
-            room -= len(json.dumps(snapshot.to_dict())) + 1
-            if room < 0:
-                break
-            found.append(snapshot)
+            size = len(json.dumps(snapshot.to_dict())) + 1
+            if size <= room:
+                room -= size
+                found.append(snapshot)
         return {"jobs": [snapshot.to_dict() for snapshot in sorted(found, key=lambda s: s.created)]}
 
     def watch(self, message: dict[str, Any]) -> None:
@@ -280,16 +281,24 @@ class Session:
                 remedy="Restart the kernel, and run the command again",
             )
 
-    def submit(self, message: dict[str, Any]) -> dict[str, Any]:
+    def submit(self, message: dict[str, Any]) -> None:
+        """Begin a job, or join the running one of the same identity; do neither for a client that has left."""
         self._refuse_if_draining()
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
+        if not lives(self._sock):
+            return  # Ctrl-C while this process did not answer
         job, attached = self._agent.jobs.submit(operation, context, {}, background=background)
         with job.joining:
             if not background and job not in self._foreground:
                 self._foreground.add(job)
                 job.foreground += 1
-        return {"job": job.id, "attached": attached, "session": self.id}
+        try:
+            self._send({"ok": True, "job": job.id, "attached": attached, "session": self.id})
+        except OSError:
+            if not attached:
+                job.task.cancel()
+            raise
 
     def again(self, message: dict[str, Any]) -> dict[str, Any]:
         """Begin a job that failed or was stopped once more, in the background, with the credentials that it had."""

@@ -15,6 +15,7 @@ from nbdata.archives.decompressed import Decompressed, Headed
 from nbdata.archives.place import Restart, Restarts
 from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, WRONG_CHECKSUM, bad_data
 from nbdata.archives.unit_pool import UnitPool
+from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge, too_large
 from nbdata.errors import BadArchive
 
 if TYPE_CHECKING:
@@ -44,15 +45,18 @@ class Decoded(Decompressed):
         Position of `source`.
     threads : int
         Number of threads that decompress in parallel.
+    max_window : int
+        Largest window of a decoder, in bytes.
     """
 
     def __init__(
-        self, source: Headed, codec: Codec, name: str | None, start: Restart, threads: int = 1
-    ) -> None:
+        self, source: Headed, codec: Codec, name: str | None, start: Restart, threads: int = 1,
+        max_window: int = MAX_WINDOW,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._source = source
         self._codec = codec
-        self._name = name
+        self._name, self._max_window = name, max_window
         self._input = _Input(source, start.compressed)
         self._pool: UnitPool | None = None
         if threads > 1 and codec.splitter is not None:
@@ -129,7 +133,7 @@ class Decoded(Decompressed):
         elif self._state and self._codec.within is not None:
             self._decoder = self._codec.within(self._state)
         else:
-            self._decoder = self._codec.decoder()
+            self._decoder = self._codec.decoder(self._max_window)
         return True
 
     def _ended(self, state: str) -> None:
@@ -145,6 +149,9 @@ class Decoded(Decompressed):
             if ended and isinstance(decoder, Bzip2Block):
                 decoder.at_end()
             block = b"" if ended else decoder.decompress(data, _OUTPUT)
+        except WindowTooLarge as error:
+            at = max(self._input.position - len(data), 0)
+            raise too_large(f"the {self._codec.title} data", error, name=self._name, offset=at) from error
         except self._codec.errors as error:
             offset = max(self._input.position - getattr(error, "behind", len(data)), 0)
             fault = WRONG_CHECKSUM if "checksum" in str(error).lower() else DAMAGED

@@ -6,6 +6,9 @@ All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for eac
 gzip is decoded by ISA-L, which is clearly faster than zlib and verifies the checksums. ISA-L's own header parser is
 not used, because it fails on headers that are split over two inputs.
 
+The memory of a decoder is bounded by the window that it is given (`nbdata.archives.windows`), and a few MiB: for each
+call, its output is at most a few MiB more than asked for.
+
 Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.txt 1.2, lz4_Frame_format.md 1.6.
 """
 
@@ -22,12 +25,16 @@ import zstandard
 from isal import igzip_lib
 
 from nbdata.archives.bzip2 import Bzip2Block, Bzip2Splitter
-from nbdata.archives.units import Split, split_gzip, split_zstd
+from nbdata.archives.units import LARGEST, Split, split_gzip, split_zstd
+from nbdata.archives.windows import WindowTooLarge, xz_dictionary, zstd_window
 from nbdata.errors import BadOption
 
 __all__ = ["CODECS", "Codec", "Decoder"]
 
-_MAX_WINDOW = 1 << 31  # needed for zstd --long=31 and the largest xz presets
+# Memory of an xz decoder beyond its dictionary.
+_XZ_MORE = 1 << 20
+# Bytes of an xz stream that tell its dictionary: the stream header and the header of the first block.
+_XZ_HEADERS = 12 + 1024
 _MAX_GZIP_HEADER = 256 << 10
 
 
@@ -49,7 +56,7 @@ class Codec:
 
     title: str
     begins: Callable[[bytes | bytearray], bool]
-    decoder: Callable[[], Decoder]
+    decoder: Callable[[int], Decoder]  # given the largest window; raises `WindowTooLarge` from `decompress`
     errors: tuple[type[Exception], ...]
     within: Callable[[str], Decoder] | None = None  # creates a decoder to resume at a restart point
     may_trail: bool = False  # whether its own program only warns about other data after the end
@@ -115,17 +122,83 @@ def _gzip_header_length(data: bytes) -> int | None:
     return position if position <= len(data) else None
 
 
+# Blocks of a Zstandard frame that are decompressed with one call: at most 1 MiB of content (RFC 8878, 3.1.1.2).
+_BLOCKS, _RLE = 8, 1
+
+
+class _ZstdBlocks:
+    """Follows the headers of a frame's blocks, without decompressing them; see RFC 8878, 3.1.1.
+
+    Nothing here is checked: the library refuses a frame that is not valid.
+
+    Attributes
+    ----------
+    start : bytes
+        The frame header, as far as it was seen.
+    """
+
+    def __init__(self) -> None:
+        self.start = b""
+        self._header, self._wanted = b"", 6  # of the frame or of a block, and its length as far as known
+        self._in_frame_header = True
+        self._left = 0  # bytes up to the next header
+        self._last = False
+        self._checksum = 0
+
+    def reach(self, data: memoryview) -> int:
+        """Return the length of the next input, which ends with at most `_BLOCKS` blocks or with the frame."""
+        at = blocks = 0
+        size = len(data)
+        while at < size and blocks < _BLOCKS:
+            if self._left:
+                step = min(self._left, size - at)
+                self._left -= step
+                blocks += not self._left
+            elif self._last:
+                break
+            else:
+                step = min(self._wanted - len(self._header), size - at)
+                self._header += bytes(data[at : at + step])
+                if len(self._header) == self._wanted:
+                    self._parse()
+            at += step
+        return at or size  # what follows the frame is not decompressed
+
+    def _parse(self) -> None:
+        header = self._header
+        if not self._in_frame_header:
+            number = int.from_bytes(header, "little")
+            self._last, kind, size = bool(number & 1), number >> 1 & 3, number >> 3
+            self._left = (1 if kind == _RLE else size) + (self._checksum if self._last else 0)
+            self._header = b""
+            return
+        if header[1:4] == b"\x2a\x4d\x18":  # a skippable frame: its size
+            self._wanted = 8
+            if len(header) == 8:
+                self._left, self._last, self._in_frame_header = (
+                    int.from_bytes(header[4:], "little"),
+                    True,
+                    False,
+                )
+            return
+        descriptor = header[4]
+        single, self._checksum = descriptor >> 5 & 1, descriptor & 4
+        self._wanted = 6 - single + (0, 1, 2, 4)[descriptor & 3] + (single, 2, 4, 8)[descriptor >> 6]
+        if len(header) == self._wanted:
+            self.start, self._header, self._wanted, self._in_frame_header = header, b"", 3, False
+
+
 class _ZstdFrame:
     """Decodes one Zstandard frame with bounded output for each call.
 
-    The library does not bound its output. Four bytes of input may give a block of 128 KiB (RFC 8878, 3.1.1.2), so small
-    slices of input limit the worst case to 256 MiB.
+    The library does not bound its output, and four bytes of input may give a block of 128 KiB (RFC 8878, 3.1.1.2). So
+    it is given a few blocks at a time.
     """
 
-    _SLICE = 8 << 10
-
-    def __init__(self) -> None:
-        self._frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+    def __init__(self, max_window: int) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=max_window).decompressobj()
+        self._max_window = max_window
+        self._blocks = _ZstdBlocks()
         self._input = memoryview(b"")
 
     @property
@@ -143,14 +216,21 @@ class _ZstdFrame:
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         if data:
             self._input = memoryview(data)
-        blocks = []
+        made = []
         length = 0
         while self._input and length < max_length and not self.eof:
-            piece, self._input = self._input[: self._SLICE], self._input[self._SLICE :]
-            block = self._frame.decompress(piece)
-            blocks.append(block)
+            end = self._blocks.reach(self._input)
+            piece, self._input = self._input[:end], self._input[end:]
+            try:
+                block = self._frame.decompress(piece)
+            except zstandard.ZstdError as error:
+                window = zstd_window(self._blocks.start)
+                if window is not None and window > self._max_window:
+                    raise WindowTooLarge(window, self._max_window) from error
+                raise
+            made.append(block)
             length += len(block)
-        return b"".join(blocks)
+        return b"".join(made)
 
 
 class _ZstdUnit:
@@ -171,11 +251,44 @@ class _ZstdUnit:
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         if self._reader is None:
-            frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+            frame = zstandard.ZstdDecompressor(max_window_size=LARGEST)
             self._reader = frame.stream_reader(data, read_across_frames=False)
         block = self._reader.read(max_length)
         self.eof = not block
         return block
+
+
+class _XzStream:
+    """Decodes one xz stream."""
+
+    def __init__(self, max_window: int) -> None:
+        self._max_window = max_window
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=max_window + _XZ_MORE)
+        self._start = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._stream.needs_input
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        if len(self._start) < _XZ_HEADERS:
+            self._start += data[: _XZ_HEADERS - len(self._start)]
+        try:
+            return self._stream.decompress(data, max_length)
+        except lzma.LZMAError as error:
+            if "memory usage limit" not in str(error).lower():
+                raise
+            needed = xz_dictionary(self._start)
+            larger = needed is not None and needed > self._max_window
+            raise WindowTooLarge(needed if larger else None, self._max_window) from error
 
 
 class _Lz4Frame:
@@ -217,22 +330,22 @@ _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  #
 
 CODECS = {
     "gz": Codec(
-        "gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS,
+        "gzip", lambda head: head[:3] == b"\x1f\x8b\x08", lambda _: _GzipMember(), _GZIP_ERRORS,
         may_trail=True, splitter=lambda: split_gzip,
     ),
     "bz2": Codec(
-        "bzip2", _is_bzip2, Bzip2Block, (OSError, ValueError),
+        "bzip2", _is_bzip2, lambda _: Bzip2Block(), (OSError, ValueError),
         within=Bzip2Block, may_trail=True, splitter=Bzip2Splitter, unit=bz2.BZ2Decompressor,
     ),
     "xz": Codec(
         "xz",
         lambda head: head[:6] == b"\xfd7zXZ\0",
-        lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW),
+        _XzStream,
         (lzma.LZMAError,),
     ),
     "zst": Codec(
         "Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,),
         splitter=lambda: split_zstd, unit=_ZstdUnit,
     ),
-    "lz4": Codec("LZ4", lambda head: head[:4] == b"\x04\x22\x4d\x18", _Lz4Frame, (RuntimeError,)),
+    "lz4": Codec("LZ4", lambda head: head[:4] == b"\x04\x22\x4d\x18", lambda _: _Lz4Frame(), (RuntimeError,)),
 }  # fmt: skip

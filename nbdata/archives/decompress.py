@@ -18,6 +18,7 @@ from nbdata.archives.looks import looks_like
 from nbdata.archives.place import Restart
 from nbdata.archives.stream import volume_at
 from nbdata.archives.tar_headers import is_header
+from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
 
@@ -89,7 +90,9 @@ def begins_archive(head: bytes) -> bool:
     for codec in CODECS.values():
         if codec.begins(head):
             try:
-                inner = codec.decoder().decompress(head, _TAR_BLOCK)
+                inner = codec.decoder(MAX_WINDOW).decompress(head, _TAR_BLOCK)
+            except WindowTooLarge:
+                return True
             except codec.errors:
                 return True
             return len(inner) < _TAR_BLOCK or _is_tar(inner)
@@ -103,6 +106,7 @@ def open_decompressed(
     name: str | None = None,
     start: Restart | None = None,
     threads: int = 1,
+    max_window: int | None = None,
 ) -> tuple[Decompressed, str]:
     """Open a stream of the decompressed bytes; also returns the format.
 
@@ -123,11 +127,15 @@ def open_decompressed(
     threads : int
         Number of threads that decompress in parallel, if the format shows which pieces are independent
         (`nbdata.archives.units`); 1 means only the reading thread.
+    max_window : int, optional
+        Largest window of the decoder in bytes (default: `nbdata.archives.windows.MAX_WINDOW`). It is the limit for all
+        threads together, and not for each: see `nbdata.archives.unit_pool`.
 
     Raises
     ------
     BadArchive
-        If the data has none of the formats. When read: if it is damaged, ends too early, or is followed by other data.
+        If the data has none of the formats. When read: if it is damaged, ends too early, is followed by other data, or
+        needs a larger window.
     BadOption
         For zip, and for an unknown `format`.
     """
@@ -147,7 +155,9 @@ def open_decompressed(
         )
     at = start or Restart()
     stream = Headed(raw, head)
-    return (stream if found == "tar" else Decoded(stream, CODECS[found], name, at, threads)), found
+    if found == "tar":
+        return stream, found
+    return Decoded(stream, CODECS[found], name, at, threads, max_window or MAX_WINDOW), found
 
 
 class ExpansionLimit(io.RawIOBase):

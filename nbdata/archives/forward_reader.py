@@ -11,6 +11,8 @@ from nbdata.errors import BadArchive
 __all__ = ["ForwardReader"]
 
 _BUFFER = 1 << 20
+# Content above this size is collected in one growing piece of memory.
+_LARGE = 64 << 20
 
 
 class ForwardReader:
@@ -112,6 +114,12 @@ class ForwardReader:
         if end <= len(self._block):
             data, self._at = bytes(self._block[self._at : end]), end
             return data
+        if size > _LARGE:  # joining pieces would hold all of it twice
+            whole = io.BytesIO()
+            while size > 0 and (piece := self._piece(size)):
+                whole.write(piece)
+                size -= len(piece)
+            return whole.getvalue()
         pieces: list[bytes] = []
         while size > 0 and (piece := self._piece(size)):
             pieces.append(bytes(piece))

@@ -3,6 +3,9 @@
 The decoders of all formats release the GIL. The pool looks ahead in the compressed bytes and submits whole units. If a
 unit is not as announced, the pool puts it back with the units after it, and they are decompressed as a stream. So
 errors, and the places where they are noticed, are the same with and without the pool.
+
+Memory is bounded whatever the archive says. A unit has at most `LARGEST` bytes of window and of content, so each thread
+needs at most twice that beside `IN_FLIGHT`. Data with a larger window is decompressed as a stream by one thread.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from nbdata.archives.decoders import Codec
-from nbdata.archives.units import Unit, Unsplit
+from nbdata.archives.units import LARGEST, Unit, Unsplit
+from nbdata.archives.windows import WindowTooLarge
 
 __all__ = ["IN_FLIGHT", "Ahead", "Taken", "UnitPool"]
 
@@ -213,7 +217,7 @@ def _decode_all(codec: Codec, units: list[Unit]) -> list[list[bytes] | None]:
 
 
 def _decode(codec: Codec, unit: Unit) -> list[bytes] | None:
-    decoder = (codec.unit or codec.decoder)()
+    decoder = codec.decoder(LARGEST) if codec.unit is None else codec.unit()
     at_a_time = _INPUT if codec.unit is None else len(unit.data)
     blocks, length, left = list[bytes](), 0, memoryview(unit.data)
     if not left:
@@ -231,6 +235,8 @@ def _decode(codec: Codec, unit: Unit) -> list[bytes] | None:
                 return None
             if block:
                 blocks.append(block)
+    except WindowTooLarge:
+        return None
     except codec.errors:
         return None
     return None if left or decoder.unused_data else blocks

@@ -20,6 +20,7 @@ from nbdata.archives.member import Member, file_mode
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.selection import Selection
+from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge, too_large
 from nbdata.archives.zip_directory import LOCAL, Entry, RangeSource, ZipDirectory
 from nbdata.errors import BadArchive, UnsafeMember
 from nbdata.sizes import format_size
@@ -95,10 +96,10 @@ class _Content:
 
     def __init__(
         self, entry: Entry, most: int, reading: _Reading, end: Callable[[], int],
-        bad: Callable[[str], BadArchive], spend: Callable[[int], None],
+        bad: Callable[[str], BadArchive], spend: Callable[[int], None], max_window: int, archive: str,
     ) -> None:  # fmt: skip
         self._entry, self._most, self._reading, self._end = entry, most, reading, end
-        self._bad, self._spend = bad, spend
+        self._bad, self._spend, self._max_window, self._archive = bad, spend, max_window, archive
         self._decoder: Decoder | None = None
         self._packed = entry.packed  # not read so far
         self._left = entry.size  # not handed out so far
@@ -135,6 +136,9 @@ class _Content:
             count = self._fill(view)
         except EOFError:
             raise self._wrong("ends too early") from None
+        except WindowTooLarge as error:
+            what = f"the member {shortened(self._entry.name)}"
+            raise too_large(what, error, name=self._archive, offset=self._entry.offset) from error
         except (ValueError, OSError, lzma.LZMAError, zstandard.ZstdError, igzip_lib.IsalError) as error:  # type: ignore[misc]
             if isinstance(error, BadArchive):
                 raise
@@ -188,13 +192,13 @@ class _Content:
             raise self._wrong("reaches into the next one")
         reading.exactly(name + extra)
         if entry.method == 14:
-            self._decoder = _lzma(reading)
+            self._decoder = _lzma(reading, self._max_window)
             self._packed -= 9
         elif entry.method:
-            self._decoder = _DECODERS[entry.method]()
+            self._decoder = _DECODERS[entry.method](self._max_window)
 
 
-def _lzma(reading: _Reading) -> Decoder:
+def _lzma(reading: _Reading, max_window: int) -> Decoder:
     """Create a decoder for LZMA in zip: version, size of the properties, properties. Source: APPNOTE 5.8."""
     version = reading.exactly(4)
     if version[2:] != b"\5\0":
@@ -203,6 +207,8 @@ def _lzma(reading: _Reading) -> Decoder:
     lclppb, dictionary = struct.unpack("<BI", properties)
     if lclppb >= 225:
         raise ValueError("unknown properties of LZMA")
+    if dictionary > max_window:  # a raw decoder has no limit of its own
+        raise WindowTooLarge(dictionary, max_window)
     filters = [{
         "id": lzma.FILTER_LZMA1, "lc": lclppb % 9, "lp": lclppb // 9 % 5, "pb": lclppb // 45,
         "dict_size": max(4096, dictionary),
@@ -210,9 +216,9 @@ def _lzma(reading: _Reading) -> Decoder:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
 
 
-_DECODERS: dict[int, Callable[[], Decoder]] = {
-    8: lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE),
-    12: bz2.BZ2Decompressor,
+_DECODERS: dict[int, Callable[[int], Decoder]] = {
+    8: lambda _: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE),
+    12: lambda _: bz2.BZ2Decompressor(),
     93: CODECS["zst"].decoder,
 }
 
@@ -227,6 +233,7 @@ def read_zip(
     remarks: Remarks | None = None,
     name: str = "",
     listing: bool = False,
+    max_window: int | None = None,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
@@ -238,13 +245,16 @@ def read_zip(
     listing : bool
         Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, and noted
         in `remarks`. The targets of symbolic links, which are stored as their content, are not read.
+    max_window : int, optional
+        As in `nbdata.archives.decompress.open_decompressed`.
 
     Raises
     ------
     UnsafeMember
         If a member would leave the target, or is a device or a pipe.
     BadArchive
-        If the archive is damaged, encrypted, compressed in an unknown way, or passes `max_expansion`.
+        If the archive is damaged, encrypted, compressed in an unknown way, passes `max_expansion`, or needs a
+        larger window.
     NotFound
         If a pattern of `members` matches nothing; raised before the first member is handed over.
     """
@@ -280,8 +290,9 @@ def read_zip(
                 continue
             entry = directory.entry(number)
             content = _Content(
-                entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend
-            )
+                entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend,
+                max_window or MAX_WINDOW, name,
+            )  # fmt: skip
             try:
                 member = _checked(entry, content, guard, remarks, directory, links=not listing)
             except UnsafeMember as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbdata import wire
-from nbdata.errors import AgentUnavailable, error_from_dict
+from nbdata.errors import AgentUnavailable, BadOption, error_from_dict
 from nbdata.runtime import Endpoint
 
 __all__ = ["Connection"]
@@ -76,6 +76,8 @@ class Connection:
         with self._used():
             try:
                 wire.send(self._sock, message)
+            except wire.MessageTooLong as long:
+                raise _too_long(long) from None
             except BrokenPipeError:
                 pass  # the agent has closed it, and may have said why
             except OSError as broken:
@@ -91,6 +93,8 @@ class Connection:
         with self._used():
             try:
                 wire.send(self._sock, message)
+            except wire.MessageTooLong as long:
+                raise _too_long(long) from None
             except OSError as error:
                 raise self._gone(error) from error
 
@@ -99,7 +103,7 @@ class Connection:
         with self._used():
             if timeout is None:
                 while not self.ready(QUIET):
-                    self._ask_whether_it_lives()
+                    self.ask_whether_it_lives(ANSWER)
             elif not self.ready(timeout):
                 raise self._gone(TimeoutError())
             try:
@@ -126,12 +130,12 @@ class Connection:
             if self._hung_up and not self._users:
                 self._sock.close()
 
-    def _ask_whether_it_lives(self) -> None:
-        """Raise AgentUnavailable if the agent sends nothing at all; any message counts."""
+    def ask_whether_it_lives(self, patience: float) -> None:
+        """Raise AgentUnavailable if the agent sends nothing at all within that many seconds; any message counts."""
         try:
-            with Connection(self._where, timeout=ANSWER) as other:
+            with Connection(self._where, timeout=patience) as other:
                 wire.send(other._sock, {"do": "hello"})
-                if not other.ready(ANSWER):
+                if not other.ready(patience):
                     raise TimeoutError
         except OSError as error:
             if not self.ready():  # else the agent has just sent something
@@ -150,9 +154,14 @@ class Connection:
         return AgentUnavailable(
             f"{_SILENT} (process {pid})",
             details=alive,
-            remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `kill -9 {pid}` ends it; "
+            remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `nbdata agent stop --now` ends it; "
             "then run the command again to resume",
         )
+
+    @property
+    def pid(self) -> int:
+        """The agent's process id; 0 if it is not known, see `peer`."""
+        return peer(self._sock)
 
     def ready(self, timeout: float = 0.0) -> bool:
         """True if, within that many seconds, a message begins to arrive or the agent is gone."""
@@ -180,6 +189,16 @@ class Connection:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _too_long(error: wire.MessageTooLong) -> BadOption:
+    # The name of the option without that of its part of the message; never the value, which may be secret.
+    name = error.name.partition(".")[2] or error.name
+    return BadOption(
+        f"the command is too long for the agent: {name} has {error.size:,} bytes",
+        expected=f"at most {wire.MAX_FRAME:,} bytes for the whole command",
+        remedy=f"Shorten {name}",
+    )
 
 
 def peer(sock: socket.socket) -> int:

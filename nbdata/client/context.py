@@ -42,6 +42,7 @@ def capture(operation: Operation) -> Context:
         state_dir=writable_state_folder(),
         target_id=_target_id(operation.local_target()),
         owner=owner_name(),
+        origins=tuple(sorted(operation.origins())),
     )
 
 

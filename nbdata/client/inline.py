@@ -108,9 +108,10 @@ class InlineJob(FutureMethods):
         if error is not None:
             raise error
 
-    def release(self) -> None:
+    def release(self) -> bool:
         self._job.task.cancel("its loop has ended")
         self._job.task.wait_end(_RELEASED)
+        return True
 
     def stage(self) -> Staging:
         return self._job.staged.join(f"inline-{id(self)}-{time.monotonic_ns()}")
@@ -140,6 +141,10 @@ class InlineHost:
 
     def jobs(self) -> list[Snapshot]:
         return self._jobs.snapshots()
+
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """Return all jobs; none is missing."""
+        return self.jobs(), False
 
     def job(self, job_id: str) -> Job:
         return named(job_id, *self.known())

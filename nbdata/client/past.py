@@ -73,7 +73,8 @@ class PastJob(FutureMethods):
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         return iter(())
 
-    def release(self) -> None: ...
+    def release(self) -> bool:
+        return True
 
     def stage(self) -> Staging:
         raise NotFound("this job is over")

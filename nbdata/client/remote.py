@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,11 +20,12 @@ from nbdata.client.past import PastJob
 from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.history import Past, past_jobs
-from nbdata.interrupts import held_interrupt
+from nbdata.interrupts import PATIENCE, held_interrupt
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
+from nbdata.threads import begin
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
@@ -39,7 +39,11 @@ _ANSWER = 10.0
 # The same for a page of rows, which are read from a disk.
 _ROWS = 30.0
 # The same for Ctrl-C: nothing else is handled meanwhile.
-_INTERRUPTED = 5.0
+_INTERRUPTED = PATIENCE
+# Seconds for which Ctrl-C waits for the end of a job whose agent is alive.
+_ENDING = 5.0
+# The most seconds for which an interrupted kernel waits for an agent that does not answer.
+_WAKES = 24 * 3600.0
 
 
 class AgentJob(FutureMethods):
@@ -183,22 +187,55 @@ class AgentJob(FutureMethods):
     def interrupt(self) -> bool:
         # Outside a kernel nothing restarts us, so Ctrl-C always means cancel.
         at_once = "ipykernel" not in sys.modules
-        answer = self._ask("interrupt", timeout=_INTERRUPTED, session=self._session, at_once=at_once)
-        alone = bool(answer["alone"])
+        message = {"do": "interrupt", "job": self._id, "session": self._session, "at_once": at_once}
+        asked = _reach(self._where, timeout=_INTERRUPTED)
+        try:
+            alone = bool(asked.ask(message, timeout=_INTERRUPTED)["alone"])
+        except AgentUnavailable:
+            if not at_once:
+                self._linger(unanswered=asked)
+            raise
+        asked.close()
         if alone and not at_once:
-            # A kernel that is being restarted must be free to end now. If it stays alive, the lifeline shows
-            # that until the agent has turned the interrupt into a cancel.
-            lifeline, self._lifeline = self._lifeline, None
-            if lifeline is not None:
-                timer = threading.Timer(_LINGER, lifeline.close)
-                timer.daemon = True
-                timer.start()
+            self._linger()
             return True
         if alone:
-            for _ in self.watch():
-                pass
+            self._await_end()
         self._let_go()
         return alone
+
+    def _linger(self, unanswered: Connection | None = None) -> None:
+        """Keep the lifeline open until the agent has turned an interrupt into a cancel; return at once.
+
+        A kernel that is being restarted must be free to end now, and its end tells the agent to continue the job. An
+        agent that does not answer reads the interrupt later, and answers on the connection `unanswered`.
+        """
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is None and unanswered is None:
+            return
+
+        def wait() -> None:
+            if unanswered is not None:
+                unanswered.ready(_WAKES)
+                unanswered.close()
+            time.sleep(_LINGER)
+            if lifeline is not None:
+                lifeline.close()
+
+        begin(wait, name=f"interrupted-{self._id}")
+
+    def _await_end(self) -> None:
+        """Wait a short time for the end of a cancelled job; raise AgentUnavailable if the agent stops answering."""
+        end = time.monotonic() + _ENDING
+        with _reach(self._where, timeout=_INTERRUPTED) as connection:
+            connection.ask({"do": "watch", "job": self._id}, timeout=_INTERRUPTED)
+            while True:
+                while not connection.ready(_INTERRUPTED):
+                    connection.ask_whether_it_lives(_INTERRUPTED)
+                    if time.monotonic() > end:
+                        return
+                if Snapshot.from_dict(connection.receive(timeout=_INTERRUPTED)["snapshot"]).finished:
+                    return
 
     def _let_go(self) -> None:
         lifeline, self._lifeline = self._lifeline, None
@@ -229,12 +266,19 @@ class AgentJob(FutureMethods):
                     with contextlib.suppress(AgentUnavailable):  # the next item raises it
                         connection.send({"done": item.number})
 
-    def release(self) -> None:
+    def release(self) -> bool:
         # An agent that is gone holds nothing any more; one that does not answer will see the connection end.
-        with contextlib.suppress(AgentUnavailable, NotFound):
-            self._ask("cancel", left=True)
+        # It reads the request later, too, so Ctrl-C need not wait for it.
+        silent = False
+        try:
+            self._ask("cancel", timeout=_INTERRUPTED, left=True)
             self._ended_within(_RELEASED)
+        except NotFound:
+            pass
+        except AgentUnavailable as error:
+            silent = bool(error.details.get("alive"))
         self._let_go()
+        return not silent
 
     def stage(self) -> Staging:
         connection = _reach(self._where)
@@ -272,6 +316,14 @@ class AgentHost:
                         "background": background,
                     }
                 )
+        except KeyboardInterrupt:
+            named = f" (process {connection.pid})" if connection.pid else ""
+            connection.close()  # so the agent does not begin the job when it reads the message
+            told = AgentUnavailable(
+                f"the agent{named} had not answered yet, and does not begin the job",
+                remedy="If it stays silent, `nbdata agent stop --now` ends it",
+            )
+            raise KeyboardInterrupt(str(told)) from told
         except BaseException:
             connection.close()
             raise
@@ -336,9 +388,9 @@ def _past() -> list[Past]:
     return past_jobs(writable_state_folder())
 
 
-def _reach(where: Endpoint) -> Connection:
+def _reach(where: Endpoint, *, timeout: float = 10.0) -> Connection:
     try:
-        return Connection(where)
+        return Connection(where, timeout=timeout)
     except OSError as error:
         raise AgentUnavailable(
             "the agent that had this job is gone, so the job was interrupted",

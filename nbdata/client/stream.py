@@ -195,8 +195,8 @@ class _Pass:
             if self._complete:
                 for _ in job.watch():
                     pass
-            else:
-                job.release()
+            elif not job.release():
+                raise AgentUnavailable("the agent does not answer")
             report = job.report()
         except NbdataError:  # the agent is gone; the loop has got that error
             report = Report(self._planned.verb, self._source, state="INTERRUPTED")

@@ -32,7 +32,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from nbdata.demo.serverstate import private, private_folder
+from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotEnoughSpace
+from nbdata.own_files import read_small, remove
+from nbdata.runtime import state_folder
+from nbdata.seals import Seals
 from nbdata.sizes import format_size, parse_size
 
 __all__ = ["DEFAULT_LIMIT", "Dataset", "build_dataset"]
@@ -41,6 +46,7 @@ DEFAULT_LIMIT = 120_000_000
 _FORMAT = 1
 _BIG, _SMALL = 8_000_000, 64_000  # a member has at most a tenth of the wanted size, within these bounds
 _BLOCK = 1 << 20
+_MOST_BYTES = 4 << 20  # of dataset.json, with 10,000 volumes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SKIP = frozenset({"__pycache__", "site-packages", "dist-packages"})  # packages are separate trees
 
@@ -127,8 +133,9 @@ def build_dataset(
         "trees": [list(tree) for tree in trees],
     }
     try:
-        where.mkdir(parents=True, exist_ok=True)
-        with open(where / "dataset.lock", "ab") as lock:
+        for part in ("", "compressed", "md5"):
+            private_folder(where / part)
+        with open(where / "dataset.lock", "ab", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             made = _load(where, options)
             if made is None:
@@ -139,7 +146,7 @@ def build_dataset(
         if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise AccessDenied(f"the data set cannot be made ({exc.strerror})", path=str(where)) from exc
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            shutil.rmtree(where / ".building", ignore_errors=True)
+            remove(str(where / ".building"))
             raise NotEnoughSpace(
                 "the data set does not fit",
                 path=str(where),
@@ -197,7 +204,6 @@ def _build(where: Path, options: dict[str, Any], members: Iterator[tuple[str, st
     building = where / ".building"
     for part in ("compressed", "md5"):
         (building / part).mkdir(parents=True)
-        (where / part).mkdir(exist_ok=True)
     stream = building / "stream"
     count, member_bytes = _compress(stream, members, options["size"])
     digests = _cut(stream, building, options["name"], options["volumes"])
@@ -215,9 +221,8 @@ def _build(where: Path, options: dict[str, Any], members: Iterator[tuple[str, st
         "member_bytes": member_bytes,
         "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
     }
-    new = where / "dataset.json.new"
-    new.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    os.replace(new, where / "dataset.json")
+    facts["seal"] = _seals().of("dataset", facts)
+    write_file(str(where / "dataset.json"), [json.dumps(facts, indent=1).encode() + b"\n"])
     return _dataset(where, facts)
 
 
@@ -287,17 +292,27 @@ def _cut(stream: Path, building: Path, name: str, volumes: int) -> dict[str, str
 
 
 def _load(where: Path, options: dict[str, Any]) -> Dataset | None:
-    """Return the data set in the folder, if it was made with these options and is complete."""
+    """Return the data set in the folder, if this user made it with these options, and it is complete."""
     try:
-        facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))
-        if facts["options"] != options:
+        facts = _facts(where)
+        if not _seals().holds(facts.pop("seal"), "dataset", facts) or facts["options"] != options:
             return None
         made = _dataset(where, facts)
-        sizes = [path.stat().st_size for path in made.volumes]
-        whole = sizes == list(facts["volumes"].values()) and all(path.is_file() for path in made.sidecars)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        sizes = [path.lstat().st_size for path in made.volumes]
+        whole = sizes == list(facts["volumes"].values()) and all(
+            stat.S_ISREG(path.lstat().st_mode) for path in (*made.volumes, *made.sidecars)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return made if whole else None
+
+
+def _facts(where: Path) -> Any:
+    return json.loads(read_small(str(where / "dataset.json"), _MOST_BYTES))
+
+
+def _seals() -> Seals:
+    return Seals(state_folder())
 
 
 def _dataset(where: Path, facts: dict[str, Any]) -> Dataset:
@@ -316,16 +331,15 @@ def _remove_old(where: Path, name: str) -> None:
     """Remove the files of earlier builds: first the marker, then its volumes and those with this name."""
     old: list[str] = []
     try:
-        facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))
+        facts = _facts(where)
         old = [volume for volume in facts["volumes"] if _NAME.fullmatch(volume)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
-    (where / "dataset.json").unlink(missing_ok=True)
-    shutil.rmtree(where / ".building", ignore_errors=True)
+    for left in ("dataset.json", ".building"):
+        remove(str(where / left))
     ours = re.compile(rf"{re.escape(name)}-\d{{2,5}}")
     for part, suffix in (("compressed", ""), ("md5", ".md5")):
-        present = os.listdir(where / part) if (where / part).is_dir() else []
-        for file in present:
+        for file in os.listdir(where / part):
             volume = file.removesuffix(suffix)
             if volume in old or ours.fullmatch(volume):
-                (where / part / file).unlink(missing_ok=True)
+                remove(str(where / part / file))

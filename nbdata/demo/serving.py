@@ -102,7 +102,7 @@ def serve(
 ) -> PlayStore:
     """Start a server with some data; see `nbdata.demo.serve`."""
     temporary = folder is None
-    where = Path(tempfile.mkdtemp(prefix="nbdata-demo-") if folder is None else folder).absolute()
+    where = Path(tempfile.mkdtemp(prefix="nbdata-demo-") if folder is None else folder).resolve()
     try:
         running = EmbeddedServer.start(where, kind=server)
     except BaseException:

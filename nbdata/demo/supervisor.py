@@ -67,6 +67,7 @@ def _spawn(command: list[str]) -> int:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != us:  # died before the signal was requested
                 os._exit(1)
+        os.umask(0o077)  # the sockets that SeaweedFS makes in /tmp are as good as its ports
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # standard error is the log

@@ -29,7 +29,7 @@ from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
-from nbdata.redaction import redacted, scrub, scrub_data
+from nbdata.redaction import redacted, scrub, scrub_data, shortened
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
@@ -59,6 +59,10 @@ _TOLD = (
 _SERVERS = re.compile("(?=.*(ENDPOINT|PROFILE|ACCOUNT|EMULATOR|CONFIG_FILE))(?!.*(KEY|TOKEN|SECRET))")
 # The storage options that do.
 _ACCOUNTS = (*_TOLD, "account_name", "account_host", "project", "host", "port", "username")
+# The most characters of a command that lists show.
+_COMMAND = 64 << 10
+# Most unusable entries of a listing that a plan names.
+_NAMED = 3
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
@@ -140,6 +144,7 @@ def make_plan(
 def _planned(run: Run) -> Plan:
     planned = _module(run.operation.verb).plan(run)
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
+    _note_bad_entries(run, planned)
     where = run.operation.local_target()
     if where is not None and (planned.needed or planned.inodes):
         refuse_unwritable(where, below=run.operation.verb == "push")  # the others make their own folder there
@@ -163,6 +168,16 @@ def _planned(run: Run) -> Plan:
     return planned
 
 
+def _note_bad_entries(run: Run, planned: Plan) -> None:
+    """Count the entries of listings that cannot be used; performing the plan reports each as a failure."""
+    rows = run.control.bad_entries.rows
+    for row in rows:
+        planned.count(row.action, 0)
+    planned.notes += [f"{row.path or '…'}: {row.detail['reason']}" for row in rows[:_NAMED]]
+    if rows and "delete" in planned.actions:
+        planned.notes.append("nothing will be deleted, because entries of a listing cannot be used")
+
+
 def _with_ways(error: NotEnoughSpace, planned: Plan) -> NotEnoughSpace:
     """Add the plan's alternatives to the error."""
     error.remedy = ". ".join(filter(None, [error.remedy, *planned.details.get("instead", [])]))
@@ -176,16 +191,21 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
         Snapshot(
             id=secrets.token_hex(3),
             verb=operation.verb,
-            source=scrub(source),
-            target=scrub(target),
+            source=shortened(scrub(source)),
+            target=shortened(scrub(target)),
             background=background,
-            owner=scrub(context.owner),
-            command=scrub(command_line(operation, context)),
+            owner=shortened(scrub(context.owner)),
+            command=_whole_or_nothing(scrub(command_line(operation, context))),
         ),
         stopped=operation.stopped,
     )
     task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     return task
+
+
+def _whole_or_nothing(command: str) -> str:
+    """Return a command unless it is too long to be shown: a shortened one would be another command."""
+    return command if len(command) <= _COMMAND else ""
 
 
 def identity_of(operation: Operation, context: Context) -> str:
@@ -283,6 +303,7 @@ def _performed(run: Run, task: Task) -> Report:
         task.enter("PLANNING")
         if where is not None:
             run.folders.hold(where)
+        task.bad_entries.take()  # of an earlier try
         planned = _planned(run)
         if planned.empty:
             raise NotFound("; ".join(planned.notes), path=planned.source, remedy="Loosen the filters")

@@ -12,12 +12,25 @@ from collections.abc import Callable
 from typing import Any
 
 from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.decoding_bounds import (
+    Budget,
+    TooLarge,
+    read_array,
+    read_arrays,
+    refuse_large_image,
+    refuse_large_json,
+    refuse_large_text,
+    unpack,
+)
 from nbdata.formats.samples import split_name
+from nbdata.sizes import parse_size
 
-__all__ = ["IMAGES", "PACKAGES", "decode", "is_image", "kind_of"]
+__all__ = ["IMAGES", "MAX_DECODED", "PACKAGES", "decode", "is_image", "kind_of"]
 
 #: The forms in which images can be returned.
 IMAGES = ("pil", "numpy", "torch")
+#: Bytes that the fields of one sample may take when decoded, by default.
+MAX_DECODED = 1 << 30
 _IMAGE = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp")
 _NUMBER = ("class", "cls", "cls2", "count", "id", "index", "inx")
 _TEXT = ("text", "transcript", "txt")
@@ -66,7 +79,9 @@ def is_image(field: str, data: bytes) -> bool:
     return kind_of(field, data) == "image"
 
 
-def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
+def decode(
+    sample: dict[str, Any], *, images: str = "pil", max_bytes: int | str = MAX_DECODED
+) -> dict[str, Any]:
     """Return a sample with its fields decoded: a new dict; unknown fields stay ``bytes``.
 
     By extension, else by the first bytes: images (jpg, png, gif, bmp, webp, tif, ppm and their kin); json; txt, text
@@ -81,6 +96,9 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
         ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width for grey
         images. ``"torch"``: uint8 tensor of channels × height × width. Images of modes other than grey and RGB
         become RGB.
+    max_bytes : int or str, default 1 GiB
+        Limit on the memory of all decoded fields together, such as ``"4GiB"``. A field that would exceed it is an
+        error before it is decoded. Pictures count twice, because they are copied once.
 
     Returns
     -------
@@ -89,7 +107,8 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     Raises
     ------
     NbdataError
-        If a field cannot be decoded, with the key of the sample and the field; or if a package for it is missing.
+        If a field cannot be decoded, with the key of the sample and the field; if it would exceed `max_bytes`; or if a
+        package for it is missing.
     BadOption
         If `images` is not one of these, or `sample` is no dict.
 
@@ -105,6 +124,8 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
             f"decode: {type(sample).__name__} is no sample",
             expected='a dict of fields, as nbdata.samples gives it, such as {"jpg": b"…"}',
         )
+    most = parse_size(max_bytes, option="decode: max_bytes")
+    budget = Budget(most)
     out: dict[str, Any] = {}
     for field, data in sample.items():
         kind = None if field.startswith("__") or not isinstance(data, bytes) else kind_of(field, data)
@@ -112,7 +133,16 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
             out[field] = data
             continue
         try:
-            out[field] = _DECODERS[kind](data, images)
+            out[field] = _DECODERS[kind](data, images, budget)
+        except TooLarge as error:
+            raise NbdataError(
+                f"{_where(sample, field)} would take too much memory when decoded",
+                path=_url(sample, field),
+                expected=f"at most {most:,} bytes for all fields of a sample",
+                remedy="If you trust it, give nbdata.decode(…, max_bytes='4GiB'); without decode, the sample has its "
+                f"{len(data):,} bytes, which your own function can read",
+                details={"limit": most},
+            ) from error
         except ImportError as error:
             raise NbdataError(
                 f"{_where(sample, field)} needs the package {error.name}, which is not installed",
@@ -149,10 +179,11 @@ def _url(sample: dict[str, Any], field: str) -> str | None:
     return f"{stem}.{field}" if extension in sample else url
 
 
-def _image(data: bytes, images: str) -> Any:
+def _image(data: bytes, images: str, budget: Budget) -> Any:
     from PIL import Image
 
     with Image.open(io.BytesIO(data)) as opened:
+        refuse_large_image(opened, budget)
         if images == "pil":
             opened.load()
             return opened.copy()
@@ -168,31 +199,22 @@ def _image(data: bytes, images: str) -> Any:
     return tensor.unsqueeze(0) if tensor.ndim == 2 else tensor.permute(2, 0, 1).contiguous()
 
 
-def _array(data: bytes, _images: str) -> Any:
-    import numpy as np
-
-    return np.load(io.BytesIO(data), allow_pickle=False)
-
-
-def _arrays(data: bytes, _images: str) -> dict[str, Any]:
-    import numpy as np
-
-    with np.load(io.BytesIO(data), allow_pickle=False) as found:
-        return dict(found)
+def _text(data: bytes, _images: str, budget: Budget) -> str:
+    refuse_large_text(data, budget)
+    return data.decode()
 
 
-def _msgpack(data: bytes, _images: str) -> Any:
-    import msgpack
+def _json(data: bytes, _images: str, budget: Budget) -> Any:
+    refuse_large_json(data, budget)
+    return json.loads(data)
 
-    return msgpack.unpackb(data)
 
-
-_DECODERS: dict[str, Callable[[bytes, str], Any]] = {
+_DECODERS: dict[str, Callable[[bytes, str, Budget], Any]] = {
     "image": _image,
-    "number": lambda data, _: int(data),
-    "text": lambda data, _: data.decode(),
-    "json": lambda data, _: json.loads(data),
-    "npy": _array,
-    "npz": _arrays,
-    "msgpack": _msgpack,
+    "number": lambda data, _, __: int(data),
+    "text": _text,
+    "json": _json,
+    "npy": lambda data, _, budget: read_array(data, budget),
+    "npz": lambda data, _, budget: read_arrays(data, budget),
+    "msgpack": lambda data, _, budget: unpack(data, budget),
 }

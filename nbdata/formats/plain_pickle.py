@@ -3,14 +3,22 @@
 A pickle names functions and classes, and unpickling calls them: that is how a file runs code. Here a short table
 resolves names, and nothing else is ever imported. NumPy's functions are not called either: the arguments in a malicious
 pickle can make them read memory outside the array. This module makes the arrays itself, from checked parts.
+
+Memory is bounded by the pickle's own size. Each array and set has its own bytes in a pickle, so content that is copied
+again and again is refused. CPython's table of remembered objects is as long as the largest number that a pickle names,
+so numbers that it cannot need are refused before it is loaded. What is left is the ratio of objects to bytes: at most
+64.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import io
 import math
 import pickle
+import pickletools
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +39,11 @@ _NUMPY = (
     "numpy._core.numeric",
 )
 
+
+# How often the bytes of a pickle may be copied: once into the content of an array, and from there into the array.
+_COPIES, _LEAST_COPIES = 2, 1024
+# Largest number of a remembered object that is allowed whatever the size of the pickle.
+_LEAST_MEMO = 1 << 16
 
 _TRUST = "Unpickling runs its code: say allow_pickle=True only if you trust who made it"
 
@@ -54,7 +67,9 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
         If it is not a pickle, or is damaged.
     """
     try:
-        return _unwrapped(_Plain(io.BytesIO(data), what, remedy).load(), {})
+        view = memoryview(data).cast("B")
+        _refuse_large_memo(view)
+        return _unwrapped(_Plain(io.BytesIO(data), what, remedy, _Copies(len(view))).load(), {})
     except NbdataError:
         raise
     except MemoryError:
@@ -66,12 +81,25 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
         ) from None
 
 
+class _Copies:
+    """Limits the copies that are made of a pickle's content, in bytes and items."""
+
+    def __init__(self, size: int) -> None:
+        self._left = _COPIES * size + _LEAST_COPIES
+
+    def take(self, of: Any) -> None:
+        """Count a copy that is about to be made."""
+        self._left -= len(of)
+        if self._left < 0:
+            raise ValueError("copies of one content, of more bytes than the whole has")
+
+
 class _Plain(pickle.Unpickler):
     """Resolves names only from `_NAMES`."""
 
-    def __init__(self, file: io.BytesIO, what: str, remedy: str) -> None:
+    def __init__(self, file: io.BytesIO, what: str, remedy: str, copies: _Copies) -> None:
         super().__init__(file)
-        self._what, self._remedy = what, remedy
+        self._what, self._remedy, self._copies = what, remedy, copies
 
     def find_class(self, module: str, name: str, /) -> Any:
         found = _NAMES.get((module, name))
@@ -80,7 +108,7 @@ class _Plain(pickle.Unpickler):
                 f"{self._what} is a pickle with {module}.{name}, which is more than plain data",
                 remedy=self._remedy,
             )
-        return found
+        return _Maker(functools.partial(found, self._copies))
 
     def persistent_load(self, pid: Any, /) -> Any:
         raise BadOption(
@@ -89,10 +117,19 @@ class _Plain(pickle.Unpickler):
         )
 
 
+class _Ordered(collections.OrderedDict[Any, Any]):
+    """An ordered dict until all of it is there; it takes no attributes, which would be copied into each."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        raise TypeError("attributes of a dict")
+
+
 class _Type:
     """A NumPy type in the steps of a pickle: ``dtype('f8', False, True)``, then its state."""
 
-    def __init__(self, name: object, *_: object) -> None:
+    def __init__(self, _copies: _Copies, name: object, *_: object) -> None:
         self.name, self.order = name, "="
 
     def __setstate__(self, state: Any) -> None:
@@ -116,17 +153,18 @@ class _Type:
 class _Array:
     """An array in the steps of a pickle: empty, then its state."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, copies: _Copies, *_: object) -> None:
+        self._copies = copies
         self.array: Any = None
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, fortran, data = state
         if not isinstance(data, bytes):
             raise TypeError("the bytes of an array")
-        self.array = _array(data, kind, shape, "F" if fortran else "C")
+        self.array = _array(self._copies, data, kind, shape, "F" if fortran else "C")
 
 
-def _array(data: Any, kind: Any, shape: Any, order: str = "C", axes: Any = None) -> Any:
+def _array(copies: _Copies, data: Any, kind: Any, shape: Any, order: str = "C", axes: Any = None) -> Any:
     """Make an array; NumPy stores transposed ones in order K, with the axes to transpose it by."""
     import numpy as np
 
@@ -143,35 +181,58 @@ def _array(data: Any, kind: Any, shape: Any, order: str = "C", axes: Any = None)
         raise ValueError("the axes of an array")
     if math.prod(shape) * real.itemsize != len(data):
         raise ValueError("the size of an array")
+    copies.take(data)
     if order == "K":
         return np.frombuffer(bytearray(data), real).reshape(shape).transpose(axes)
     return np.frombuffer(bytearray(data), real).reshape(shape, order=order)  # type: ignore[call-overload]
 
 
-def _number(kind: Any, data: Any = b"") -> Any:
+def _number(copies: _Copies, kind: Any, data: Any = b"") -> Any:
     """Make a NumPy number."""
     if isinstance(data, str):  # from a pickle of Python 2
+        copies.take(data)
         data = data.encode("latin-1")
-    return _array(data, kind, ())[()]
+    return _array(copies, data, kind, ())[()]
 
 
-def _encoded(text: Any, encoding: Any) -> bytes:
+def _encoded(copies: _Copies, text: Any, encoding: Any) -> bytes:
     """Make bytes from the text that old protocols write."""
     if not isinstance(text, str) or encoding != "latin1":
         raise ValueError("bytes in another encoding than latin1")
+    copies.take(text)
     return text.encode("latin-1")
 
 
-def _bytes(*given: Any) -> bytes:
+def _bytes(_copies: _Copies, *given: Any) -> bytes:
     if given:
         raise ValueError("bytes by a call")  # given a number, they would be as large as it says
     return b""
 
 
-def _byte_array(given: Any = b"") -> bytearray:
+def _byte_array(copies: _Copies, given: Any = b"") -> bytearray:
     if not isinstance(given, bytes):
         raise TypeError("the bytes of a bytearray")
+    copies.take(given)
     return bytearray(given)
+
+
+def _set(copies: _Copies, items: Any = ()) -> set[Any]:
+    copies.take(items)
+    return set(items)
+
+
+def _frozen_set(copies: _Copies, items: Any = ()) -> frozenset[Any]:
+    copies.take(items)
+    return frozenset(items)
+
+
+def _ordered(copies: _Copies, items: Any = ()) -> _Ordered:
+    copies.take(items)
+    return _Ordered(items)
+
+
+def _complex(_copies: _Copies, *parts: Any) -> complex:
+    return complex(*parts)
 
 
 def _uncalled(*_: object) -> None:
@@ -195,21 +256,23 @@ class _Maker:
 
 
 def _names() -> dict[tuple[str, str], Callable[..., Any]]:
+    """Return the functions by module and name; each is also given the `_Copies` of its pickle, first."""
     found: dict[tuple[str, str], Callable[..., Any]] = {
-        ("collections", "OrderedDict"): collections.OrderedDict,
-        ("_codecs", "encode"): _Maker(_encoded),
+        ("collections", "OrderedDict"): _ordered,
+        ("_codecs", "encode"): _encoded,
     }
     for module in ("builtins", "__builtin__"):
-        for kind in (set, frozenset, complex):
-            found[module, kind.__name__] = _Maker(kind)
-        found[module, "bytearray"] = _Maker(_byte_array)
-        found[module, "bytes"] = _Maker(_bytes)
+        found[module, "set"] = _set
+        found[module, "frozenset"] = _frozen_set
+        found[module, "complex"] = _complex
+        found[module, "bytearray"] = _byte_array
+        found[module, "bytes"] = _bytes
     for module in _NUMPY:
-        found[module, "dtype"] = _Maker(_Type)
-        found[module, "ndarray"] = _Maker(_uncalled)
-        found[module, "_reconstruct"] = _Maker(_Array)
-        found[module, "scalar"] = _Maker(_number)
-        found[module, "_frombuffer"] = _Maker(_array)
+        found[module, "dtype"] = _Type
+        found[module, "ndarray"] = _uncalled
+        found[module, "_reconstruct"] = _Array
+        found[module, "scalar"] = _number
+        found[module, "_frombuffer"] = _array
     return found
 
 
@@ -227,7 +290,7 @@ def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
         return value.real()
     if kind is _Maker:
         raise ValueError("a function or a class in place of data")
-    if kind not in (dict, collections.OrderedDict, list, tuple):
+    if kind not in (dict, _Ordered, list, tuple):
         return value
     if id(value) in known:
         return known[id(value)]
@@ -240,6 +303,74 @@ def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
             inside if any(one is not other for one, other in zip(inside, value, strict=True)) else value
         )
     else:
+        made = known[id(value)] = collections.OrderedDict() if kind is _Ordered else value
         for key, one in value.items():
-            value[key] = _unwrapped(one, known)
+            made[key] = _unwrapped(one, known)
     return known[id(value)]
+
+
+# -- before it is loaded ------------------------------------------------------------------------------
+
+_STOP, _PUT, _LONG_PUT = b"."[0], b"p"[0], b"r"[0]
+_LINE = re.compile(rb"[^\n]*\n")
+# Bytes of the length before content of variable length, by instruction; and the instructions with one or two lines.
+_COUNTS: dict[int, int] = {}
+_LINES: dict[int, int] = {}
+
+
+def _steps() -> re.Pattern[bytes]:
+    """Return the pattern of instructions of fixed length, and fill the tables of the others."""
+    fixed: dict[int, bytes] = {}
+    for one in pickletools.opcodes:
+        code = ord(one.code)
+        length = 0 if one.arg is None else one.arg.n
+        if length >= 0:
+            if code not in (_STOP, _LONG_PUT):
+                fixed[length] = fixed.get(length, b"") + re.escape(bytes([code]))
+        elif length == pickletools.UP_TO_NEWLINE:
+            _LINES[code] = 2 if one.arg is pickletools.stringnl_noescape_pair else 1
+        else:
+            _COUNTS[code] = {
+                pickletools.TAKEN_FROM_ARGUMENT1: 1,
+                pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+            }.get(length, 4)
+    parts = [b"[" + codes + b"]" + b"." * length for length, codes in sorted(fixed.items())]
+    # Numbers below `_LEAST_MEMO`. The repetition is limited, since each one takes memory.
+    return re.compile(b"(?:" + b"|".join([*parts, rb"r..\0\0"]) + b"){0,10000}", re.DOTALL)
+
+
+_STEPS = _steps()
+
+
+def _refuse_large_memo(data: memoryview) -> None:
+    """Raise ValueError if a remembered object has a number that the pickle cannot need."""
+    at, size = 0, len(data)
+    most = max(size, _LEAST_MEMO)
+    while at < size:
+        steps = _STEPS.match(data, at)
+        if steps is not None and steps.end() > at:
+            at = steps.end()
+            continue
+        code = data[at]
+        at += 1
+        if code == _LONG_PUT:
+            _refuse_above(most, int.from_bytes(data[at : at + 4], "little"))
+            at += 4
+        elif code in _COUNTS:
+            width = _COUNTS[code]
+            at += width + int.from_bytes(data[at : at + width], "little")
+        elif code in _LINES:
+            for _ in range(_LINES[code]):
+                line = _LINE.match(data, at)
+                if line is None:
+                    return
+                if code == _PUT:
+                    _refuse_above(most, int(line[0]))
+                at = line.end()
+        else:  # the end, or not a pickle
+            return
+
+
+def _refuse_above(most: int, number: int) -> None:
+    if number > most:
+        raise ValueError(f"object number {number:,} of a pickle that has fewer")

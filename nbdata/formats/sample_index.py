@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from nbdata.bounded import parse_json
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
 from nbdata.own_files import through_no_link
 
@@ -314,7 +315,7 @@ class SampleIndex:
 
     def _read_header(self, view: memoryview, length: int, size: int) -> None:
         """Find the columns; raises ValueError, KeyError, TypeError or AttributeError if the header is not valid."""
-        about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
+        about: dict[str, Any] = parse_json(bytes(view[16 : 16 + length]))
         self._start = at = 16 + length + len(_padding(length))
         columns: dict[str, memoryview[int]] = {}
         for name, code in _COLUMNS.items():
@@ -474,7 +475,7 @@ class SampleIndex:
 
     def _other(self, at: int) -> Any:
         begin = at + _LENGTH
-        return json.loads(
+        return parse_json(
             bytes(self._others[begin : begin + int.from_bytes(self._others[at:begin], "little")])
         )
 

@@ -11,13 +11,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from isal.isal_zlib import crc32
 
 from nbdata.archives.forward_reader import ForwardReader
+from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader
 from nbdata.archives.tar_headers import Header, Headers
 from nbdata.errors import BadArchive
 
-__all__ = ["LeftOut", "Sample", "is_meta", "samples_in", "split_member"]
+__all__ = [
+    "MAX_SAMPLE",
+    "FieldSum",
+    "LeftOut",
+    "Sample",
+    "SummedSample",
+    "is_meta",
+    "samples_in",
+    "split_member",
+    "sums_in",
+]
+
+#: Bytes of a sample that is held in memory, by default: more than any batch of such samples has room for, and with four
+#: open shards still less than a notebook's machine has.
+MAX_SAMPLE = 1 << 30
+# Bytes that each field counts for beside its content and name, so that empty fields are bounded too.
+_EACH_FIELD = 256
+# Longest name of a member in a sample: the longest path of Linux.
+_LONGEST_NAME = 4096
+_BLOCK = 256 << 10
 
 _NAME = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(r"__[^/]*__($|/)")
@@ -26,13 +49,25 @@ _RESERVED = ("__key__", "__url__")
 APART = "its sample came before, and others since: this is one more"
 # Most names of left-out members that are kept.
 _NAMED = 10
-# Most bytes of a sparse file that is expanded in memory: its holes cost nothing in the shard.
+# Most bytes of a sparse file that is expanded: its holes cost nothing in the shard.
 _MOST_SPARSE = 1 << 30
 # Replaces the remedy of archive readers, which is about unpacking.
 _REMEDY = "The shard is damaged, or not whole: compare it with its checksum, and fetch it or make it again"
 
 #: The key, the fields by name, and the start of each in the uncompressed shard (-1: not contiguous).
 Sample = tuple[str, "dict[str, bytes]", "list[int]"]
+
+
+class FieldSum(NamedTuple):
+    """The size and CRC-32 of a field."""
+
+    size: int
+    crc: int
+
+
+#: As `Sample`, with the sums of the fields in place of their content.
+SummedSample = tuple[str, "dict[str, FieldSum]", "list[int]"]
+_Value = TypeVar("_Value")
 
 
 def split_member(name: str) -> tuple[str, str] | None:
@@ -85,8 +120,10 @@ class LeftOut:
             self.names.append(f"{name} ({why})")
 
 
-def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> Generator[Sample, None, None]:
-    """Yield the samples of a shard in its order.
+def samples_in(
+    reader: ForwardReader, left_out: Callable[[str, str], None], *, max_sample: int | None = None
+) -> Generator[Sample, None, None]:
+    """Yield the samples of a shard in its order. Each is held in memory as a whole.
 
     Parameters
     ----------
@@ -94,32 +131,58 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
         At the first header. The caller closes it.
     left_out : callable
         Receives the name of each member that belongs to no sample, and the reason.
+    max_sample : int, optional
+        Largest sample in bytes (default: `MAX_SAMPLE`), with the names of its fields and 256 bytes for each.
 
     Raises
     ------
     BadArchive
-        If the shard is damaged, is truncated, or has data after its end.
+        If the shard is damaged, is truncated, or has data after its end; or if a sample is larger than `max_sample`.
+        Then the member that would exceed it is not read.
     """
-    current, seen = "", set[int]()
-    fields: dict[str, bytes] = {}
+    return _grouped(reader, left_out, bytes, _content, max_sample or MAX_SAMPLE, holds_content=True)
+
+
+def sums_in(
+    reader: ForwardReader, left_out: Callable[[str, str], None]
+) -> Generator[SummedSample, None, None]:
+    """Yield the samples of a shard as `samples_in`, with sums in place of content.
+
+    Content is read in blocks and may have any size. The names and sums of one sample are limited to `MAX_SAMPLE`.
+    """
+    return _grouped(reader, left_out, _sum, _summed, MAX_SAMPLE, holds_content=False)
+
+
+def _grouped(
+    reader: ForwardReader,
+    left_out: Callable[[str, str], None],
+    of_view: Callable[[memoryview], _Value],
+    of_member: Callable[[ForwardReader, Header], _Value],
+    most: int,
+    *,
+    holds_content: bool,
+) -> Generator[tuple[str, dict[str, _Value], list[int]], None, None]:
+    """Yield the samples; the value of a field comes from its content in memory, or from its member."""
+    current, seen, held = "", set[int](), 0
+    fields: dict[str, _Value] = {}
     places: list[int] = []
     split, lower, is_one_of_ours = _split, str.lower, _META.match
     try:
         for name, view, place, header in _members(reader):
-            found = split(name)
+            found = split(name) if len(name) <= _LONGEST_NAME else None
             if (
                 found is None
                 or (name[0] == "_" and is_one_of_ours(name))
                 or (header and header.kind != "file")
             ):
                 if why := _why_not(name, "file" if header is None else header.kind, found is not None):
-                    left_out(name, why)
+                    left_out(shortened(name) if len(name) > _LONGEST_NAME else name, why)
                 continue
             key, extension = found
             if key != current or not fields:
                 if fields:
                     yield current, fields, places
-                fields, places, current = {}, [], key
+                fields, places, current, held = {}, [], key, 0
                 before = len(seen)
                 seen.add(hash(key))
                 if len(seen) == before:
@@ -127,21 +190,67 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
             extension = lower(extension)
             if extension in fields or extension in _RESERVED:
                 left_out(name, "the sample has this field already")
-            elif header is None:
+                continue
+            size = len(view) if header is None else header.size
+            held += len(name) + _EACH_FIELD + (size if holds_content else 0)
+            if held > most:
+                raise _too_large(reader, name, size, most)
+            if header is None:
                 places.append(place)
-                fields[extension] = bytes(view)
-            elif header.data is None:
-                places.append(reader.tell())
-                fields[extension] = bytes(reader.content(header.size))
+                fields[extension] = of_view(view)
             else:
-                places.append(-1)
-                fields[extension] = _expanded(reader, header)
+                places.append(reader.tell() if header.data is None else -1)
+                fields[extension] = of_member(reader, header)
         if fields:
             yield current, fields, places
         reader.drain()
-    except BadArchive as error:  # the remedy of archive readers is about unpacking
-        error.remedy = _REMEDY
+    except BadArchive as error:
+        if "limit" not in error.details:  # the remedy of archive readers is about unpacking
+            error.remedy = _REMEDY
         raise
+
+
+def _too_large(reader: ForwardReader, name: str, size: int, most: int) -> BadArchive:
+    return BadArchive(
+        f"a sample is too large to hold in memory by its member {shortened(name)} of {size:,} bytes",
+        path=reader.name,
+        expected=f"at most {most:,} in all its fields",
+        remedy="Raise --max-sample (max_sample=) if you have the memory, or use untar_volumes",
+        details={"limit": most},
+    )
+
+
+def _content(reader: ForwardReader, header: Header) -> bytes:
+    """Return the content of a member."""
+    if header.data is None:
+        return bytes(reader.content(header.size))
+    _refuse_sparse(header)
+    return bytes(MemberReader(reader, header.size, header.data).read())
+
+
+def _sum(view: memoryview) -> FieldSum:
+    return FieldSum(len(view), crc32(view))
+
+
+def _summed(reader: ForwardReader, header: Header) -> FieldSum:
+    """Return the sum of a member, which is read in blocks."""
+    if header.data is not None:
+        _refuse_sparse(header)
+    member, crc = MemberReader(reader, header.size, header.data), 0
+    block = memoryview(bytearray(min(header.size, _BLOCK)))
+    while count := member.readinto(block):
+        crc = crc32(block[:count], crc)
+    return FieldSum(header.size, crc)
+
+
+def _refuse_sparse(header: Header) -> None:
+    if header.size > _MOST_SPARSE:
+        raise BadArchive(
+            "a sparse file is too large for a sample",
+            path=header.name,
+            expected=f"at most {_MOST_SPARSE:,} bytes",
+            got=f"{header.size:,} bytes",
+        )
 
 
 def _members(reader: ForwardReader) -> Iterator[tuple[str, memoryview, int, Header | None]]:
@@ -161,17 +270,8 @@ def _why_not(name: str, kind: str, named: bool) -> str:
     """Return why a member belongs to no sample; empty if no reader expects it in one."""
     if kind in ("folder", "label") or is_meta(name):
         return ""
+    if len(name) > _LONGEST_NAME:
+        return f"a name of {len(name):,} characters"
     if kind != "file":
         return f"a {kind}"
     return "" if named else "no extension"
-
-
-def _expanded(reader: ForwardReader, header: Header) -> bytes:
-    if header.size > _MOST_SPARSE:
-        raise BadArchive(
-            "a sparse file is too large for a sample",
-            path=header.name,
-            expected=f"at most {_MOST_SPARSE:,} bytes",
-            got=f"{header.size:,} bytes",
-        )
-    return bytes(MemberReader(reader, header.size, header.data).read())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound, TransferFailed
+from nbdata.interrupts import unanswered
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.general_magics import NAME, LsBesideIPython, by_name, replacing
@@ -81,7 +82,7 @@ def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any
         try:
             return _run(cls, prog, line, shell)
         except KeyboardInterrupt as interrupt:
-            again = str(interrupt).capitalize() or cls.stopped
+            again = str(interrupt)[:1].upper() + str(interrupt)[1:] or cls.stopped
             raise _in_one_line(Cancelled(f"{cls.verb} was interrupted", remedy=again)) from None
         except NbdataError as error:
             raise _in_one_line(error) from None
@@ -141,8 +142,8 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         else:
             try:
                 result = operation.run(quiet=quiet)
-            except KeyboardInterrupt:
-                if quiet:
+            except KeyboardInterrupt as pressed:
+                if quiet or unanswered(pressed):
                     raise
                 # The display has said what is kept, and what to do.
                 raise Cancelled(

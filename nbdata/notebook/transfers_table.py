@@ -53,7 +53,10 @@ def _follow(jobs: JobList, name: str, end: threading.Event) -> None:
     _, shown = _bundles(jobs)
     while jobs.active and time.monotonic() < until and not end.wait(_EVERY):
         try:
-            jobs = JobList(slots.host().jobs(), limit=jobs.limit, whole=True)
+            found, silent = slots.host().look()
+            if silent:
+                return  # the view states its time
+            jobs = JobList(found, limit=jobs.limit, whole=True)
         except (NbdataError, OSError):
             return  # the view states its time
         running, over = _bundles(jobs)

@@ -166,6 +166,8 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
             digest.update(json.dumps(said).encode("ascii"))
         writer.add(key, entries)
         hashes.append(hash(key))
+    for row in opener.control.bad_entries.rows:
+        left_out.add(f"{row.path} ({row.detail['reason']})")
     if not objects:
         raise NotFound(
             "there are no samples: nothing passes include and exclude" if operation.filtered

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from nbdata.bounded import size_in
 from nbdata.disk import PARTIAL
 from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.redaction import redacted
@@ -104,7 +105,6 @@ class FsspecStore(Store):
         return key
 
     def _info(self, path: str, found: dict[str, Any]) -> ObjectInfo:
-        size = found.get("size")
         if path.startswith(_BY_URL):
             path = self.key_of(path)
         etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
@@ -116,13 +116,9 @@ class FsspecStore(Store):
         )
         return ObjectInfo(
             path[len(self._slash) :] if path.startswith(self._slash) else path,
-            int(size) if size is not None else -1,
+            size_in(found.get("size")),
             etag=str(etag),
-            modified=time.timestamp()
-            if isinstance(time, datetime)
-            else float(time)
-            if isinstance(time, (int, float))
-            else None,
+            modified=_seconds(time),
             version=str(found.get("VersionId") or found.get("generation") or ""),
         )
 
@@ -392,6 +388,16 @@ def _on_disk(fs: Any, path: str) -> str | None:
                 return None
             fs = inner
     return str(LocalFileSystem._strip_protocol(path))
+
+
+def _seconds(time: object) -> float | None:
+    """Convert a time of a file system to seconds since the epoch; None if that is not possible."""
+    try:
+        if isinstance(time, datetime):
+            return time.timestamp()
+        return float(time) if isinstance(time, (int, float)) else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _is_object(key: str, found: dict[str, Any]) -> bool:

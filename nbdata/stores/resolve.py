@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,6 +30,8 @@ def open_place(
 ) -> Location:
     """Return the store and key of a canonical place.
 
+    A place whose origin the user did not name gets no credentials (see `Context.origins`).
+
     Parameters
     ----------
     fs : fsspec.AbstractFileSystem, optional
@@ -42,8 +45,11 @@ def open_place(
     Raises
     ------
     BadOption
-        If the protocol has no store, or the URL no bucket.
+        If the protocol has no store, or the URL no bucket; or if the user did not name the origin, and the store
+        cannot be asked without credentials.
     """
+    if not context.knows(place):
+        context = _anonymous(place, context, given=fs is not None or context.filesystem is not None)
     store: Store
     if not is_url(place):
         from nbdata.stores.local import LocalStore
@@ -105,6 +111,21 @@ def open_place(
     if place.endswith("/") and key:
         key = key.rstrip("/") + "/"
     return Location(store, key, redacted(place))
+
+
+def _anonymous(place: str, context: Context, *, given: bool) -> Context:
+    """Return the context for a place whose origin the user did not name, without anything that identifies them."""
+    scheme = place.partition("://")[0]
+    http = scheme in ("http", "https")
+    if given or not (http or scheme in (*S3_SCHEMES, *AZURE_SCHEMES, "gs", "gcs")):
+        raise BadOption(
+            "an index leads to another store, which gets none of the credentials of this one",
+            path=redacted(place),
+            expected="s3, obs, gs, az or http" if not given else "places of the file system that was given",
+            remedy="Name the places themselves",
+        )
+    bare = context.without_credentials()
+    return bare if http else replace(bare, storage_options={"anon": True})
 
 
 def children(place: str, context: Context, limit: int, *, stop: Stop | None = None) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from nbdata.errors import NbdataError
+from nbdata.transfer.bad_entries import BadEntries
 
 __all__ = ["Control", "Pulse"]
 
@@ -72,6 +73,10 @@ class Control(Protocol):
 
     def pulse(self) -> Pulse:
         """The counts so far."""
+
+    @property
+    def bad_entries(self) -> BadEntries:
+        """The entries of listings that could not be used."""
 
     def pushed_back(self) -> None:
         """Count that a store reported overload."""

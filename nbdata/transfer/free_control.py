@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from nbdata.errors import Cancelled, NbdataError
+from nbdata.transfer.bad_entries import BadEntries
 from nbdata.transfer.control import Pulse
 
 __all__ = ["FreeControl"]
@@ -20,6 +21,7 @@ class FreeControl:
     ----------
     error : NbdataError or None
         The error given to `fail`.
+    bad_entries : BadEntries
     """
 
     rate: int | None = None
@@ -31,6 +33,7 @@ class FreeControl:
         self._aborts: list[Callable[[], None]] = []
         self._units = self._moved = self._retries = self._pushed_back = 0
         self.error: NbdataError | None = None
+        self.bad_entries = BadEntries(warn=True)
 
     def stop(self) -> None:
         """Stop the work: wake every call that waits on the network, and let each checkpoint raise Cancelled."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.another_try import pushed_back, retry_after, worth_retrying
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.bad_entries import why_unusable
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
@@ -27,6 +28,8 @@ MISMATCHES = 3
 # The most retries of a whole job, besides one for each object and part that it has moved.
 BUDGET = 1000
 _FIRST, _LONGEST, _LONGEST_ASKED = 0.2, 20.0, 120.0
+# A key of fewer characters is short enough for `why_unusable`.
+_SURELY_SHORT = 1024
 
 _T = TypeVar("_T")
 
@@ -36,11 +39,11 @@ class Patience:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._tries = 0
+        self.tries = 0  # in succession
 
     def succeeded(self) -> None:
         """Start the count again."""
-        self._tries = 0
+        self.tries = 0
 
     def after(self, error: Exception, *, told: bool = False) -> None:
         """Wait for the next try, or raise `error` if it is not worth one. Raises Cancelled if the job must stop.
@@ -48,13 +51,13 @@ class Patience:
         `told` means that the control already knows that the store pushed back.
         """
         self._control.checkpoint()  # an aborted connection looks like a broken one
-        self._tries += 1
+        self.tries += 1
         if not told and pushed_back(error):
             self._control.pushed_back()
         bound = TRIES_UNREACHED if getattr(error, "details", {}).get("unreached") else TRIES
-        if not worth_retrying(error) or self._tries >= bound or self._overdrawn():
+        if not worth_retrying(error) or self.tries >= bound or self._overdrawn():
             raise error
-        wait = random.uniform(0, min(_LONGEST, _FIRST * 2**self._tries))
+        wait = random.uniform(0, min(_LONGEST, _FIRST * 2**self.tries))
         asked = retry_after(error)
         if asked is not None:
             wait = max(wait, min(asked, _LONGEST_ASKED))
@@ -124,35 +127,56 @@ def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | No
 def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
     """Yield the objects of `Store.list`, resuming after the last key if it breaks off.
 
-    Raises BadOption if the store lists keys without the prefix, as SeaweedFS does for ``a//b``.
+    An entry that cannot be used is left out and noted (`Control.bad_entries`). A key that comes twice in succession is
+    yielded once, with the facts of its first entry.
+
+    Raises
+    ------
+    BadOption
+        If no entry can be used. SeaweedFS, for example, lists keys without the prefix for ``a//b``.
     """
-    patience, after = Patience(control), ""
+    patience, after, unusable = Patience(control), "", ""
+    text_only = store.flat
     while True:
         try:
             for info in store.list(prefix, after=after):
-                # Its path relative to the prefix would be wrong.
-                if not info.key.startswith(prefix):
-                    raise BadOption(
-                        f"the store lists {info.key!r} when it is asked for {prefix!r}",
-                        remedy="Write the place as it lists it: it may take two slashes for one",
-                    )
+                key = info.key
+                if key == after and key:
+                    continue
+                # For most keys, these tests are all of `why_unusable`.
+                if (not (key.isascii() and key.startswith(prefix)) or not 0 < len(key) < _SURELY_SHORT) and (
+                    why := why_unusable(key, prefix, text_only=text_only)
+                ):
+                    control.bad_entries.add(key, why)
+                    unusable = unusable or why
+                    continue
                 yield info
-                after = info.key
-                patience.succeeded()
-            return
+                after = key
+                if patience.tries:
+                    patience.succeeded()
+            break
         except NbdataError as error:
             patience.after(error)
+    if unusable and not after:
+        raise _nothing_usable(unusable)
+
+
+def _nothing_usable(why: str) -> BadOption:
+    """Return the error for a listing without a usable entry. Taken for empty, it would hide what is there."""
+    return BadOption(why, remedy="Write the place as the store lists it: it may take two slashes for one")
 
 
 def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
     """Yield the entries of `Store.list_folder`. If it breaks off, list again and skip to after the last key.
+
+    Unusable entries and keys that come twice are treated as in `listing`.
 
     Raises
     ------
     SourceChanged
         If that key no longer exists by then.
     """
-    patience, last = Patience(control), ""
+    patience, last, unusable = Patience(control), "", ""
     while True:
         known = last
         try:
@@ -160,11 +184,19 @@ def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[O
                 if known:
                     known = "" if info.key == known else known
                     continue
+                if info.key == last and last:
+                    continue
+                if why := why_unusable(info.key, prefix, text_only=store.flat):
+                    control.bad_entries.add(info.key, why)
+                    unusable = unusable or why
+                    continue
                 yield info
                 last = info.key
                 patience.succeeded()
             break
         except NbdataError as error:
             patience.after(error)
+    if unusable and not last:
+        raise _nothing_usable(unusable)
     if known:
         raise SourceChanged("the folder changed while it was listed", remedy="List it again")

@@ -85,7 +85,7 @@ def _completions(
             f for f, o in flags.items() if f.startswith(current) and (f not in used or o.kind in again)
         )
     if any(declared.positional and declared.kind == "job" for _, declared in options_of(cls).values()):
-        return _in_time(lambda: [job.id for job in slots.host().jobs() if job.id.startswith(current)])
+        return _in_time(lambda: [job.id for job in slots.host().look()[0] if job.id.startswith(current)])
     if is_url(current):
         return _remote(current, _storage_options(words, env))
     return _local(current)

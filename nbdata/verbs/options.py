@@ -14,7 +14,10 @@ from nbdata.paths import is_url
 __all__ = [
     "FACE_OPTIONS",
     "Connecting",
+    "Decompressing",
     "Filtering",
+    "HoldingSamples",
+    "Leading",
     "Mirroring",
     "Selecting",
     "Storing",
@@ -26,6 +29,9 @@ __all__ = [
 
 # Bytes per second; at a lower rate a server would close the connection.
 _SLOWEST = 10_000
+
+# Least and most bytes of a window: see `nbdata.archives.windows`.
+_WINDOWS = (128 << 20, 2 << 30)
 
 # Options of the faces; they are no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
@@ -72,6 +78,19 @@ class Connecting(Operation):
         super().check()
         if self.concurrency is not None and not 1 <= self.concurrency <= 256:
             raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+
+
+@dataclass(frozen=True)
+class Leading(Operation):
+    """Verbs whose SOURCE may be an index of shards, which names other files."""
+
+    trust_index: bool = option(
+        False,
+        "Open also shards that a JSON index in a store names outside its own folder. Servers that SOURCE does not name "
+        "get no credentials. An index on this disk may always name shards anywhere.",
+        kind="flag",
+        identity=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -261,6 +280,46 @@ class Verifying(Operation):
         "compare; md5, sha256, crc32c: compare, and fail if the store does not have this one.",
         choices=("auto", "none", "md5", "sha256", "crc32c"),
     )
+
+
+@dataclass(frozen=True)
+class Decompressing(Operation):
+    """Verbs that read compressed archives, which say themselves how much memory it takes to decompress them."""
+
+    max_window: int | None = option(
+        None,
+        "Allow archives whose compression needs a window (xz: a dictionary) of up to SIZE in memory, at most 2GiB. "
+        "Default: 128 MiB, as for zstd without --long.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.max_window is not None and not _WINDOWS[0] <= self.max_window <= _WINDOWS[1]:
+            raise BadOption(
+                f"--max-window: {self.max_window} bytes is out of range", expected="128MiB to 2GiB"
+            )
+
+
+@dataclass(frozen=True)
+class HoldingSamples(Decompressing):
+    """Verbs that hold samples of tar shards in memory."""
+
+    max_sample: int | None = option(
+        None,
+        "Allow samples of up to SIZE in tar shards that are read as a stream. Each is held in memory as a whole, and a "
+        "larger one is an error before it is read. Default: 1 GiB.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.max_sample is not None and self.max_sample < 1:
+            raise BadOption("--max-sample: 0 bytes hold no sample", expected='a size, such as "4GiB"')
 
 
 def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
-from nbdata.option import argument, option
+from nbdata.option import argument, option, options_of
 from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
@@ -19,6 +19,8 @@ from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse
 from nbdata.verbs.options import (
     Connecting,
     Filtering,
+    HoldingSamples,
+    Leading,
     Storing,
     Verifying,
     check_part_size,
@@ -36,7 +38,7 @@ LEAST_VOLUME = 128 << 10
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_count", "shuffle", "seed")
 _OF_SAMPLES = ("by", "select", "rename", "part_size")
-_OF_SHARDS, _OF_RECORDS = ("map", "map_workers"), ("no_names",)
+_OF_SHARDS, _OF_RECORDS = ("map", "map_workers", "max_window", "max_sample"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
 # The options that each kind of target does not have; the last entry is for archives.
 _FOREIGN = {
@@ -48,7 +50,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Filtering, Storing):
+class Pack(Verifying, Filtering, HoldingSamples, Leading, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -289,8 +291,9 @@ class Pack(Verifying, Filtering, Storing):
     def _check_map(self) -> None:
         """Refuse options that make no sense with ``--map``, or without it."""
         if self.map is None:
-            if self.map_workers is not None:
-                raise BadOption("--map-workers is for --map", remedy="Leave it out")
+            for name in ("map_workers", *options_of(HoldingSamples)):
+                if getattr(self, name) is not None:
+                    raise BadOption(f"--{name.replace('_', '-')} is for --map", remedy="Leave it out")
             return
         if not callable(self.map):
             _ = self.map_words
@@ -385,7 +388,12 @@ class Pack(Verifying, Filtering, Storing):
             filters["exclude"] += tuple(own)
         # If only the names matter, files that belong to no sample are included.
         by = "file" if self.made == "files" and self.select is None else self.by
-        return SampleSource(source=self.source, by=by, **self.options_in(Verifying, Connecting), **filters)
+        return SampleSource(
+            source=self.source,
+            by=by,
+            **self.options_in(Verifying, HoldingSamples, Leading, Connecting),
+            **filters,
+        )
 
     def places(self) -> tuple[str, str]:
         return self.source if isinstance(self.source, str) else self.source[0], self.target

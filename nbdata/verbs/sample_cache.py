@@ -27,6 +27,7 @@ class SampleCache(Verifying, Connecting):
     source: str = argument("URL of the samples.", metavar="SOURCE")
     cache_dir: str = option(".", "Local folder for the cache.", kind="path", metavar="DIR")
     max_size: int = option(0, "Maximum size of the cache on the disk.", kind="size", metavar="SIZE")
+    led: bool = option(False, "Only an index named SOURCE, so no credentials are sent there.", kind="flag")
 
     def check(self) -> None:
         super().check()
@@ -35,6 +36,9 @@ class SampleCache(Verifying, Connecting):
 
     def places(self) -> tuple[str, str]:
         return self.source, self.cache_dir
+
+    def origins(self) -> set[str]:
+        return set() if self.led else super().origins()
 
     def line(self, show: Callable[[str], str] = str) -> str:
         """Return an empty text: no command starts a cache, samples do."""

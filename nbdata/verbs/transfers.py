@@ -24,6 +24,7 @@ __all__ = ["JobList", "Transfers", "transfers"]
 # The number of jobs that a list shows, unless all are requested.
 _SHOWN = 20
 _PLACES = 2
+_SILENT = "an agent does not answer, so its transfers are missing here; `nbdata agent status` says more"
 _HEAD = ("id", "verb", "source → target", "state", "done", "rate", "age", "owner")
 # Characters of a state with its reason in a terminal; HTML wraps, and has all of it.
 _STATE_WIDTH = 60
@@ -41,13 +42,20 @@ class JobList(list[Snapshot]):
         The number of jobs to show (None: all); the list itself always has all.
     whole : bool
         Whether these are all existing jobs.
+    silent : bool
+        Whether jobs are missing, because an agent does not answer.
     """
 
     def __init__(
-        self, jobs: Iterable[Snapshot] = (), *, limit: int | None = _SHOWN, whole: bool = False
+        self,
+        jobs: Iterable[Snapshot] = (),
+        *,
+        limit: int | None = _SHOWN,
+        whole: bool = False,
+        silent: bool = False,
     ) -> None:
         super().__init__(sorted(jobs, key=lambda s: (s.finished, -s.created)))
-        self.limit, self.whole = limit, whole
+        self.limit, self.whole, self.silent = limit, whole, silent
         self.at = time.time()
 
     @property
@@ -57,14 +65,15 @@ class JobList(list[Snapshot]):
 
     @property
     def more(self) -> str:
-        """A line that counts the jobs that are not shown; empty if all are."""
+        """A line about the jobs that are not shown; empty if all are."""
         hidden = 0 if self.limit is None else max(0, len(self) - self.limit)
-        return f"and {hidden:,} more: transfers --all shows them" if hidden else ""
+        told = f"and {hidden:,} more: transfers --all shows them" if hidden else ""
+        return "; ".join(filter(None, [told, _SILENT if self.silent else ""]))
 
     def text(self) -> str:
         """Return the table as aligned lines; a few lines per job if the terminal is too narrow for the table."""
         if not self:
-            return "no transfers"
+            return _SILENT if self.silent else "no transfers"
         rows = [[*_cells(s, self.at)] for s in self[: self.limit]]
         whole = [line for s in self if not self.whole and len(self) == 1 for line in _reason(s)]
         for row in rows:
@@ -194,7 +203,8 @@ class Transfers(Operation):
         """Carry out the options; return the jobs, or with ``wait`` the Report."""
         host = slots.host()
         if self.job is None:
-            return JobList(host.jobs(), limit=None if self.all else _SHOWN, whole=True)
+            jobs, silent = host.look()
+            return JobList(jobs, limit=None if self.all else _SHOWN, whole=True, silent=silent)
         job = host.job(self.job)
         if self.wait:
             return slots.display().follow(job, quiet=quiet)

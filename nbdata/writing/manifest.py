@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from nbdata.bounded import parse_json
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo, Store
@@ -22,6 +23,8 @@ __all__ = ["Digests", "Manifest", "ShardRow", "digests"]
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
 # Most bytes of a manifest.
 _MOST = 64 << 20
+# The most values in it.
+_MOST_VALUES = 4 << 20
 # Shards that the store is asked about at a time.
 _ASKED = 8
 # Keys of a shard's entry that describe its bytes; wids knows the first.
@@ -76,7 +79,7 @@ class Manifest:
         except BadOption:  # larger than any index
             found = b""
         try:
-            said = json.loads(found)
+            said = parse_json(found, values=_MOST_VALUES)
             ours = said["__kind__"] == _HEAD["__kind__"] and all(
                 is_shard(one["url"]) for one in said["shardlist"]
             )
@@ -138,7 +141,7 @@ class Manifest:
     def _read(self) -> dict[str, Any]:
         """Read the entries of an earlier run; empty if there are none that can be read."""
         try:
-            found = json.loads(self._store.read_bytes(self._key))
+            found = parse_json(self._store.read_bytes(self._key), values=_MOST_VALUES)
             return found if all(isinstance(one["url"], str) for one in found["shardlist"]) else {}
         except (NbdataError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}

@@ -408,7 +408,6 @@ def test_no_client_hangs_while_the_agent_is_stopped_and_its_jobs_continue_with_i
             "report": job.report,
             "items": lambda: [*items],
             "interrupt": interrupted.interrupt,
-            "stop": lambda: agents.stop_all(now=True),
         }.items():
             began = time.monotonic()
             with pytest.raises(AgentUnavailable, match="does not answer") as caught:

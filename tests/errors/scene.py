@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nbdata.demo.server import EmbeddedServer
+from tests.hostile.bombs import tar_with, zstd_of_zeros
 from tests.stores.servers import Handler, read_body, read_head, serving
 
 NOBODY = 65534
@@ -128,6 +129,7 @@ class Scene:
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(text)
         (work / "lost").symlink_to("gone")
+        (work / "circle").symlink_to("circle")
         (work / "open").chmod(0o755)
         self.names["open_folder"] = str(work / "open")
         (work / "shared").mkdir()
@@ -179,6 +181,8 @@ class Scene:
         with zipfile.ZipFile(work / "cut.zip", "w") as zipped:
             zipped.writestr("a", "b")
         os.truncate(work / "cut.zip", 80)
+        (work / "long.tar.zst").write_bytes(zstd_of_zeros(31, 1 << 20, tar_with("a", 1 << 20)))
+        (work / "large.tar").write_bytes(tar_with("a.mp4", 3 << 30))
 
     # -- servers ------------------------------------------------------------------------------------
 

@@ -251,6 +251,10 @@ CHECKS = [
     Mistake("members that do not exist", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
     Mistake("more data than --max-expansion", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),
+    Mistake("an archive that needs much memory", "untar_volumes long.tar.zst data", "BadArchive"),
+    Mistake("a window that is too large", "untar_volumes vols data --max-window 4GiB", "BadOption"),
+    Mistake("a shard with a large sample", "pack large.tar {b}/p/x-%06d.tar --map true", "BadArchive"),
+    Mistake("--max-sample without --map", "pack large.tar {b}/p/x-%06d.tar --max-sample 4GiB", "BadOption"),
     Mistake("shards without a place for their number", "pack {b}/d/ {b}/p/train.tar", "BadOption"),
     Mistake("a folder as the name of an archive", "pack {b}/d/ {b}/p/ --format tar.gz", "BadOption"),
     Mistake("an archive with another extension", "pack {b}/d/ {b}/p/x.zip --format tar", "BadOption"),
@@ -342,6 +346,7 @@ CHECKS = [
 DISK = [
     Mistake("a folder with the name of a file", "pull {b}/d/ stands", "TransferFailed"),
     Mistake("a key that is not a valid file name", "pull {b}/odd/ data5", "TransferFailed"),
+    Mistake("a link that leads to itself", "md5check circle/sub", "NbdataError"),
     Mistake("a limit that is too low", "pull {b}/d/ limited", "NotEnoughSpace"),
     Mistake("a disk that is too small", "pull {b}/d/ {small}/data", "NotEnoughSpace", place="mount"),
     Mistake("a disk without inodes", "pull {b}/d/ {no_inodes}/data", "NotEnoughSpace", place="mount"),

@@ -36,7 +36,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="nbdata-lost-") as folder,
-            EmbeddedServer.start(Path(folder), kind="seaweedfs") as server,
+            EmbeddedServer.start(Path(folder), kind="seaweedfs", private=False) as server,
         ):
             os.environ.update(server.environment())
             for name in options.names or CASES:

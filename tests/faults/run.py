@@ -103,7 +103,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
     def over() -> bool:
         return time.monotonic() > end
 
-    with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+    with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
         several = {"seed": options.seed, "told": _told, "switch": os.environ.update}
         scene = Scene(server, folder / "work", seed=options.seed)
         numbers: Iterable[int] = (

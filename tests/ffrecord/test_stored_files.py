@@ -81,3 +81,11 @@ def _with(place: str, options: dict[str, str]) -> FileReader:
     reader = FileReader(f"{place}a/")
     object.__setattr__(reader._operation, "storage_options", options)
     return reader
+
+
+def test_a_header_too_large_for_memory_is_refused_before_it_is_read(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbdata.reading.records.remote._MOST_HEAD", 12 + 12 * 49)
+    with pytest.raises(BadArchive, match=r"too large to be held in memory: .*PART_0\.ffr .*got 612"):
+        FileReader(f"{place}a/")

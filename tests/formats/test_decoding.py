@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import zipfile
 from typing import Any
 
 import msgpack
@@ -16,6 +17,7 @@ from PIL import Image
 import nbdata
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.decoding import kind_of
+from tests.hostile import bombs
 
 PIXELS = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 
@@ -126,3 +128,83 @@ def test_what_is_no_sample_is_not_decoded() -> None:
 def test_a_sample_without_a_key_is_not_called_none() -> None:
     with pytest.raises(NbdataError, match=r"^the field 'json' cannot be read as json"):
         nbdata.decode({"json": b"{"})
+
+
+@pytest.mark.parametrize(
+    ("field", "data", "enough"),
+    [
+        ("npy", array(np.zeros(1000)), 8000),
+        ("npz", array(np.zeros(1000), np.savez_compressed), 9100),
+        ("png", image("PNG"), 160),
+        ("json", b"[" + b"{}," * 999 + b"{}]", 450_000),
+        ("json", b'"' + "Grüße".encode() * 100 + b'"', 2808),
+        ("txt", b"x" * 1000, 1000),
+        ("txt", "ü".encode() * 500, 4000),
+        ("msgpack", msgpack.packb([[]] * 1000), 300_000),
+        ("msgpack", msgpack.packb([{}] * 1000), 500_000),
+        ("msgpack", msgpack.packb([msgpack.ExtType(5, b"x")] * 1000), 500_000),
+    ],
+)
+def test_what_would_take_too_much_memory_is_refused(field: str, data: bytes, enough: int) -> None:
+    assert field in nbdata.decode({field: data}, max_bytes=enough)
+    with pytest.raises(
+        NbdataError, match=f"the field '{field}' of the sample 'n/1' would take too much"
+    ) as caught:
+        nbdata.decode({"__key__": "n/1", field: data}, max_bytes=f"{enough // 3}B")
+    assert "max_bytes=" in caught.value.remedy
+
+
+def test_the_fields_of_a_sample_share_the_limit() -> None:
+    sample = {f"{number}.npy": array(np.zeros(1000)) for number in range(3)}
+    assert len(nbdata.decode(sample, max_bytes=24_000)) == 3
+    with pytest.raises(NbdataError, match=r"the field '2\.npy'"):
+        nbdata.decode(sample, max_bytes=23_999)
+    with pytest.raises(BadOption, match="max_bytes: 'much' is not a size"):
+        nbdata.decode(sample, max_bytes="much")
+
+
+def test_npz_members_of_other_methods_are_refused() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a.npy", array(PIXELS))
+    with pytest.raises(NbdataError, match="compressed by method 14"):
+        nbdata.decode({"npz": out.getvalue()})
+
+
+def test_an_npz_is_read_as_numpy_reads_it() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", array(PIXELS))
+        archive.writestr("b/c.npy", array(np.asfortranarray(np.arange(6.0).reshape(2, 3))))
+        archive.writestr("readme", b"text")
+        archive.writestr("empty", b"")
+    data = out.getvalue()
+    with np.load(io.BytesIO(data)) as wanted:
+        for field in ("npz", "npy"):
+            got = nbdata.decode({field: data})[field]
+            assert list(got) == list(wanted)
+            for name in got:
+                assert type(got[name]) is type(wanted[name])
+                assert np.array_equal(got[name], wanted[name])
+
+
+@pytest.mark.parametrize(
+    "kind", ["<f4", ">i8", "|u1", "<U5", "|S3", "?", "<c16", [("x", "<f4"), ("ü", "<i2", (2,))]], ids=str
+)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_an_array_of_each_kind_comes_back(kind: Any, shape: tuple[int, ...]) -> None:
+    value = np.zeros(shape, kind)
+    got = nbdata.decode({"npy": array(value)})["npy"]
+    assert (got.dtype, got.shape) == (value.dtype, value.shape)
+    assert np.array_equal(got, value)
+
+
+def test_an_array_with_a_long_header_is_refused_before_it_is_read() -> None:
+    for data in (
+        b"\x93NUMPY\2\0" + b"\xff\xff\xff\x7f" + bytes(100),
+        b"\x93NUMPY\4\0" + bytes(100),
+        b"\x93NUM",
+        bombs.npy("(-1, 2)"),
+    ):
+        with pytest.raises(NbdataError, match="cannot be read as npy"):
+            nbdata.decode({"npy": data})

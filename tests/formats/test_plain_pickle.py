@@ -158,3 +158,54 @@ def test_any_flipped_byte_is_an_error_or_plain_data(data: st.DataObject) -> None
     whole[place] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(NbdataError):
         load_plain(bytes(whole), "it")
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x80\x04Nr\xff\xff\xff\x0f.", b"Np200000000\n.", b"\x80\x02X\x01\0\0\0ar\0\0\2\0\x86."]
+)
+def test_a_remembered_object_with_a_huge_number_is_refused(data: bytes) -> None:
+    """CPython would make a table as long as that number: 4 GiB for the first of these."""
+    with pytest.raises(BadArchive, match=r"object number [\d,]+ of a pickle that has fewer"):
+        load_plain(data, "it")
+
+
+def test_numbers_of_remembered_objects_may_be_sparse() -> None:
+    assert load_plain(b"\x80\x02Nr\0\xff\0\0.", "it") is None
+    many = [str(number) for number in range(70_000)]
+    for protocol in PROTOCOLS:
+        assert load_plain(pickle.dumps([many, many[::-1]], protocol), "it") == [many, many[::-1]]
+
+
+_BYTES = b"\x80\x04B\0\0\1\0" + bytes(65536) + b"\x94"
+_ITEMS = b"\x80\x04]\x94(" + b"K\1" * 1000 + b"e"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _BYTES + b"0(" + b"cbuiltins\nbytearray\nh\0\x85R" * 100 + b"t.",
+        _ITEMS + b"0(" + b"cbuiltins\nfrozenset\nh\0\x85R" * 1000 + b"t.",
+        _ITEMS + b"0(" + b"cbuiltins\nset\nh\0\x85R" * 1000 + b"t.",
+        b"\x80\x04X\0\0\1\0" + b"a" * 65536 + b"\x94X\6\0\0\0latin1\x940("
+        + b"c_codecs\nencode\nh\0h\1\x86R" * 100 + b"t.",
+    ],
+    ids=["bytearray", "frozenset", "set", "encode"],
+)  # fmt: skip
+def test_one_content_is_not_copied_again_and_again(data: bytes) -> None:
+    with pytest.raises(BadArchive, match="copies of one content"):
+        load_plain(data, "it")
+
+
+def test_a_dict_takes_no_attributes() -> None:
+    made = collections.OrderedDict(a=1)
+    made.more = {"b": 2}  # type: ignore[attr-defined]
+    with pytest.raises(BadArchive, match="attributes of a dict"):
+        load_plain(pickle.dumps(made), "it")
+
+
+def test_an_ordered_dict_that_holds_itself_comes_back() -> None:
+    made: Any = collections.OrderedDict(a=[])
+    made["a"].append(made)
+    found = load_plain(pickle.dumps([made, made]), "it")
+    assert type(found[0]) is collections.OrderedDict
+    assert found[0]["a"][0] is found[0] is found[1]

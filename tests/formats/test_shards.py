@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.errors import BadArchive
-from nbdata.formats.shards import LeftOut, samples_in, split_member
+from nbdata.formats.shards import LeftOut, samples_in, split_member, sums_in
 
 # Name, kind and content of a member.
 Member = tuple[str, bytes, bytes]
@@ -181,5 +181,60 @@ def test_a_sparse_file_has_its_holes_and_no_one_that_fills_the_memory_is_read(tm
     for name in "ab":
         subprocess.run(["tar", "-cSf", f"{name}.tar", f"{name}.bin"], cwd=tmp_path, check=True)
     assert read((tmp_path / "a.tar").read_bytes())[0] == [("a", {"bin": (tmp_path / "a.bin").read_bytes()})]
-    with pytest.raises(BadArchive, match="too large for a sample"):
+    with pytest.raises(BadArchive, match=r"too large to hold in memory by its member b\.bin"):
         read((tmp_path / "b.tar").read_bytes())
+    reader = ForwardReader(io.BytesIO((tmp_path / "b.tar").read_bytes()), "x.tar", 0)  # type: ignore[arg-type]
+    with pytest.raises(BadArchive, match="too large for a sample"):
+        list(sums_in(reader, LeftOut().add))
+
+
+def test_a_sample_is_as_large_as_its_fields_together_and_a_larger_one_is_named() -> None:
+    data = shard([("a.x", FILE, bytes(1000)), ("a.y", FILE, bytes(1000)), ("b.x", FILE, bytes(1500))])
+
+    def most(limit: int) -> list[str]:
+        reader = ForwardReader(io.BytesIO(data), "x.tar", 0)  # type: ignore[arg-type]
+        return [key for key, _, _ in samples_in(reader, LeftOut().add, max_sample=limit)]
+
+    assert most(2518) == ["a", "b"]
+    with pytest.raises(BadArchive, match=r"by its member a\.y of 1,000 bytes: x\.tar") as caught:
+        most(2517)
+    assert "--max-sample" in caught.value.remedy
+    assert caught.value.details["limit"] == 2517
+
+
+def test_empty_fields_count_for_the_size_of_a_sample() -> None:
+    data = shard([(f"a.{number}", FILE, b"") for number in range(1000)])
+    reader = ForwardReader(io.BytesIO(data), "x.tar", 0)  # type: ignore[arg-type]
+    with pytest.raises(BadArchive, match="too large to hold in memory"):
+        list(samples_in(reader, LeftOut().add, max_sample=100_000))
+
+
+def test_a_very_long_name_belongs_to_no_sample() -> None:
+    long = "d/" * 100 + "b" * 5000
+    (samples, left_out) = read(
+        shard([("a.x", FILE, b"1"), (f"{long}.x", FILE, b"2")], format=tarfile.PAX_FORMAT)
+    )
+    assert samples == [("a", {"x": b"1"})]
+    assert left_out.count == 1
+    assert len(left_out.names[0]) < 1000
+    assert "a name of 5,202 characters" in left_out.names[0]
+
+
+def test_sums_are_those_of_the_samples(tmp_path: Path) -> None:
+    import subprocess
+    import zlib
+
+    with open(tmp_path / "s.bin", "wb") as file:
+        file.truncate(3 << 20)
+        file.seek(1 << 20)
+        file.write(b"data")
+    subprocess.run(["tar", "-cSf", "s.tar", "s.bin"], cwd=tmp_path, check=True)
+    plain = shard([("a.x", FILE, bytes(10)), ("a.y", FILE, b"\1" * 3_000_000), ("b.z", FILE, b"")])
+    for data in (plain, (tmp_path / "s.tar").read_bytes()):
+        left_out = LeftOut()
+        of_each = list(samples_in(ForwardReader(io.BytesIO(data), "x.tar", 0), left_out.add))  # type: ignore[arg-type]
+        sums = list(sums_in(ForwardReader(io.BytesIO(data), "x.tar", 0), left_out.add))  # type: ignore[arg-type]
+        assert sums == [
+            (key, {name: (len(one), zlib.crc32(one)) for name, one in fields.items()}, places)
+            for key, fields, places in of_each
+        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import pickle
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch import CacheStreamDataset
-from nbdata.loaders.pytorch.cache_stream import _Passes
+from nbdata.loaders.pytorch.ranks import Passes, _shared
 from nbdata.protocols import Item
 from tests.waiting import wait_until
 from tests.watcher import Watcher
@@ -152,16 +153,33 @@ def test_nbdata_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
+def in_worker(passes: Passes) -> Passes:
+    return _shared(passes._lock, passes._next, passes._known)
+
+
 def test_workers_of_loaders_that_begin_at_once_agree_on_the_epoch_of_their_pass() -> None:
-    passes = _Passes(3)
-    one, other, late = (copy.copy(passes) for _ in range(3))
+    passes = Passes(3)
+    one, other, late = (in_worker(passes) for _ in range(3))
     assert one.begin(11) == 3
     assert other.begin(22) == 4
     assert late.begin(11) == 3, "a worker of the first loader"
 
 
 def test_an_epoch_that_is_set_holds_although_the_seed_is_that_of_the_pass_before() -> None:
-    passes = _Passes(0)
-    assert copy.copy(passes).begin(11) == 0
+    passes = Passes(0)
+    assert in_worker(passes).begin(11) == 0
     passes.set(5)
-    assert [copy.copy(passes).begin(11) for _ in range(2)] == [5, 5]
+    assert [in_worker(passes).begin(11) for _ in range(2)] == [5, 5]
+
+
+def test_the_pass_after_a_resumed_one_is_the_next_epoch() -> None:
+    passes = Passes(0)
+    assert [in_worker(passes).begin(11, 4) for _ in range(2)] == [4, 4]
+    assert in_worker(passes).begin(22) == 5
+
+
+def test_a_copy_counts_its_passes_by_itself() -> None:
+    passes = Passes(2)
+    for own in (copy.copy(passes), copy.deepcopy(passes), pickle.loads(pickle.dumps(passes))):
+        assert own.begin(1) == 2
+    assert passes.next == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 import nbdata
 from nbdata.operation import Operation
+from tests.hostile.bombs import zstd_of_zeros
 
 from .observing import counted_by_rate, met, planned, results, selected
 from .scenes import FILES, LARGE, Place, Shelf, tar
@@ -167,6 +169,23 @@ _verifying = [
 ]
 
 
+# -- indexes -----------------------------------------------------------------------------------------
+
+
+def _led(place: Place) -> str:
+    """Put an index that names a shard in another folder into the store, and return its place."""
+    shard = place.url("more", {"x.tar": tar()}) + "x.tar"
+    said = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url": shard}]}
+    return place.url("data", {"index.json": json.dumps(said).encode()}) + "index.json"
+
+
+_leading = [
+    Case("samples", "trust_index", lambda p: ((_led(p),), {}), True, results),
+    Case("pack", "trust_index", lambda p: ((_led(p), p.root / "out/%06d.tar"), {}), True, planned),
+    Case("shards", "trust_index", lambda p: (("ls", _led(p)), {}), True, planned),
+]
+
+
 # -- what was moved away -----------------------------------------------------------------------------
 
 
@@ -294,13 +313,47 @@ _together: list[tuple[str, Scene]] = [
 ]
 
 
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def _long(place: Place) -> str:
+    """Return an archive whose compression needs a window of 512 MiB."""
+    path = place.folder("long", {"x.tar.zst": zstd_of_zeros(29, 512, tar())}) / "x.tar.zst"
+    return str(path)
+
+
+def _streamed(make: Callable[[], Operation]) -> object:
+    """Return the keys of a stream of samples, or the kind of its error."""
+    try:
+        with make().run(quiet=True) as samples:
+            return [sample["__key__"] for sample in samples.stream()]
+    except nbdata.NbdataError as error:
+        return type(error).__name__
+
+
+def _mapped(source: Callable[[Place], str]) -> Scene:
+    return lambda p: ((source(p), f"{p.root}/out/%06d.tar"), {"map": dict})
+
+
+_memory = [
+    Case("untar_volumes", "max_window", lambda p: ((_long(p), p.root / "target"), {}), "512MiB", results),
+    Case("samples", "max_window", lambda p: ((_long(p),), {}), "512MiB", _streamed),
+    Case("shards", "max_window", lambda p: (("verify", _long(p)), {"on_error": "report"}), "512MiB", results),
+    Case("pack", "max_window", _mapped(_long), "512MiB", results),
+    Case("samples", "max_sample", lambda p: ((_shard(p, tar()),), {}), 100, _streamed),
+    Case("pack", "max_sample", _mapped(lambda p: _shard(p, tar())), 100, results),
+]
+
+
 #: All cases.
 CASES: list[Case] = [
     *_selecting(),
     *_mirroring(),
     *_verifying,
+    *_leading,
     *_writing,
     *_room,
+    *_memory,
     *(Case(verb, "on_error", scene, "report", results) for verb, scene in _failing),
     *(Case(verb, "max_rate", scene, "1GB", counted_by_rate) for verb, scene in _limited),
     *(Case(verb, "concurrency", scene, 1, met) for verb, scene in _together),

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbdata
 from nbdata.client.reading.staged import cache_of
 from nbdata.option import options_of
-from nbdata.verbs.options import Connecting, Filtering, Verifying
+from nbdata.verbs.options import Connecting, Decompressing, Filtering, HoldingSamples, Verifying
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shards import Shards
@@ -23,6 +23,12 @@ _OTHERS = ("verbs", "engine/unpack", "archives")
 def test_what_packs_and_lists_shards_reads_samples_with_its_own_options() -> None:
     pack = Pack("s3://b/x/", "s3://b/y/", **GIVEN, **FILTERS)
     assert pack.samples().options_in(Verifying, Connecting, Filtering) == {**GIVEN, **FILTERS, "fs": None}
+    limits = {"max_window": 256 << 20, "max_sample": 5}
+    mapped = Pack("s3://b/x/", "s3://b/y/", map=dict, **limits)
+    assert mapped.samples().options_in(HoldingSamples) == limits
+    assert Shards("ls", "s3://b/x.tar", max_window="256MiB").samples().options_in(Decompressing) == {
+        "max_window": 256 << 20
+    }
     shards = Shards("verify", "s3://b/x.tar", **GIVEN)
     assert shards.samples().options_in(Verifying, Connecting) == {**GIVEN, "fs": None}
 

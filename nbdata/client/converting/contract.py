@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import posixpath
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +22,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from nbdata.disk import special_kind
 from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
+from nbdata.paths import is_own_name
 
-__all__ = ["FILES", "Beside", "Source", "Split", "load", "told"]
+__all__ = ["FILES", "Beside", "Copy", "Source", "Split", "load", "told"]
 
 #: The folder of copied files; no split can have this name.
 FILES = "files"
+# How many entries that are not copied a note names.
+_SHOWN = 5
 # The name under which the module is imported.
 _MODULE = "my_dataset"
 
@@ -92,6 +97,14 @@ class Split:
         return data
 
 
+class Copy(NamedTuple):
+    """A file to copy: its path, its path in the folder of copied files, and its size."""
+
+    path: str
+    new: str
+    size: int
+
+
 @dataclass
 class Source:
     """The contents of a data set: splits to convert and files to copy.
@@ -99,13 +112,12 @@ class Source:
     Attributes
     ----------
     splits : list of Split
-    copies : list of (str, str)
-        Files to copy: the path of each, and its path in the folder of copied files.
+    copies : list of Copy
     notes : list of str
     """
 
     splits: list[Split]
-    copies: list[tuple[str, str]] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -292,7 +304,7 @@ def _plain(value: Any) -> Any:
 
 
 def _copies(module: ModuleType, folder: str, source: Source) -> None:
-    """List the files that ``get_files_or_dirs`` names."""
+    """List the files that ``get_files_or_dirs`` names; note what is left out."""
     function = getattr(module, "get_files_or_dirs", None)
     if not callable(function):
         return
@@ -312,22 +324,48 @@ def _copies(module: ModuleType, folder: str, source: Source) -> None:
                 f"get_files_or_dirs would copy a file out of {FILES}/", path=new,
                 remedy="Give it a path in there: [(path, 'name'), …]",
             )  # fmt: skip
-        source.copies += _below(os.path.join(folder, path), new, source)
+        full = os.path.join(folder, path)
+        if not os.path.exists(full):
+            source.notes.append(f"get_files_or_dirs names {full}, which is not there: it is not copied")
+            continue
+        left_out = list[str]()
+        source.copies += _below(full, new, left_out)
+        if left_out:
+            more = f" and {len(left_out) - _SHOWN:,} more" if len(left_out) > _SHOWN else ""
+            source.notes.append(
+                f"get_files_or_dirs names what cannot be copied: {', '.join(left_out[:_SHOWN])}{more}"
+            )
 
 
-def _below(path: str, new: str, source: Source) -> Iterator[tuple[str, str]]:
-    """Yield a file, or all files in a folder."""
-    if os.path.isfile(path):
-        yield path, new
-        return
+def _below(path: str, new: str, left_out: list[str]) -> Iterator[Copy]:
+    """Yield a file, or all files in a folder but nbdata's own; append the others to `left_out`."""
     if not os.path.isdir(path):
-        source.notes.append(f"get_files_or_dirs names {path}, which is not there: it is not copied")
+        yield from _copy(path, new, left_out)
         return
     for at, folders, names in os.walk(path, onerror=_raise):
-        folders.sort()
+        left_out += (
+            f"{link} (link to a folder)" for name in folders if os.path.islink(link := os.path.join(at, name))
+        )
+        folders[:] = sorted(name for name in folders if not is_own_name(name))
         for name in sorted(names):
             full = os.path.join(at, name)
-            yield full, posixpath.join(new, os.path.relpath(full, path))
+            if not is_own_name(name):
+                yield from _copy(full, posixpath.join(new, os.path.relpath(full, path)), left_out)
+
+
+def _copy(path: str, new: str, left_out: list[str]) -> Iterator[Copy]:
+    """Yield a file, or the one that a link leads to."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        if not os.path.islink(path):
+            raise
+        left_out.append(f"{path} (link that leads nowhere)")
+        return
+    if stat.S_ISREG(found.st_mode):
+        yield Copy(path, new, found.st_size)
+    else:
+        left_out.append(f"{path} ({special_kind(found.st_mode) or 'link to a folder'})")
 
 
 def _raise(error: OSError) -> None:

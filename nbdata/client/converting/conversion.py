@@ -60,11 +60,8 @@ class Conversion:
 
     def __init__(self, operation: Convert) -> None:
         self._operation = operation
-        if operation.mini is not None and os.path.islink(between := os.path.dirname(operation.folder)):
-            raise UnsafeMember(
-                "a link has the place of the folder for small splits", path=between,
-                expected="a folder, or nothing", remedy="Remove it, or use another NAME",
-            )  # fmt: skip
+        if operation.mini is not None:
+            _refuse_links(os.path.dirname(operation.folder), operation.folder)
         context = capture(operation)
         self._state_dir = context.state_dir
         self._limited = limited_folders(context.state_dir, context.env)
@@ -235,6 +232,16 @@ class Conversion:
             only_plan=only_plan,
             state_dir=self._state_dir,
         )
+
+
+def _refuse_links(*places: str) -> None:
+    """Raise UnsafeMember if a link has a place that the user has not named: ``mini``, or ``mini/NAME``."""
+    for place in places:
+        if os.path.islink(place):
+            raise UnsafeMember(
+                "a link has the place of the folder for small splits", path=place,
+                expected="a folder, or nothing", remedy="Remove it, or use another NAME",
+            )  # fmt: skip
 
 
 def _described(split: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,6 @@ __all__ = [
     "RECORD",
     "Part",
     "SplitPlan",
-    "copied_size",
     "make_unfinished_folder",
     "mend",
     "planned",
@@ -459,15 +458,13 @@ def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
     if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
-        whole = name if _is_proven(unfinished, name, seals) else name + _OLD
-        with _opened(names, folder) as (below, above):
-            os.rename(whole, name, src_dir_fd=below.at(whole)[0], dst_dir_fd=above)
+        for whole in (name, name + _OLD):
+            path = os.path.join(os.path.dirname(unfinished), whole)
+            if _is_proven(path, name, seals):
+                with _opened(names, folder) as (below, above):
+                    os.rename(whole, name, src_dir_fd=below.at(whole)[0], dst_dir_fd=above)
+                break
     if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
         with _opened(names, folder) as (below, _):
             below.remove_tree(name + _OLD)
             below.remove_tree(name + _BEGUN)
-
-
-def copied_size(copies: Iterable[tuple[str, str]]) -> int:
-    """Return the total bytes of the files to copy."""
-    return sum(os.path.getsize(path) for path, _ in copies)

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from nbdata.client.converting import contract
-from nbdata.client.converting.contract import FILES, Source
-from nbdata.client.converting.layout import SplitPlan, copied_size, mend, planned
+from nbdata.client.converting.contract import FILES, Copy, Source
+from nbdata.client.converting.layout import SplitPlan, mend, planned
 from nbdata.client.converting.workers import write_parts
-from nbdata.disk import disk_error, write_file
-from nbdata.errors import NbdataError
+from nbdata.disk import disk_error, open_regular, write_file
+from nbdata.errors import NbdataError, SourceChanged
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.seals import Seals
 from nbdata.verbs.convert import MMDET3D
@@ -163,19 +163,28 @@ def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
     return {
         "splits": splits,
         "copies": len(source.copies),
-        "copied": copied_size(source.copies),
+        "copied": sum(copy.size for copy in source.copies),
         "notes": source.notes,
     }
 
 
-def _copied(copies: list[tuple[str, str]], folder: str, folders: GuardedFolders) -> Iterator[int]:
+def _copied(copies: list[Copy], folder: str, folders: GuardedFolders) -> Iterator[int]:
     """Copy files below a data set, each whole or not at all; yield their sizes."""
-    for path, new in copies:
-        target = os.path.join(folder, FILES, new)
+    for copy in copies:
+        target = os.path.join(folder, FILES, copy.new)
         above = folders.open_to_write(os.path.dirname(target))
         try:
-            with open(path, "rb") as file:
-                pieces = iter(lambda file=file: file.read(_PIECE), b"")  # type: ignore[misc]
-                yield write_file(target, pieces, folder=above).st_size
+            with open(open_regular(copy.path), "rb") as file:
+                yield write_file(target, _pieces(file, copy), folder=above).st_size
         finally:
             os.close(above)
+
+
+def _pieces(file: BinaryIO, copy: Copy) -> Iterator[bytes]:
+    """Yield the bytes of a file to copy: as many as were listed, for which disk is reserved."""
+    left = copy.size
+    while left and (piece := file.read(min(_PIECE, left))):
+        left -= len(piece)
+        yield piece
+    if left or file.read(1):
+        raise SourceChanged("a file to copy changed", path=copy.path, remedy="Run the command again")

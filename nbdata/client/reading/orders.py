@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
 from nbdata.client.reading.epochs import epoch_of_sampler
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
 from nbdata.protocols import Epoch
+from nbdata.sizes import counted
 
 __all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "part_of", "positions_of"]
 
 _T = TypeVar("_T")
+_STATE = 1
+# The most characters of a wrong value that an error shows.
+_SHOWN = 60
 
 
 class Batch(list[int]):
@@ -99,6 +105,61 @@ class Index(int):
         return int, (int(self),)
 
 
+class Position:
+    """The position of a sampler: the next epoch, how much of its order to skip, and what was drawn last.
+
+    Attributes
+    ----------
+    next : tuple of (int, int)
+        The epoch of the next pass, and how many samples of its order all ranks had together.
+    """
+
+    def __init__(self) -> None:
+        self.next = self._last = (0, 0)
+
+    def set(self, epoch: int, start: int | None = None) -> None:
+        """Set the next pass. With None, a start in the middle stays if this epoch would come anyway."""
+        if start is None:
+            start = self.next[1] if epoch == self.next[0] else 0
+        self.next = self._last = (epoch, start)
+
+    def begin(self) -> tuple[int, int]:
+        """Return the epoch and the start of a pass that begins now; the one after it is the next epoch."""
+        begun, self.next = self.next, (self.next[0] + 1, 0)
+        self._last = begun
+        return begun
+
+    def drawn(self, epoch: int, taken: int) -> None:
+        """Note how many samples of an epoch were drawn; 0 after the last one."""
+        self._last = (epoch, taken) if taken else (epoch + 1, 0)
+
+    def state_dict(self, sampler: Any) -> dict[str, Any]:
+        """Return the position behind what was drawn last."""
+        epoch, taken = self._last
+        about = {name: getattr(sampler, name) for name in ("count", "shuffle", "seed")}
+        return {"version": _STATE, **about, "epoch": epoch, "taken": taken}
+
+    def load_state_dict(self, state: Any, sampler: Any) -> None:
+        """Continue at a position. BadOption if it is none, or of other samples or another order."""
+        expected = self.state_dict(sampler)
+        if not isinstance(state, dict) or not expected.keys() <= state.keys():
+            raise BadOption(
+                "this is no state of a sampler", expected="what its state_dict() returned",
+                got=repr(state)[:_SHOWN],
+            )  # fmt: skip
+        for name in ("version", "count", "shuffle", "seed"):
+            if state[name] != expected[name]:
+                raise BadOption(
+                    "this state is of other samples or another order", expected=f"{name}={expected[name]!r}",
+                    got=f"{name}={state[name]!r}",
+                    remedy="Make the sampler with the samples, the seed and the shuffle of the saved state",
+                )  # fmt: skip
+        epoch, taken = state["epoch"], state["taken"]
+        if not (isinstance(epoch, int) and isinstance(taken, int) and epoch >= 0 and taken >= 0):
+            raise BadOption(f"this is no state of a sampler: epoch={epoch!r}, taken={taken!r}")
+        self.set(epoch, taken)
+
+
 class AheadIndices:
     """Single indices that know the coming ones: the ``sampler=`` of a DataLoader without workers.
 
@@ -130,28 +191,57 @@ class AheadIndices:
             )
         self.count, self.shuffle, self.seed = count, shuffle, seed
         self.rank, self.world_size, self.ahead = rank, world_size, ahead
-        self.epoch = 0
+        self._at = Position()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self._at.next[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass; each later pass is the next epoch."""
-        self.epoch = epoch
+        """Set the epoch of the next pass; each later pass is the next epoch.
+
+        It begins at its beginning, unless a loaded state is in its middle.
+        """
+        self._at.set(epoch)
 
     def __len__(self) -> int:
         return self.count // self.world_size
 
     def __iter__(self) -> Iterator[Index]:
-        epoch = self.epoch
-        self.epoch = epoch + 1
-        part = f"{self.rank}/{self.world_size}"
-        every = positions_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=part)
-        order = itertools.islice(every, len(self))
-        coming = deque(itertools.islice(order, self.ahead))
-        told = epoch_of_sampler(f"{self.shuffle} {self.seed} {part}", whole=True)
-        for left in reversed(range(len(self))):
-            coming.extend(itertools.islice(order, 1))
+        epoch, start = self._at.begin()
+        order = order_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        steps = max(0, self.count - start) // self.world_size
+        every = (order[start + step * self.world_size + self.rank] for step in range(steps))
+        coming = deque(itertools.islice(every, self.ahead))
+        name = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
+        told = epoch_of_sampler(name, whole=not start)
+        for left in reversed(range(steps)):
+            coming.extend(itertools.islice(every, 1))
             index = Index(coming.popleft())
             index.coming, index.epoch, index.last = coming, told, not left
+            self._at.drawn(epoch, self.count - left * self.world_size if left else 0)
             yield index
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: small, the same for all ranks. Loaders that save a sampler's state call it."""
+        return self._at.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the next pass resume at a position; the number of ranks may differ. BadOption for another order."""
+        self._at.load_state_dict(state, self)
+
+
+def _split_by(frame: FrameType) -> int:
+    """Return among how many ranks the caller deals the batches out itself; 0 if it does not.
+
+    Accelerate's `prepare` puts a ``BatchSamplerShard`` around the sampler of any loader. It gives every N-th batch to
+    each rank, so a sampler that had split before would lose what the other ranks should get.
+    """
+    caller = frame.f_locals.get("self")
+    if type(caller).__name__ != "BatchSamplerShard":
+        return 0
+    return 1 if getattr(caller, "split_batches", False) else int(getattr(caller, "num_processes", 0))
 
 
 class AheadBatches:
@@ -159,7 +249,7 @@ class AheadBatches:
 
     For the ``batch_sampler=`` of a PyTorch DataLoader over `nbdata.loaders.pytorch.SampleDataset`. Only the parent
     process knows the order of a shuffled sampler, so its batches carry it to the workers. Each pass is the next epoch,
-    with its own order; see `set_epoch`.
+    with its own order; see `set_epoch`. If Accelerate deals the batches out to the ranks, it gets those of all ranks.
 
     Parameters
     ----------
@@ -194,6 +284,13 @@ class AheadBatches:
         drop_last: bool = False,
         uneven: str = "drop",
     ) -> None:
+        if not isinstance(count, int):  # Lightning puts a sampler of its own into any batch sampler
+            raise BadOption(
+                f"{type(self).__name__} deals out its own order, and takes no sampler", got=type(count).__name__,
+                remedy="To train with Lightning use SampleLoader; to predict, or to let Lightning deal, "
+                "DataLoader(SampleDataset(samples), batch_size=…); or give rank= and world_size= here, and "
+                "use_distributed_sampler=False to the Trainer",
+            )  # fmt: skip
         if batch_size < 1 or ahead < 0 or not 0 <= rank < world_size:
             raise BadOption(
                 f"batch_size={batch_size}, ahead={ahead}, rank={rank}, world_size={world_size} make no sense",
@@ -204,7 +301,17 @@ class AheadBatches:
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.ahead, self.drop_last, self.uneven = ahead, drop_last, uneven
-        self.epoch = self.start = 0
+        self._at = Position()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self._at.next[0]
+
+    @property
+    def start(self) -> int:
+        """How many samples of its order the next pass skips."""
+        return self._at.next[1]
 
     def set_epoch(self, epoch: int, start: int | None = None) -> None:
         """Set the epoch of the next pass, and how many samples of its order to skip; later passes are whole.
@@ -212,8 +319,23 @@ class AheadBatches:
         None skips as many as before if this epoch would come anyway, else none. Trainers set the epoch before each
         pass, also before one that resumes in the middle.
         """
-        self.start = (self.start if epoch == self.epoch else 0) if start is None else start
-        self.epoch = epoch
+        self._at.set(epoch, start)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: small, the same for all ranks. Loaders that save a sampler's state call it."""
+        return self._at.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the next pass resume at a position; batch size and number of ranks may differ.
+
+        After the last batch of an epoch, that is the beginning of the next one.
+
+        Raises
+        ------
+        BadOption
+            If it is no position of a sampler, or one of other samples or of another order.
+        """
+        self._at.load_state_dict(state, self)
 
     @property
     def of_step(self) -> int:
@@ -245,16 +367,61 @@ class AheadBatches:
 
         Trainers count the steps that were made before against it.
         """
+        if _split_by(sys._getframe(1)):
+            return len(self._undivided())
+        self.refuse_no_step()
         return self.steps()
 
+    def refuse_no_step(self) -> None:
+        """Raise BadOption if no epoch has a single step, though there are samples."""
+        if not self.count or self.steps() or (self.world_size > 1 and self.uneven == "keep"):
+            return
+        ranks = f" for each of {self.world_size} ranks" if self.world_size > 1 else ""
+        raise BadOption(
+            f"{counted(self.count, 'samples', 'fill')} no step: a batch of {self.batch_size}{ranks}",
+            remedy='Make batches smaller, or fill the step up with uneven="repeat"'
+            if self.world_size > 1 else "Make batches smaller, or keep the rest with drop_last=False",
+        )  # fmt: skip
+
     def __iter__(self) -> Iterator[Batch]:
-        epoch, start = self.epoch, self.start
-        self.epoch, self.start = epoch + 1, 0
+        others = _split_by(sys._getframe(1))
+        return self._of_all(others) if others else self._own()
+
+    def _own(self) -> Iterator[Batch]:
+        """Yield the batches of this rank."""
+        self.refuse_no_step()
+        epoch, start = self._at.begin()
         order = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
         told, left = epoch_of_sampler(order, whole=not start), self.steps(start)
+        taken = start
         for indices, ahead in self.over(self.batches(epoch, start), self.ahead):
             left -= 1
+            taken += self.of_step
+            self._at.drawn(epoch, taken if left else 0)
             yield Batch(indices, ahead, told, last=not left)
+
+    def _undivided(self) -> AheadBatches:
+        """Return the batches of all ranks, as of one."""
+        return AheadBatches(
+            self.count, self.batch_size, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last
+        )
+
+    def _of_all(self, others: int) -> Iterator[Batch]:
+        """Yield the batches of all ranks in turn, for an owner that deals them out to so many ranks itself.
+
+        That owner says how to treat a last step without a batch for each rank.
+        """
+        whole = self._undivided()
+        whole.refuse_no_step()
+        epoch, start = self._at.begin()
+        told = epoch_of_sampler(f"{self.shuffle} {self.seed} all", whole=not start)
+        left, taken = whole.steps(start), start
+        for indices, ahead in self.over(whole.batches(epoch, start), self.ahead * others):
+            left -= 1
+            taken += self.batch_size
+            self._at.drawn(epoch, taken if left else 0)
+            # Of the coming batches this process gets each one that is a multiple of the ranks away.
+            yield Batch(indices, ahead[others - 1 :: others], told, last=left < others)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """Yield the indices of each batch of an epoch, after its first `start` samples."""

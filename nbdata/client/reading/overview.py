@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from nbdata.client.reading.report import ReadReport, left_out_line
 from nbdata.client.reading.source import Source
 from nbdata.errors import NbdataError
-from nbdata.formats.decoding import is_image
+from nbdata.formats.decoding import MAX_DECODED, is_image
+from nbdata.formats.decoding_bounds import Budget, refuse_large_image
 from nbdata.rendering import dim, html_table
 from nbdata.sizes import format_size
 
@@ -153,6 +154,7 @@ def _picture(name: str, data: object) -> str:
         from PIL import Image
 
         with Image.open(io.BytesIO(data)) as opened:
+            refuse_large_image(opened, Budget(MAX_DECODED))
             opened.thumbnail((_PIXELS, _PIXELS))
             small = opened.convert("RGB")
         out = io.BytesIO()

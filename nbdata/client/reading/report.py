@@ -49,6 +49,8 @@ class ReadReport:
         Of a loader: samples of each whole epoch that no rank gets, because they do not fill a step.
     crowding : int
         Of a loader with ``cache=``: bytes of the batches ahead, if they take most of the cache and leave few hits.
+    rank : str
+        Of a loader: the rank that it reads for, and what says so; empty if there is one alone.
     """
 
     samples: int = 0
@@ -63,6 +65,7 @@ class ReadReport:
     fetched: int = 0
     dropped: int = 0
     crowding: int = 0
+    rank: str = ""
 
     def __str__(self) -> str:
         text = f"{counted(self.samples, 'samples')}, {format_size(self.bytes)}"
@@ -82,6 +85,8 @@ class ReadReport:
                 f" (the batches ahead take about {format_size(self.crowding)} of the cache; "
                 "a larger cache= or a smaller ahead= leaves more for the next epoch)"
             )
+        if self.rank:
+            text += f"; for {self.rank}"
         if self.unverified:
             text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"
         if self.dropped:

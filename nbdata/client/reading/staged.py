@@ -18,6 +18,7 @@ from nbdata.client.opened import resolved
 from nbdata.disk import disk_error
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
+from nbdata.origins import origin_of
 from nbdata.protocols import Epoch, Staging
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece
@@ -47,9 +48,11 @@ def cache_of(samples: SampleSource, place: str) -> SampleCache:
     """Return the cache operation for a place, with the options of the caller of `nbdata.samples`."""
     options = samples.options_in(Verifying, Connecting)
     options["storage_options"] = resolved(samples.storage_options)
+    source = folder_part(place)
     return SampleCache(
-        source=folder_part(place), cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0, **options
-    )
+        source=source, cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0,
+        led=origin_of(source) not in samples.origins(), **options,
+    )  # fmt: skip
 
 
 def refuse_too_little(samples: SampleSource) -> None:

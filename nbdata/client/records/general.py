@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nbdata.client.records.reader import FileReader
+from nbdata.disk import read_regular
 from nbdata.errors import BadArchive, BadOption, NotFound
 from nbdata.formats.plain_pickle import load_plain
 from nbdata.paths import canonical, is_url
@@ -151,8 +152,7 @@ class GeneralDataset:
 def _stored(folder: str) -> str:
     """Return the format of the samples: pickle if the original converter recorded none."""
     try:
-        with open(os.path.join(folder, _RECORD), "rb") as file:
-            stored = json.load(file)["stored"]
+        stored = json.loads(read_regular(os.path.join(folder, _RECORD)))["stored"]
     except FileNotFoundError:
         return "pickle"
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -168,8 +168,7 @@ def _stored(folder: str) -> str:
 def _meta(folder: str, *, allow_pickle: bool) -> Any:
     pickled, text = os.path.join(folder, "meta.pkl"), os.path.join(folder, "meta.json")
     if os.path.exists(pickled):
-        with open(pickled, "rb") as file:
-            data = file.read()
+        data = read_regular(pickled)
         if allow_pickle:
             return pickle.loads(data)  # noqa: S301  the caller allowed it
         try:
@@ -178,6 +177,5 @@ def _meta(folder: str, *, allow_pickle: bool) -> Any:
             if not os.path.exists(text):
                 raise
     if os.path.exists(text):
-        with open(text, encoding="utf-8") as file:
-            return json.load(file)
+        return json.loads(read_regular(text))
     return None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbdata.client.records.reader import FileReader
+from nbdata.disk import read_regular
 from nbdata.errors import BadArchive, NotFound
 from nbdata.formats.plain_pickle import load_plain
 from nbdata.paths import canonical
@@ -74,12 +75,10 @@ def _index(folder: str, count: int) -> dict[str, int]:
     path = os.path.join(folder, f"{_INDEX}.json")
     try:
         if os.path.exists(path):
-            with open(path, "rb") as text:
-                found: Any = json.load(text)
+            found: Any = json.loads(read_regular(path))
         else:
             path = os.path.join(folder, f"{_INDEX}.pkl")
-            with open(path, "rb") as file:
-                found = load_plain(file.read(), path, remedy="Convert the data again")
+            found = load_plain(read_regular(path), path, remedy="Convert the data again")
     except FileNotFoundError:
         raise NotFound(
             f"there is no {_INDEX}.json and no {_INDEX}.pkl",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from nbdata.client.records.reader import FileReader
 from nbdata.client.records.writer import FileWriter
-from nbdata.disk import disk_error, special_kind
-from nbdata.errors import BadOption, NotFound, SourceChanged
+from nbdata.disk import disk_error, open_regular, special_kind
+from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged
 from nbdata.formats.packed_folder import Tree, files_of, names_of, names_sample
-from nbdata.paths import canonical
+from nbdata.paths import canonical, is_own_name
 from nbdata.sizes import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def pack_folder(
 ) -> None:
     """Make one FFRecord file of a folder: one sample per file, and one with all names.
 
-    Modes, times and links are not kept: a link to a file is stored as that file. Empty folders are kept.
+    Modes, times and links are not kept: a link to a file is stored as that file. Empty folders are kept. ``.nbdata``
+    is left out.
 
     Parameters
     ----------
@@ -88,17 +89,17 @@ def _walk(root: str) -> tuple[Tree, list[tuple[str, int]]]:
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return sorted(name for name in os.listdir(folder) if not is_own_name(name))
     except OSError as error:
         raise disk_error(error, folder) from error
 
 
 def _read(path: str, size: int) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             data = file.read(size + 1)
     except OSError as error:
-        raise disk_error(error, path) from error
+        raise error if isinstance(error, NbdataError) else disk_error(error, path) from error
     if len(data) != size:
         raise SourceChanged("a file changed while the folder was packed", path=path, remedy="Pack it again")
     return data

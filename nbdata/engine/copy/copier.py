@@ -72,7 +72,7 @@ class Copier:
                 if self._ends.store_may(info)
                 else self._streamed_parts(job, told)
             )
-        except NbdataError as error:
+        except (NbdataError, OSError) as error:
             failed(error)
             return
         if parts is None:

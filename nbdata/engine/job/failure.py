@@ -15,6 +15,8 @@ __all__ = ["failure_of"]
 # What to do after verbs that only look: running them again does not mend what they found.
 _NOT_REPEATED = {
     "md5check": "The report names all of these",
+    "ls": "The rest is listed",
+    "du": "The rest is summed up",
     "shards": "Replace a damaged shard, or pack it anew; the report names all of them",
 }
 # A reason that already says so.

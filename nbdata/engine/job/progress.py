@@ -8,6 +8,7 @@ from collections import deque
 
 from nbdata.errors import NbdataError
 from nbdata.report import ACTIVE, FINISHED, Snapshot
+from nbdata.transfer.bad_entries import BadEntries
 from nbdata.transfer.control import Pulse
 
 __all__ = ["Progress"]
@@ -34,6 +35,7 @@ class Progress:
         self._rate: int | None = None
         self._free_at = 0.0  # when all bytes moved so far were due, at the limit
         self._due = threading.local()
+        self.bad_entries = BadEntries()
 
     @property
     def id(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from nbdata.disk import file_error
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.guarded_folders import TargetLost
-from nbdata.redaction import redacted
+from nbdata.redaction import redacted, shortened
 from nbdata.report import Report, Row
 from nbdata.verbs.options import Storing
 
@@ -41,6 +42,7 @@ class Results:
         self.files = self.bytes = 0
         self.present = 0  # the part of these bytes that an earlier run had moved
         self.notes: list[str] = []
+        self._take_bad_entries()  # before anything is deleted
 
     def add(self, path: str, outcome: Outcome, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
         """Record one object; `moved` says that its bytes were moved."""
@@ -51,7 +53,7 @@ class Results:
                 self.bytes += size
                 self._unanswered = 0
             if outcome in BAD and len(self.failures) < _NAMED:
-                self.failures.append([path, str(detail.get("reason", outcome))])
+                self.failures.append([shortened(path), str(detail.get("reason", outcome))])
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
 
@@ -94,10 +96,10 @@ class Results:
     ) -> None:
         """Record a failure; raises it if it ends the run.
 
-        Its reason is the error's text, unless `detail` has a better one.
+        Its reason is the error's text, unless `detail` has a better one. A call that the system refused is a failure of
+        this object; any other unexpected error is a fault of nbdata, and raised.
         """
-        if not isinstance(error, NbdataError):
-            raise error
+        error = file_error(error, path)
         self._run.control.checkpoint()  # a failure caused by a stop does not count
         if error.path is not None:  # keys of some stores are URLs with a password
             error.path = redacted(error.path)
@@ -116,8 +118,14 @@ class Results:
         ):
             raise error
 
+    def _take_bad_entries(self) -> None:
+        """Record the entries of listings that could not be used."""
+        for row in self._run.control.bad_entries.take():
+            self.fail(row.path, NbdataError(row.detail["reason"]), outcome=Outcome.UNREADABLE)
+
     def report(self, **details: object) -> Report:
         """Make the Report of all that was recorded, and close the rows."""
+        self._take_bad_entries()
         self._rows.close()
         source, target = self._run.operation.places()
         bad = any(self.counts.get(name) for name in BAD)

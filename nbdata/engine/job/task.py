@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from nbdata.disk import disk_error, is_full
+from nbdata.disk import internal_error, is_full
 from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.progress import Progress
 from nbdata.errors import Cancelled, NbdataError, cleaned, without_calls
@@ -87,16 +87,14 @@ class Task(Progress):
             else:
                 self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
-            if isinstance(error, OSError) and is_full(
-                error
-            ):  # files that jobs write beside their target: their rows
-                self._end("FAILED", disk_error(error, str(error.filename or "the folder for running jobs")))
+            if isinstance(error, OSError) and is_full(error):
+                self._end("FAILED", internal_error(error))
                 return
             import sys
             import traceback
 
-            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this is a bug of ours
-            self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
+            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this may be a bug of ours
+            self._end("FAILED", internal_error(error))
         else:
             failed = report.state == "FAILED"
             self._end(report.state, failure_of(report) if failed else None, report)

@@ -16,7 +16,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned, looks
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
-from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
@@ -179,7 +179,7 @@ class _Pulling:
         self._committer.reserve(expected)
         try:
             fd, temporary = self._target.temporary(staging)
-        except NbdataError:
+        except BaseException:
             self._committer.release(expected)
             raise
         try:
@@ -340,7 +340,7 @@ class _Pulling:
                 marked=partial(self._part_written, item),
             )
             self._target.sync_folders()
-        except NbdataError as error:
+        except Exception as error:
             self._results.fail(item.path, error)
             return
         if parts.restarted:
@@ -368,10 +368,10 @@ class _Pulling:
         try:
             self._target.set_mode(parts.fd, final)
             os.fdatasync(parts.fd)
+            written = os.fstat(parts.fd)
         except OSError as error:
-            self._parts_failed(item, fetch, parts, disk_error(error, final))
+            self._parts_failed(item, fetch, parts, error)
             return
-        written = os.fstat(parts.fd)
         self._unfinished.pop(item.path).close()
         if self._is_left(item, final):
             return

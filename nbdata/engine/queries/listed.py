@@ -14,6 +14,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import S3_SCHEMES
+from nbdata.report import Report
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import children
@@ -59,6 +60,14 @@ class Listed:
         self.others += 1
         if len(self.names) < _NAMED:
             self.names.append(f"{path} ({kind})")
+
+    def fail(self, run: Run, report: Report) -> None:
+        """Make a report that of a failure if entries of the listing could not be used; it names each of them."""
+        bad = run.control.bad_entries.take()
+        if bad:
+            report.state = "FAILED"
+            report.failures = [[row.path, row.detail["reason"]] for row in bad]
+            report.counts = {"objects": report.details["objects"], "unreadable": len(bad)}
 
     @property
     def note(self) -> str:

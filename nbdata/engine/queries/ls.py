@@ -74,6 +74,7 @@ def perform(run: Run, planned: Plan) -> Report:
         report.notes.append(f"the store does not report the size of {unknown:,} of the objects")
     report.notes += filter(None, [found.note])
     report.rows = rows.rows()
+    found.fail(run, report)
     return report
 
 

@@ -14,7 +14,7 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.shards.promised import PromisedBody
 from nbdata.errors import BadOption
-from nbdata.formats.shards import APART, LeftOut, samples_in
+from nbdata.formats.shards import APART, LeftOut, sums_in
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path
@@ -111,14 +111,14 @@ class _Looking:
             body = self._bodies.open(number)
             promised = shard if self._source.verify != "none" else shard._replace(promised=None)
             with contextlib.closing(body), contextlib.closing(PromisedBody(body, promised)) as read:
-                stream, _ = open_decompressed(read, name=shard.url)
+                stream, _ = open_decompressed(read, name=shard.url, max_window=self._op.max_window)
                 reader = ForwardReader(stream, shard.url, 0)
                 with contextlib.closing(reader), contextlib.closing(stream):
-                    for _, fields, _ in samples_in(reader, note):
+                    for _, fields, _ in sums_in(reader, note):
                         samples += 1
-                        for name, data in fields.items():
+                        for name, (size, _) in fields.items():
                             self._counts[name] += 1
-                            self._sizes[name] += len(data)
+                            self._sizes[name] += size
                         if not samples % 100:
                             self._run.control.checkpoint()
                     if not read.prove():

@@ -99,7 +99,7 @@ class FileFetching:
                 told = retrying(self._control, lambda: self._store.head(info.key))
             checker = self._checker(info, told)
             fd = new_file(wanted)
-        except NbdataError as error:
+        except (NbdataError, OSError) as error:
             _refused(wanted, error)
             return
         self._open.add(fd)

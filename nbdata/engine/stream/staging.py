@@ -18,7 +18,7 @@ from nbdata.caching.cached_objects import Wanted
 from nbdata.caching.contents import CacheContents
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
 from nbdata.caching.known import KnownCache, known_cache, note_cache, note_in
-from nbdata.disk import full_disk_told
+from nbdata.disk import file_error, full_disk_told, internal_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.staged import OpenCache
 from nbdata.engine.stream.file_fetching import FileFetching
@@ -119,7 +119,7 @@ class _Staging:
                 with self._watched():
                     self.workers.run(self._units())
             except BaseException as error:
-                self.contents.close(_told(error))
+                self.contents.close(internal_error(error))
                 raise
             finally:
                 self.files.close()
@@ -204,7 +204,7 @@ class _Staging:
         except Cancelled:
             raise
         except Exception as error:
-            told = _told(error)
+            told = internal_error(error)
             self.contents.close(told)
             self.run.control.fail(told)
             raise
@@ -270,7 +270,8 @@ class _Staging:
         try:
             yield
             self.folder.land(wanted.name)
-        except NbdataError as error:
+        except (NbdataError, OSError) as refused:
+            error = file_error(refused, wanted.of.key)
             self.run.control.checkpoint()  # an error caused by a stop is no failure
             self.folder.drop(wanted.name)
             if error.path is None:
@@ -316,10 +317,3 @@ class _Staging:
                 note_in(self.folder, about, durable=durable)
             except NbdataError:  # it is only for display; writing an object shows disk errors
                 self.about = None
-
-
-def _told(error: BaseException) -> NbdataError:
-    """The error for processes that wait for objects that will never come."""
-    if isinstance(error, NbdataError):
-        return error
-    return NbdataError(f"internal error: {type(error).__name__}: {error}")

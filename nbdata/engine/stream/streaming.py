@@ -19,7 +19,7 @@ from functools import partial
 from nbdata.caching.folder import CacheFolder
 from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
-from nbdata.disk import full_disk_told
+from nbdata.disk import file_error, full_disk_told, internal_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -126,9 +126,7 @@ class Streaming:
         except Exception as error:
             if self.leases.error is not None:  # the first error is reported already
                 raise
-            told = error
-            if not isinstance(told, NbdataError):
-                told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            told = internal_error(error)
             if isinstance(told, NotEnoughSpace):
                 numbered(told, self.run, self.op.cache_dir, self.needed)
             self.leases.end(told)
@@ -206,12 +204,13 @@ class Streaming:
         try:
             yield
             failed = False
-        except NbdataError as error:
+        except (NbdataError, OSError) as error:
             self._failed(entry.path, error)
         self._one_less(filling, failed=failed)
 
-    def _failed(self, path: str, error: NbdataError, outcome: Outcome = Outcome.FAILED) -> None:
+    def _failed(self, path: str, error: Exception, outcome: Outcome = Outcome.FAILED) -> None:
         self.run.control.checkpoint()  # an error caused by a stop is no failure
+        error = file_error(error, path)
         if error.path is None:
             error.path = path
         if self.op.on_error != "report":

@@ -137,8 +137,9 @@ class ArchiveStream:
         self._stack.callback(self._close)
         self._wake_on_cancel(ahead)
         decompressed, self.format = open_decompressed(
-            ahead, format=self.format, name=title, start=self.began, threads=min(processors(), _DECODERS)
-        )
+            ahead, format=self.format, name=title, start=self.began, threads=min(processors(), _DECODERS),
+            max_window=op.max_window,
+        )  # fmt: skip
         self._decompressed = decompressed
         top: io.RawIOBase = decompressed
         self._top = top

@@ -184,7 +184,7 @@ class Extraction:
                 return False
         except UnsafeMember:
             raise
-        except NbdataError as error:
+        except (NbdataError, OSError) as error:
             if error is self._stream_error:
                 raise
             self._failed(member.name, error)
@@ -365,7 +365,7 @@ class Extraction:
             for item in items:
                 try:
                     whole.append(self._write(*item))
-                except NbdataError as error:
+                except (NbdataError, OSError) as error:
                     self._failed(item.member.name, error)
         finally:
             self._committer.commit_all(whole)
@@ -449,7 +449,7 @@ class Extraction:
             f"{other}, to which it is a hard link, was moved away", path=member.name, remedy=remedy
         )
 
-    def _failed(self, path: str, error: NbdataError) -> None:
+    def _failed(self, path: str, error: NbdataError | OSError) -> None:
         self._pending.pop(path, None)
         self._missing.add(path)
         self._results.fail(path, error)

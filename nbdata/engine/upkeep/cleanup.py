@@ -119,7 +119,7 @@ class _Cleaning:
                 retrying(self.run.control, lambda row=row: store.abort(row.path, row.upload))  # type: ignore[misc]
                 forget(self.run.context.state_dir, begun.id)
                 self.results.add(row.path, Outcome.ABORTED)
-            except NbdataError as error:
+            except (NbdataError, OSError) as error:
                 self.results.fail(row.path, error)
 
     def _below(self, target: str, rows: list[Leftover]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from nbdata.errors import BadOption
+from nbdata.loaders.pytorch.ranks import Passes, Ranked
 from nbdata.operation import slots
 from nbdata.protocols import Item
 from nbdata.sizes import parse_size
@@ -20,11 +19,9 @@ __all__ = ["CacheStreamDataset"]
 
 # Requests at a time: all workers together, and the least for each.
 _REQUESTS, _LEAST = 16, 2
-# Most passes whose workers may start at the same time.
-_PASSES = 4
 
 
-class CacheStreamDataset(IterableDataset[Any]):
+class CacheStreamDataset(Ranked, IterableDataset[Any]):
     """Streams items of a store through a bounded folder, divided among the workers of a DataLoader.
 
     Each worker, and each rank of a distributed training, gets its own part of each epoch. The parts are disjoint and
@@ -46,7 +43,7 @@ class CacheStreamDataset(IterableDataset[Any]):
     max_size : int or str, optional
         Bytes, for all workers of this process together (None: half of the free space).
     rank, world_size : int, optional
-        None: as in ``torch.distributed``, else 0 of 1.
+        None: as in ``torch.distributed`` when a pass begins, else as in RANK and WORLD_SIZE, else 0 of 1.
     shuffle, seed
         As in `nbdata.cache_stream`.
     epoch : int
@@ -90,8 +87,8 @@ class CacheStreamDataset(IterableDataset[Any]):
             )
         self._load = load or (_read_file if by == "file" else _read_sample)
         self._source, self._options = source, options
-        self._rank, self._world_size = rank, world_size
-        self._passes = _Passes(epoch)
+        super().__init__(rank, world_size)
+        self._passes = Passes(epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, from 0."""
@@ -100,7 +97,7 @@ class CacheStreamDataset(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        rank, ranks = self._place()
+        rank, ranks, _ = self._rank()
         operation = CacheStream(
             source=self._source,
             max_size=None if self._max_size is None else self._max_size // workers,
@@ -114,50 +111,6 @@ class CacheStreamDataset(IterableDataset[Any]):
                 yield from loaded
             else:
                 yield loaded
-
-    def _place(self) -> tuple[int, int]:
-        together = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank = self._rank if self._rank is not None else torch.distributed.get_rank() if together else 0
-        ranks = self._world_size
-        if ranks is None:
-            ranks = torch.distributed.get_world_size() if together else 1
-        return rank, ranks
-
-
-class _Passes:
-    """Counts the passes of all workers together, so that the workers of one pass agree on its epoch.
-
-    The workers of one pass have the same base seed, which PyTorch draws anew for each pass. Persistent workers keep
-    theirs, and count. The counts are in shared memory, since neither forked nor spawned workers can tell their parent.
-    The last few passes are remembered, because those of several loaders may start at once.
-    """
-
-    def __init__(self, epoch: int) -> None:
-        context = multiprocessing.get_context("spawn")  # its locks can be passed to forked workers too
-        self._lock = context.Lock()
-        self._next = context.RawArray("q", [epoch, 0])  # epoch and slot of the next pass
-        self._known = context.RawArray(
-            "q", 3 * _PASSES
-        )  # base seed, count and epoch of each; the count starts at 1
-        self._count = 0
-
-    def set(self, epoch: int) -> None:
-        """Set the epoch of the next pass, even if it has the seed of an earlier one."""
-        with self._lock:
-            self._next[0] = epoch
-            self._known[:] = [0] * len(self._known)
-
-    def begin(self, seed: int) -> int:
-        """Return the epoch of the pass that a worker with this base seed starts now."""
-        self._count += 1
-        with self._lock:
-            for at in range(0, len(self._known), 3):
-                if (self._known[at], self._known[at + 1]) == (seed, self._count):
-                    return int(self._known[at + 2])
-            epoch, at = self._next
-            self._known[at : at + 3] = [seed, self._count, epoch]
-            self._next[:] = [epoch + 1, (at + 3) % len(self._known)]
-            return int(epoch)
 
 
 def _read_file(item: Item) -> tuple[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch.samples import SampleDataset, place_of, refuse_no_samples
+from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
+from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
+from nbdata.sizes import counted
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
@@ -26,6 +29,8 @@ __all__ = ["SampleLoader"]
 # Default batches ahead, per worker, and for a loader without workers.
 _AHEAD_OF_WORKER, _AHEAD = 4, 8
 _STATE = 1
+# The share of an epoch that may be left out without a warning.
+_LEFT_OUT = 0.1
 # The most characters of a wrong value, and the most entries, that an error shows.
 _SHOWN, _FEW = 60, 8
 _END = object()
@@ -48,7 +53,8 @@ class SampleLoader(DataLoader[Any]):
     transform : callable, optional
         Makes an element of a batch from a sample; called in the worker. None: the sample itself.
     rank, world_size : int, optional
-        The rank in a distributed training. None: as in ``torch.distributed``, else 0 of 1.
+        The rank in a distributed training. None: as in ``torch.distributed`` when a pass begins, else as ``torchrun``
+        or ``srun`` set it in the environment, else 0 of 1.
     uneven : {"drop", "repeat", "keep"}
         How to treat a last step without a full batch for each rank; see `nbdata.client.reading.orders`.
     drop_last : bool
@@ -93,14 +99,20 @@ class SampleLoader(DataLoader[Any]):
             raise BadOption(
                 "SampleLoader: in_order=False gives batches that no state can tell", expected="in_order=True"
             )
+        if taken := sorted({"batch_sampler", "dataset", "sampler"} & options.keys()):
+            raise BadOption(
+                f"SampleLoader deals out its own batches: {', '.join(taken)} cannot be given",
+                remedy="Use DataLoader(SampleDataset(samples, transform), …) with a sampler of your own",
+            )
         if ahead is None:
             ahead = _AHEAD_OF_WORKER * num_workers or _AHEAD
-        rank, world_size = place_of(rank, world_size)
         self.samples = samples
+        self._given, self._begun, self._warned = (rank, world_size), False, False
+        refuse_no_rank(rank, world_size)
+        self._rank = Rank(0, 1)  # until it is asked for
         self._order = samples.batch_sampler(
-            batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, ahead=ahead,
-            drop_last=drop_last, uneven=uneven,
-        )  # fmt: skip
+            batch_size, shuffle=shuffle, seed=seed, ahead=ahead, drop_last=drop_last, uneven=uneven
+        )
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
         # Per worker: samples, bytes, objects without a stored checksum, bytes from a cache, bytes fetched to it.
         # Shared by all processes.
@@ -115,6 +127,8 @@ class SampleLoader(DataLoader[Any]):
             SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
             collate_fn=_Counting(samples, collate_fn, self._tally), **options,
         )  # fmt: skip
+        # Lightning would make the loader anew around a sampler of its own. A DataLoader lets nobody set its sampler.
+        object.__setattr__(self, "sampler", Dealt(samples))
         READERS.add(self)
 
     @property
@@ -127,7 +141,22 @@ class SampleLoader(DataLoader[Any]):
         self._order.set_epoch(epoch)
         self._at = (epoch, self._order.start)
 
+    def _placed(self, *, begins: bool = False) -> Rank:
+        """Return the rank, which a process may only learn after the loader was made; later passes ask anew."""
+        if begins or not self._begun:
+            self._begun = begins or self._begun
+            self._rank = rank_of(*self._given)
+            self._order.rank, self._order.world_size, _ = self._rank
+        return self._rank
+
+    def __len__(self) -> int:
+        self._placed()
+        return super().__len__()
+
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._placed(begins=True)
+        self._order.refuse_no_step()
+        self._warn_of_dropped()
         epoch, taken = self._order.epoch, self._order.start
         self._at = (epoch, taken)
         batches, done = super().__iter__(), time.monotonic()
@@ -145,9 +174,21 @@ class SampleLoader(DataLoader[Any]):
             yield batch
         self._at = (epoch + 1, 0)
 
+    def _warn_of_dropped(self) -> None:
+        """Warn once if an epoch leaves out many samples: who sees no report would not notice."""
+        dropped, count = self._order.dropped, self._order.count
+        if not self._warned and dropped > _LEFT_OUT * count:
+            self._warned = True
+            more = ' (uneven="repeat" or uneven="keep" takes them)' if self._rank.world_size > 1 else ""
+            warnings.warn(
+                f"nbdata: each epoch leaves out {dropped:,} of {counted(count, 'samples')}, which fill no step{more}",
+                stacklevel=3,
+            )
+
     # -- the position -----------------------------------------------------------------------------
 
     def _place(self) -> tuple[int, int]:
+        self._placed()
         epoch, taken = self._at
         return (epoch, taken) if self._order.steps(taken) else (epoch + 1, 0)
 
@@ -209,7 +250,13 @@ class SampleLoader(DataLoader[Any]):
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
         report = self.samples.report_of(read, self._timeline)
-        return replace(report, dropped=self._order.dropped, crowding=self._crowding(report))
+        rank = self._placed()
+        return replace(
+            report,
+            dropped=self._order.dropped,
+            crowding=self._crowding(report),
+            rank=str(rank) if rank.world_size > 1 else "",
+        )
 
     def _crowding(self, report: ReadReport) -> int:
         limits = [

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from nbdata.errors import BadOption
+from nbdata.loaders.pytorch.ranks import Passes, Ranked
 
 if TYPE_CHECKING:
     from nbdata.client.reading.passing import Pass
     from nbdata.client.reading.samples import Samples
     from nbdata.protocols import Epoch
 
-__all__ = ["SampleDataset", "SampleStream", "place_of", "refuse_no_samples"]
+__all__ = ["SampleDataset", "SampleStream", "refuse_no_samples"]
 
 # The most characters of a wrong value that an error shows.
 _SHOWN = 200
@@ -91,7 +90,7 @@ class SampleDataset(Dataset[Any]):
         return f"SampleDataset({self.samples!r})"
 
 
-class SampleStream(IterableDataset[Any]):
+class SampleStream(Ranked, IterableDataset[Any]):
     """An iterable data set: every worker of every rank streams its own part of each epoch, fetched ahead.
 
     The parts are disjoint and together the whole epoch, in an order that depends only on the seed and the epoch. They
@@ -106,11 +105,10 @@ class SampleStream(IterableDataset[Any]):
         As in `SampleDataset`.
     shuffle : bool
     seed, epoch : int
-        A process that has finished its part continues with the next epoch; so do persistent workers whose pass was
-        left early. Workers that are not persistent start anew for each pass: call `set_epoch` before it, in the parent
-        process.
+        Each pass is the next epoch, with its own order, whatever the workers.
     rank, world_size : int, optional
-        None: as in ``torch.distributed``, else 0 of 1.
+        None: as in ``torch.distributed`` when a pass begins, else as ``torchrun`` or ``srun`` set it in the
+        environment, else 0 of 1.
     """
 
     def __init__(
@@ -125,38 +123,43 @@ class SampleStream(IterableDataset[Any]):
         world_size: int | None = None,
     ) -> None:
         refuse_no_samples(samples)
+        super().__init__(rank, world_size)
         self.samples, self.transform = samples, transform
-        self.shuffle, self.seed, self.epoch = shuffle, seed, epoch
-        self._rank, self._world_size = place_of(rank, world_size)
+        self.shuffle, self.seed = shuffle, seed
+        self._passes = Passes(epoch)
         self._pass: Pass | None = None
-        self._begun_in = 0  # the process of the last pass
+        self._begun: int | None = None  # the epoch of the running pass
         self._resumed: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pass": None}  # it ends with its process
+        return {**super().__getstate__(), "_pass": None, "_begun": None}  # they end with their process
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the running pass of this process, else of the next one."""
+        return self._passes.next if self._begun is None else self._begun
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass; persistent workers do not learn of it."""
-        self.epoch = epoch
+        """Set the epoch of the next pass."""
+        self._passes.set(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         if worker is not None:
             self.samples.share(workers)
-        self._part = f"{self._rank * workers + number}/{self._world_size * workers}"
+        rank, ranks, _ = self._rank()
         resumed, self._resumed = self._resumed, None
-        left = self._pass is not None and self._begun_in == os.getpid()
-        if worker is not None and left and resumed is None:
-            self.epoch += 1  # other workers may have finished their parts of that epoch
-        self._begun_in = os.getpid()
+        at = None if resumed is None else resumed["epoch"]
+        epoch = self._passes.begin(0 if worker is None else worker.seed - worker.id, at)
+        self._begun = epoch
         self._pass = self.samples.stream(
-            shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, resume=resumed
-        )
+            shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
+            resume=None if resumed is None else resumed["pass"],
+        )  # fmt: skip
         for sample in self._pass:
             yield sample if self.transform is None else _transformed(self.transform, sample)
-        self._pass = None
-        self.epoch += 1
+        self._pass = self._begun = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
@@ -171,7 +174,7 @@ class SampleStream(IterableDataset[Any]):
             When the pass starts: if the state belongs to other samples, to another order, or to another number of
             workers or ranks.
         """
-        self.epoch, self._resumed = state["epoch"], state["pass"]
+        self._resumed, self._pass, self._begun = state, None, state["epoch"]
 
 
 def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
@@ -197,21 +200,3 @@ def refuse_no_samples(samples: object) -> None:
             if isinstance(samples, str)
             else "the result of nbdata.samples(…)",
         )
-
-
-def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return the rank of this process and the number of ranks; None: as in ``torch.distributed``, else 0 of 1.
-
-    Raises
-    ------
-    BadOption
-        If the rank is out of range.
-    """
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if rank is None:
-        rank = torch.distributed.get_rank() if distributed else 0
-    if world_size is None:
-        world_size = torch.distributed.get_world_size() if distributed else 1
-    if not 0 <= rank < world_size:
-        raise BadOption(f"rank={rank} of {world_size}: there is no such rank")
-    return rank, world_size

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from nbdata.disk import make_folders, write_file
-from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
 from nbdata.own_files import through_no_link
 from nbdata.protocols import Epoch
@@ -33,6 +33,8 @@ __all__ = ["Plan", "RemoteRecords", "bytes_of", "fetch_heads", "heads_path", "ke
 
 # Bytes of the first request for a header: enough for 5,000 samples, and maybe some samples after it.
 _FIRST_READ = 64 << 10
+# Most bytes of a header, which is held in memory: 44 million samples in one file.
+_MOST_HEAD = 512 << 20
 # How often to read a sample with wrong bytes.
 _TRIES = 3
 
@@ -54,6 +56,12 @@ def _head(control: Control, store: Store, file: RecordFile) -> Head:
     """Read and check the header of a file, with one or two requests."""
     data = bytes_of(control, store, file.info, 0, min(file.size, _FIRST_READ)) if file.size else bytearray()
     end = head_size(count_in(data[:FIXED], file.size, file.url))
+    if end > _MOST_HEAD:
+        raise BadArchive(
+            "the header of this FFRecord file is too large to be held in memory", path=file.url,
+            expected=f"at most {_MOST_HEAD:,} bytes", got=f"{end:,}",
+            remedy="Divide its samples among several files; on a local disk, a header of any size is mapped",
+        )  # fmt: skip
     if len(data) < end:
         data += bytes_of(control, store, file.info, len(data), end)
     head = Head(bytes(data[:end]), file.size, file.url)

@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from isal.isal_zlib import crc32
-
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
-from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.formats.shards import LeftOut, sums_in
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
@@ -103,12 +101,12 @@ def index_of(
                 raise compressed(shard.url, otherwise)
             reader = ForwardReader(stream, shard.url, 0)
             with contextlib.closing(reader), contextlib.closing(stream):
-                for key, fields, places in samples_in(reader, _noted(left_out, shard.url)):
+                for key, fields, places in sums_in(reader, _noted(left_out, shard.url)):
                     writer.add_members(
                         key,
                         [
-                            ShardMember(name, number, place, len(data), crc32(data))
-                            for (name, data), place in zip(fields.items(), places, strict=True)
+                            ShardMember(name, number, place, size, crc)
+                            for (name, (size, crc)), place in zip(fields.items(), places, strict=True)
                         ],
                     )
                     if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:

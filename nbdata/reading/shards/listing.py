@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from nbdata.errors import BadOption, NotFound
+from nbdata.bounded import parse_json
+from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.integrity.etags import parse_etag
+from nbdata.origins import is_below, store_of
 from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
-from nbdata.stores.base import ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.sources import Opener, find, folder_part
@@ -32,6 +34,8 @@ _PLAIN = re.compile(r"(?i)\.tar$")
 _WIDS = "wids-shard-index-v1"
 # Most bytes of a JSON index.
 _MOST_JSON = 64 << 20
+# The most values in it: an index of 64 MiB names some 400,000 shards.
+_MOST_VALUES = 4 << 20
 # Most names of missing shards in an error.
 _NAMED = 5
 
@@ -188,13 +192,18 @@ def _first_twice(names: Iterable[object]) -> int | None:
 def _of_place(opener: Opener, place: str) -> list[Shard]:
     name = last_component(place)
     if not has_glob(place):
-        return _of_wids(opener, place) if name.lower().endswith(".json") else [_head(opener, place)]
+        return (
+            _of_wids(opener, place)
+            if name.lower().endswith(".json")
+            else [_head(opener, *_located(opener, [place]))]
+        )
     names = named_by_braces(place)
     base = folder_part(place)
     location = opener.open(base)
     if names and location.store.lists_by_page:
         prefix, _, query = base.partition("?")
-        return _heads(opener, [prefix + one + (f"?{query}" if query else "") for one in names])
+        named = [prefix + one + (f"?{query}" if query else "") for one in names]
+        return _heads(opener, [*_located(opener, named)])
     root = redacted(base).rstrip("/") + "/"
     found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opener, place).entries}
     if not names:
@@ -209,15 +218,41 @@ def _shard(place: str, url: str, info: ObjectInfo) -> Shard:
     return Shard(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
-def _head(opener: Opener, place: str) -> Shard:
-    location = opener.open(place)
-    info = retrying(opener.control, lambda: location.store.head(location.key))
-    return _shard(place, redacted(place), info)
+class _Located(NamedTuple):
+    """A named shard: the place that opens its store, and its location there."""
+
+    opens: str
+    location: Location
 
 
-def _heads(opener: Opener, places: list[str]) -> list[Shard]:
+def _located(opener: Opener, places: Iterable[str]) -> Iterator[_Located]:
+    """Open the places of named shards; neighbours in one bucket share a store, and the place that opens it."""
+    last: _Located | None = None
+    for place in places:
+        found = opener.open(place)
+        # A web server may tell two spellings of one path apart, and only the place has the spelling.
+        shared = last is not None and not found.store.lists_by_page
+        if last is None or not shared or not found.store.same_objects(last.location.store):
+            last = _Located(place, found)
+        yield _Located(last.opens, Location(last.location.store, found.key, redacted(place)))
+
+
+def _head(opener: Opener, named: _Located) -> Shard:
+    location = named.location
+    try:
+        info = retrying(opener.control, lambda: location.store.head(location.key))
+    except AccessDenied as error:
+        if not opener.context.knows(named.opens):
+            error.remedy = (
+                "Only an index names this server, so it gets no credentials: name the shards themselves"
+            )
+        raise
+    return _shard(named.opens, location.place, info)
+
+
+def _heads(opener: Opener, named: list[_Located]) -> list[Shard]:
     with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
-        return list(asking.map(lambda place: _head(opener, place), places))
+        return list(asking.map(lambda one: _head(opener, one), named))
 
 
 def _of_wids(opener: Opener, place: str) -> list[Shard]:
@@ -233,12 +268,15 @@ def _of_wids(opener: Opener, place: str) -> list[Shard]:
             if len(data) > _MOST_JSON:
                 raise _no_index(place, "more than 64 MiB")
     try:
-        named = list(_named_by(json.loads(data), place))
+        named = list(_named_by(parse_json(bytes(data), values=_MOST_VALUES), place))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _no_index(place, "something else") from None
     if not named:
         raise _no_index(place, "no shards")
-    found = _heads(opener, [_joined(base, str(said["url"])) for base, said in named])
+    places = [_joined(base, str(said["url"])) for base, said in named]
+    led = [*_located(opener, places)]
+    _refuse_elsewhere(opener, place, zip(places, led, strict=True))
+    found = _heads(opener, led)
     return [shard._replace(promised=Promised.of(said)) for shard, (_, said) in zip(found, named, strict=True)]
 
 
@@ -255,20 +293,39 @@ def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str,
 
 
 def _joined(base: str, url: str) -> str:
-    """Return the place of a shard in an index; an index in a store must not lead to files of this machine."""
+    """Return the place of a shard in an index."""
     if base.startswith(("http://", "https://")):
         joined = urljoin(base, url)
     elif is_url(url) or url.startswith("/"):
         joined = url
     else:
         joined = base[: base.rfind("/") + 1] + url
-    place = canonical(joined, name="url of a shard")
-    if is_url(base) and not is_url(place):
+    return canonical(joined, name="url of a shard")
+
+
+def _refuse_elsewhere(opener: Opener, index: str, led: Iterable[tuple[str, _Located]]) -> None:
+    """Raise BadOption if an index in a store leads out of its folder, or to files of this machine.
+
+    The user's own lists on this disk may name what they like. ``--trust-index`` opens other stores.
+    """
+    operation = opener.operation
+    assert isinstance(operation, SampleSource)
+    if not is_url(index):
+        return
+    key = opener.open(index).key
+    folder, store = key[: key.rfind("/") + 1], store_of(index)
+    for place, named in led:
+        if not is_url(place):
+            where, remedy = "a local file", "Name the shards themselves, or copy the index to this disk"
+        elif operation.trust_index or (store_of(place) == store and is_below(named.location.key, folder)):
+            continue
+        else:
+            where = "another place"
+            remedy = "Name the shards themselves, or add --trust-index (in Python trust_index=True)"
         raise BadOption(
-            "this index leads from a store to a local file", path=redacted(base), got=url,
-            remedy="Name the shards themselves, if you trust it",
+            f"this index leads from a store to {where}", path=redacted(index), got=redacted(place),
+            expected="shards in its own folder or below it", remedy=remedy,
         )  # fmt: skip
-    return place
 
 
 def _no_index(place: str, got: str) -> BadOption:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from email.utils import formatdate
 from urllib.parse import quote, unquote, urlsplit
 
+from nbdata.bounded import Unreadable, parse_xml, whole_number
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.az.config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
@@ -23,6 +24,7 @@ from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import (
     digest_in,
     http_time,
+    if_match,
     in_base64,
     range_header,
     refused,
@@ -32,7 +34,7 @@ from nbdata.stores.http.answers import (
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_spent
-from nbdata.stores.http.pages import Page, ahead
+from nbdata.stores.http.pages import Page, Pages, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
 
@@ -168,6 +170,7 @@ class AzStore(ObjectStore):
             **more,
         }
         has_folders, found = False, not after
+        pages = Pages(self.said(prefix))
         while True:
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
             if root.tag != "EnumerationResults":
@@ -183,6 +186,7 @@ class AzStore(ObjectStore):
             ]
             if folders := [ObjectInfo(_name_of(item), -1) for item in root.iterfind("Blobs/BlobPrefix")]:
                 files = sorted([*folders, *files], key=lambda info: info.key)
+            pages.add(files)
             # Real folders are listed as a whole, ``a/1`` before ``a-b``: `after` is then a place, not a least key.
             has_folders = has_folders or root.find("Blobs/Blob/Properties/ResourceType") is not None
             if has_folders and not found:
@@ -190,7 +194,7 @@ class AzStore(ObjectStore):
                 found = after in keys
                 files = files[keys.index(after) + 1 :] if found else []
             elif not has_folders:
-                files = [info for info in files if info.key > after]
+                files = [info for info in files if info.key > after or not info.key]
             if has_folders and not found and not marker:
                 raise SourceChanged(
                     "the folder changed while it was listed", path=self.said(after), remedy="List it again"
@@ -208,8 +212,8 @@ class AzStore(ObjectStore):
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
     ) -> Response:
-        if match is not None and match.etag:
-            headers["if-match"] = match.etag
+        if match is not None:
+            headers |= if_match(match.etag)
         return self._send("GET", key, None, headers, ok=ok)
 
     def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
@@ -217,7 +221,7 @@ class AzStore(ObjectStore):
 
     def small_requests(self) -> SmallRequests:
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
-            headers = range_header(start, end) | ({"if-match": info.etag} if info.etag else {})
+            headers = range_header(start, end) | if_match(info.etag)
             target, sent = self._signed("GET", info.key, {}, headers, 0)
             return request_head(self._origin, "GET", target, sent)
 
@@ -329,8 +333,8 @@ def _quoted(key: str) -> str:
 
 def _read(data: bytes) -> ET.Element:
     try:
-        return ET.fromstring(data.removeprefix(b"\xef\xbb\xbf"))  # noqa: S314  expat refuses entity bombs since 2.4.1
-    except ET.ParseError:
+        return parse_xml(data)
+    except Unreadable:
         return ET.Element("Unreadable")
 
 
@@ -356,18 +360,17 @@ def _name_of(item: ET.Element) -> str:
     name = item.find("Name")
     key = (name.text or "") if name is not None else ""
     if name is not None and name.get("Encoded") == "true":  # the name has characters that XML cannot hold
-        return unquote(key)
+        return unquote(key, errors="surrogateescape")
     return key
 
 
 def _listed(item: ET.Element) -> ObjectInfo:
     key = _name_of(item)
-    size = item.findtext("Properties/Content-Length") or ""
     etag = (item.findtext("Properties/Etag") or "").strip('"')
     digest = digest_in(item.findtext("Properties/Content-MD5") or "", 16)
     return ObjectInfo(
         key,
-        int(size) if size.isdigit() else -1,
+        whole_number(item.findtext("Properties/Content-Length")),
         etag=f'"{etag}"' if etag else "",
         modified=http_time(item.findtext("Properties/Last-Modified")),
         checksums={"md5": digest} if digest else {},

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from nbdata.bounded import Unreadable, parse_json, size_in
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
@@ -21,7 +22,7 @@ from nbdata.stores.http.answers import digest_in, in_base64, iso_time, range_hea
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_spent
-from nbdata.stores.http.pages import Page, ahead
+from nbdata.stores.http.pages import Page, Pages, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
 
@@ -145,17 +146,22 @@ class GsStore(ObjectStore):
         if after:
             query["startOffset"] = after  # the key `after` is listed again, and dropped below
         path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
+        pages = Pages(self.said(prefix))
         while True:
-            page = _parsed(self._send("GET", path, "", query).read())
-            if page is None:  # taken for an empty page, it would make a mirror delete the rest
+            page = _parsed(self._send("GET", path, "", query).read()) or {"items": None}
+            token, items = page.get("nextPageToken", ""), page.get("items", [])
+            prefixes = page.get("prefixes", [])
+            if not (isinstance(token, str) and isinstance(items, list) and isinstance(prefixes, list)):
+                # Taken for an empty page, it would make a mirror delete the rest.
                 raise StoreUnavailable(
                     "the store's listing cannot be read", path=self.said(prefix), details={"retry": True}
                 )
-            token = page.get("nextPageToken")
-            infos = [_info_of(item) for item in page.get("items", ())]
-            if folders := [ObjectInfo(name, -1) for name in page.get("prefixes", ())]:
+            infos = [_info_of(item) for item in items]
+            if folders := [ObjectInfo(_text(name), -1) for name in prefixes]:
                 infos = sorted([*folders, *infos], key=lambda info: info.key)
-            yield Page([info for info in infos if info.key > after], bool(token))
+            pages.add(infos)
+            # An entry without a key is none of those before `after`: it is reported.
+            yield Page([info for info in infos if info.key > after or not info.key], bool(token))
             if not token:
                 return
             if token == query.get("pageToken"):
@@ -164,7 +170,7 @@ class GsStore(ObjectStore):
 
     def head(self, key: str) -> ObjectInfo:
         query = {"fields": _FIELDS, "projection": "noAcl"}
-        return _info_of(self._json(self._send("GET", self._object(key), key, query), key))
+        return _info_of(self._json(self._send("GET", self._object(key), key, query), key))._replace(key=key)
 
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
@@ -287,26 +293,33 @@ def _document(data: bytes) -> dict[str, Any]:
 def _parsed(data: bytes) -> dict[str, Any] | None:
     """Parse a JSON object; None if it is none."""
     try:
-        found = json.loads(data)
-    except ValueError:
+        found = parse_json(data)
+    except Unreadable:
         return None
     return found if isinstance(found, dict) else None
 
 
-def _info_of(item: Mapping[str, Any]) -> ObjectInfo:
-    """Read an object resource ("Objects", Cloud Storage JSON API reference).
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _info_of(item: Any) -> ObjectInfo:
+    """Read an object resource ("Objects", Cloud Storage JSON API reference). Anything else has no key.
 
     Its MD5 becomes the ETag, as in the XML API, so that a local file can be compared before a download. Composite
     objects have no MD5.
     """
-    md5 = digest_in(str(item.get("md5Hash") or ""), 16)
-    crc32c = digest_in(str(item.get("crc32c") or ""), 4)
-    size = str(item.get("size", ""))
+    if not isinstance(item, dict):
+        return ObjectInfo("", -1)
+    told = item.get
+    md5 = digest_in(_text(told("md5Hash")), 16)
+    crc32c = digest_in(_text(told("crc32c")), 4)
+    generation = told("generation")
     return ObjectInfo(
-        str(item.get("name", "")),
-        int(size) if size.isdigit() else -1,
-        etag=f'"{md5}"' if md5 else str(item.get("etag") or ""),
-        modified=iso_time(item.get("updated")),
-        version=str(item.get("generation") or ""),
+        _text(told("name")),
+        size_in(told("size")),
+        etag=f'"{md5}"' if md5 else _text(told("etag")),
+        modified=iso_time(_text(told("updated"))),
+        version=str(generation) if size_in(generation) > 0 else "",
         checksums={"crc32c": crc32c} if crc32c else {},
     )

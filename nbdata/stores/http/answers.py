@@ -12,6 +12,7 @@ from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
+from nbdata.bounded import whole_number
 from nbdata.errors import (
     AccessDenied,
     ChecksumMismatch,
@@ -31,6 +32,7 @@ __all__ = [
     "digest_in",
     "goog_hashes",
     "http_time",
+    "if_match",
     "in_base64",
     "iso_time",
     "range_header",
@@ -43,6 +45,8 @@ __all__ = [
 
 # Status codes that are worth another try, from any server.
 BUSY = {408, 429, 500, 502, 503, 504, 509}
+# The most characters of a time and of an ETag.
+_TIME, _ETAG = 64, 1024
 
 
 class ResponseBody:
@@ -71,17 +75,15 @@ def range_header(start: int, end: int | None) -> dict[str, str]:
 def start_of(response: Response | Head) -> int:
     """The offset at which a range response begins, or -1 if it does not say."""
     text = response.headers.get("content-range", "")
-    start = text.removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdigit() else -1
+    return whole_number(text.removeprefix("bytes ").partition("-")[0])
 
 
 def total_of(response: Response | Head) -> int:
     """The size of the whole object in bytes, or -1 if the response does not say."""
     total = response.headers.get("content-range", "").rpartition("/")[2]
     if response.status in (206, 416):
-        return int(total) if total.isdigit() else -1
-    size = response.headers.get("content-length", "")
-    return int(size) if size.isdigit() else -1
+        return whole_number(total)
+    return whole_number(response.headers.get("content-length"))
 
 
 def digest_in(text: str, size: int) -> str:
@@ -198,8 +200,9 @@ def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:
 
 def seconds_asked(text: str) -> int | None:
     """Seconds to wait, from a Retry-After header with seconds or a date."""
-    if text.isdigit() and len(text) < 9:
-        return int(text)
+    seconds = whole_number(text)
+    if seconds >= 0:
+        return seconds
     until = http_time(text)
     return None if until is None else max(0, round(until - time.time()))
 
@@ -212,11 +215,21 @@ def iso_time(text: str | None) -> float | None:
         return None
 
 
-@functools.lru_cache(maxsize=256)  # many objects have the same time, and parsing it costs most
 def http_time(text: str | None) -> float | None:
     """Convert a time such as Sat, 31 Jan 2026 12:00:00 GMT to seconds since the epoch."""
+    return _http_time(text) if text and len(text) <= _TIME else None
+
+
+@functools.lru_cache(maxsize=256)  # many objects have the same time, and parsing it costs most
+def _http_time(text: str) -> float | None:
     try:
-        parsed = parsedate(text) if text else None
+        parsed = parsedate(text)
         return float(calendar.timegm(parsed)) if parsed else None
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, LookupError, TypeError):  # parsedate fails in many ways
         return None
+
+
+def if_match(etag: str, name: str = "if-match") -> dict[str, str]:
+    """The header that requires an ETag; none for an ETag that no header can hold."""
+    fits = etag.isascii() and etag.isprintable() and len(etag) <= _ETAG
+    return {name: etag} if etag and fits else {}

@@ -22,11 +22,11 @@ from typing import Any
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.http.dial import Closed, Origin, dial, reason, remedy, shut, tls_context, way
+from nbdata.stores.http.dial import Closed, Malformed, Origin, dial, reason, remedy, shut, tls_context, way
 from nbdata.stores.http.heads import Head, length_of, parse_head, request_head
 from nbdata.stores.http.records import receive_records
 
-__all__ = ["Connection", "Origin", "Pool", "Response", "close_idle"]
+__all__ = ["INFORMATIONAL", "Connection", "Origin", "Pool", "Response", "close_idle"]
 
 # The most idle connections that a pool keeps.
 _KEEP = 64
@@ -35,6 +35,8 @@ _HEAD_BYTES = 64 << 10
 _KEEP_SECONDS = 45.0
 _NOTHING = memoryview(b"")
 _CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
+#: The most informational heads (1xx) before that of the response.
+INFORMATIONAL = 10_000
 # The most trailer lines after the last chunk of a body.
 _TRAILERS = 100
 
@@ -147,7 +149,12 @@ class Pool:
             return not self._idle and time.monotonic() - self._used > _KEEP_SECONDS
 
     def lost(self, error: Exception) -> StoreUnavailable:
-        """Return the error for a connection that broke."""
+        """Return the error for a connection that broke, or for a response that cannot be trusted."""
+        if isinstance(error, Malformed):
+            return StoreUnavailable(
+                f"the answer of {way(self.origin)} cannot be trusted: {error}",
+                remedy="The server, or something on the way to it, breaks the rules of HTTP: ask who runs it",
+            )
         details: dict[str, Any] = {"retry": True}
         if not self.reached:
             details["unreached"] = True
@@ -299,10 +306,12 @@ class Connection:
             left = left[self.sock.send(left) :]
 
     def _receive_head(self, method: str) -> Response:
-        while True:
+        for _ in range(INFORMATIONAL):
             head = self._receive_one_head()
             if head.status >= 200:
                 break
+        else:
+            raise Malformed("it sends informational heads without end")
         self.pool.reached = True
         if self._half_sent:
             head.headers["connection"] = "close"
@@ -388,7 +397,7 @@ class Response:
     def __init__(self, connection: Connection, method: str, head: Head) -> None:
         self.status, self.headers, _ = head
         self._connection: Connection | None = connection
-        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        self._chunked = "transfer-encoding" in self.headers  # see `parse_head`
         self._left = -1
         self._keep = head.keeps
         if method == "HEAD" or self.status in (204, 304):

@@ -23,6 +23,7 @@ from nbdata.stores.uninterruptible import waited_for
 
 __all__ = [
     "Closed",
+    "Malformed",
     "Origin",
     "dial",
     "proxy_headers",
@@ -110,6 +111,10 @@ def stall_limit(env: Mapping[str, str]) -> float:
 
 class Closed(Exception):
     """The peer closed the connection, or did not speak HTTP."""
+
+
+class Malformed(Closed):
+    """A response breaks the rules of HTTP, so it is not certain where its body ends."""
 
 
 def dial(origin: Origin, context: ssl.SSLContext | None, stop: Stop | None) -> socket.socket:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from nbdata.stores.http.dial import Closed, Origin, proxy_headers
+from nbdata.bounded import whole_number
+from nbdata.stores.http.dial import Closed, Malformed, Origin, proxy_headers
 
 __all__ = ["Head", "length_of", "parse_head", "request_head"]
 
@@ -28,22 +29,63 @@ class Head(NamedTuple):
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a response's head, without its empty last line. Raises Closed if it is not HTTP."""
-    first, *lines = data.decode("latin-1").split("\r\n")
+    """Parse a response's head, without its empty last line.
+
+    Raises
+    ------
+    Closed
+        If it is not HTTP.
+    Malformed
+        If it does not tell for certain where its body ends ("Message Body Length", RFC 9112), or if one of its lines
+        holds a line break, which would begin a header of its own in a request that repeats the value.
+    """
+    text = data.decode("latin-1")
+    first, *lines = text.split("\r\n")
     parts = first.split(" ", 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not _STATUS.fullmatch(parts[1]):
         raise Closed("the server does not speak HTTP")
-    headers = {}
+    if text.count("\n") != len(lines) or text.count("\r") != len(lines) or "\0" in text:
+        raise Malformed("a line of its head holds a line break or a NUL")
+    headers = dict[str, str]()
+    lengths = dict[str, None]()
     for line in lines:
         name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip(" \t")  # nothing else: bytes of UTF-8 may look like other blanks
+        name = name.lower()
+        headers[name] = value.strip(" \t")  # nothing else: bytes of UTF-8 may look like other blanks
+        if name == "content-length":
+            lengths[headers[name]] = None
+    if "transfer-encoding" in headers:
+        _refuse_unless_chunked(headers)
+    if lengths:
+        headers["content-length"] = _one_length(lengths)
     return Head(int(parts[1]), headers, parts[0] == "HTTP/1.0")
+
+
+def _refuse_unless_chunked(headers: dict[str, str]) -> None:
+    """Drop the encoding ``identity``, which is none; raise Malformed for any other that is not ``chunked``."""
+    encoding = headers["transfer-encoding"].lower()
+    if encoding == "identity":
+        del headers["transfer-encoding"]
+    elif encoding != "chunked":
+        raise Malformed(f"the transfer encoding {encoding[:40]!r} is unknown")
+    elif "content-length" in headers:
+        raise Malformed("it gives its body both a length and chunks")
+
+
+def _one_length(lengths: Iterable[str]) -> str:
+    """Return the length in one or more headers, each perhaps a list; raise Malformed unless all are equal."""
+    found = {one.strip(" \t") for length in lengths for one in length.split(",")}
+    if len(found) > 1:
+        raise Malformed(f"it gives its body different lengths: {', '.join(sorted(found))[:60]}")
+    length = found.pop()
+    if not _LENGTH.fullmatch(length):
+        raise Malformed(f"its length {length[:40]!r} is no number of bytes")
+    return length
 
 
 def length_of(headers: dict[str, str]) -> int:
     """The length of a body that is not chunked; -1 if the head does not say."""
-    length = headers.get("content-length", "")
-    return int(length) if _LENGTH.fullmatch(length) else -1
+    return whole_number(headers.get("content-length"))
 
 
 def request_head(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["links_below"]
+__all__ = ["LONGEST", "links_below"]
+
+#: The most characters of a link that a request can ask for. A longer one is listed, but not followed.
+LONGEST = 16 << 10
 
 # Characters that browsers strip from both ends of a link.
 _BLANK = "".join(map(chr, range(33)))
@@ -42,7 +45,7 @@ def links_below(page: str, url: str) -> set[str]:
         # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
         # leads nowhere, and the file is counted as unreadable.
         found.add("/".join(said if any("/" in part or "\0" in part for part in parts) else parts))
-    return {name for name in found if not _linked_above(name, found)}
+    return {name for name in found if len(name) > LONGEST or not _linked_above(name, found)}
 
 
 def _path(link: SplitResult, base: SplitResult, top: str) -> str | None:

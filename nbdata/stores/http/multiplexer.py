@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.http.client import Connection, Pool
-from nbdata.stores.http.dial import Closed
+from nbdata.stores.http.client import INFORMATIONAL, Connection, Pool
+from nbdata.stores.http.dial import Closed, Malformed
 from nbdata.stores.http.heads import Head, length_of, parse_head
 from nbdata.threads import begin
 
@@ -84,6 +84,7 @@ class _Slot:
         self.head: Head | None = None
         self.came = 0  # bytes received: of the response, or of the body once the head is parsed
         self.body = memoryview(b"")  # the buffer for the body, of its length
+        self.informed = 0  # informational heads before that of the response
         self.beyond = False  # True if bytes came after the response
         self.moved = 0.0
 
@@ -308,7 +309,7 @@ class Multiplexer:
 
     def _ask(self, slot: _Slot, wanted: Asked) -> None:
         slot.asked, slot.head, slot.came, slot.moved = wanted, None, 0, time.monotonic()
-        slot.beyond = False
+        slot.beyond, slot.informed = False, 0
         slot.unsent = memoryview(wanted.request)
         self._busy += 1
         self._send(slot)
@@ -366,7 +367,7 @@ class Multiplexer:
 
         Skips informational heads (1xx).
         """
-        while True:
+        while slot.informed < INFORMATIONAL:
             end = slot.buffer.find(b"\r\n\r\n", 0, slot.came)
             if end < 0:
                 if slot.came == len(slot.view):
@@ -378,6 +379,9 @@ class Multiplexer:
             rest = bytes(slot.view[end + 4 : slot.came])
             slot.view[: len(rest)] = rest
             slot.came = len(rest)
+            slot.informed += 1
+        else:
+            raise Malformed("it sends informational heads without end")
         self._pool.reached = True
         asked, length, begun = slot.asked, length_of(head.headers), end + 4
         assert asked is not None

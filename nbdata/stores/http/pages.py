@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nbdata.errors import StoreUnavailable
 from nbdata.threads import begin
 
-__all__ = ["Page", "ahead"]
+__all__ = ["EMPTY_PAGES", "Page", "Pages", "ahead"]
+
+#: The most pages in succession without an entry. A store may send some, for example where it deleted many objects.
+EMPTY_PAGES = 1000
 
 _T = TypeVar("_T")
 
@@ -21,6 +25,42 @@ class Page(Generic[_T]):
 
     items: Sequence[_T]
     more: bool
+
+
+class Pages:
+    """Recognizes a listing that never ends: pages that come again, or too many empty ones in succession.
+
+    It remembers one page only. It takes a later one in its place more and more rarely ("Brent's algorithm"), so it
+    finds a circle of any length.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._count = self._empty = 0
+        self._seen: tuple[object, object, int] | None = None
+
+    def add(self, entries: Sequence[object]) -> None:
+        """Take a page, before anything is filtered out of it.
+
+        Raises
+        ------
+        StoreUnavailable
+            If the listing goes in a circle, or has more than `EMPTY_PAGES` empty pages in succession.
+        """
+        if not entries:
+            self._empty += 1
+            if self._empty > EMPTY_PAGES:
+                raise StoreUnavailable(
+                    f"the listing has {EMPTY_PAGES:,} empty pages and goes on", path=self._path
+                )
+            return
+        self._empty = 0
+        page = (entries[0], entries[-1], len(entries))
+        if page == self._seen:
+            raise StoreUnavailable("the store lists the same page again and again", path=self._path)
+        self._count += 1
+        if self._count & (self._count - 1) == 0:
+            self._seen = page
 
 
 def ahead(pages: Iterator[Page[_T]]) -> Iterator[_T]:

@@ -22,6 +22,7 @@ from nbdata.stores.http.answers import (
     digest_in,
     goog_hashes,
     http_time,
+    if_match,
     range_header,
     refuse_another,
     refused,
@@ -31,7 +32,7 @@ from nbdata.stores.http.answers import (
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.config import HttpConfig
 from nbdata.stores.http.dial import stall_limit
-from nbdata.stores.http.index_page import links_below
+from nbdata.stores.http.index_page import LONGEST, links_below
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.http.proxies import proxy_for
 
@@ -188,7 +189,7 @@ class HttpStore(Store):
         headers = range_header(start, end)
         ranged = bool(headers)
         if match is not None and match.etag.startswith('"'):
-            headers["if-match"] = match.etag
+            headers |= if_match(match.etag)
         response, url = self._send("GET", key, headers)
         if response.status == 416 and ranged:
             response.close()
@@ -288,6 +289,8 @@ class HttpStore(Store):
         """Return the object that a link leads to, or None for a folder."""
         if key.endswith("/"):
             return None
+        if len(key) > LONGEST:
+            return ObjectInfo(key, -1)
         try:
             return self.head(key)
         except StoreUnavailable:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
+from nbdata.bounded import whole_number
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.http.answers import http_time, iso_time
 from nbdata.stores.http.client import Response
@@ -23,6 +24,8 @@ _KEPT = {
     "content-type",
     "expires",
 }
+# Makes an `ObjectInfo` from all its values, and those that no listing has.
+_new, _REST = tuple.__new__, ObjectInfo("", -1)[4:]
 # S3's checksum algorithms, and the length of their digests in bytes.
 _STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
 
@@ -31,7 +34,7 @@ def decoded(key: str) -> str:
     """Decode a key of a response with ``encoding-type=url``. Some servers write a blank as ``+``."""
     if "%" not in key and "+" not in key:
         return key
-    return unquote(key.replace("+", "%20"), errors="surrogatepass")
+    return unquote(key.replace("+", "%20"), errors="surrogateescape")
 
 
 def quoted(etag: str | None) -> str:
@@ -39,7 +42,7 @@ def quoted(etag: str | None) -> str:
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 
-def listed(root: ET.Element) -> list[ObjectInfo]:
+def listed(root: Element) -> list[ObjectInfo]:
     """Read the objects in a page of a listing."""
     encoded = root.findtext("EncodingType") == "url"
     found = []
@@ -48,14 +51,18 @@ def listed(root: ET.Element) -> list[ObjectInfo]:
             continue
         told = item.findtext
         key = told("Key") or ""
-        found.append(
-            ObjectInfo(
+        # The arguments by position, and all of them: the defaults of a NamedTuple cost as much as a `findtext`.
+        info = _new(
+            ObjectInfo,
+            (
                 decoded(key) if encoded else key,
-                int(told("Size") or -1),
+                whole_number(told("Size")),
                 told("ETag") or "",
                 iso_time(told("LastModified")),
-            )
+                *_REST,
+            ),
         )
+        found.append(info)
     return found
 
 
@@ -67,7 +74,7 @@ def info_of(key: str, response: Response | Head) -> ObjectInfo:
     whole, composite = _checksums_of(headers)
     return ObjectInfo(
         key,
-        int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
+        whole_number(total, whole_number(size)),
         etag=headers.get("etag", ""),
         modified=http_time(headers.get("last-modified")),
         # A strong ETag also identifies the version, and reading by version id needs an extra permission.
@@ -96,7 +103,7 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             continue
         if len(digest) != length:  # some stores send another algorithm's checksum, or none
             continue
-        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+        if whole_number(parts) >= 0 or (kind == "COMPOSITE" and whole_number(count) >= 0):
             composite[name] = f"{digest.hex()}-{parts or count}"
         elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
             whole[name] = digest.hex()

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from nbdata.bounded import Unreadable, parse_xml
 from nbdata.errors import AccessDenied, StoreUnavailable
 from nbdata.stores.base import Stop
 from nbdata.stores.credentials.asked import EARLY
@@ -250,8 +251,8 @@ class S3Client:
         try:
             # Blanks may come first: they keep the connection alive while the store works (CompleteMultipartUpload).
             data = _NAMESPACE.sub(rb"\1", data.lstrip())
-            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
-        except ET.ParseError as error:
+            root = parse_xml(data)
+        except Unreadable as error:
             if re.match(rb"\s*<(!doctype )?html", data[:256], re.IGNORECASE):
                 raise self._web_page() from error
             root = ET.Element("Unreadable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from nbdata.bounded import whole_number
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.http.answers import wrong_bytes
 from nbdata.stores.http.client import Response
@@ -39,11 +40,14 @@ _DENIED = {
 # Codes for a wrong region, in responses that do not name the right one.
 _REGION = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 
+# The most bytes of a text in an error document; messages show it.
+_SHOWN = 500
+
 
 def field(data: bytes, name: str) -> str:
-    """The text of an element in an error document, at any depth."""
+    """The text of an element in an error document, at any depth; at most `_SHOWN` bytes of it."""
     match = re.search(rb"<%b>([^<]*)</%b>" % (name.encode(), name.encode()), data)
-    return match.group(1).decode("utf-8", "replace") if match else ""
+    return match.group(1)[:_SHOWN].decode("utf-8", "replace") if match else ""
 
 
 def new_region(response: Response, data: bytes) -> str:
@@ -127,9 +131,9 @@ def error_of(
         )
     if status in _BUSY_STATUS or code in _BUSY_CODE:
         details["retry"] = True
-        after = response.headers.get("retry-after", "")
-        if after.isdigit():
-            details["retry_after"] = int(after)
+        after = whole_number(response.headers.get("retry-after"))
+        if after >= 0:
+            details["retry_after"] = after
         return StoreUnavailable(
             f"the store is busy or broken (status {status}{', ' + code if code else ''})",
             path=path,

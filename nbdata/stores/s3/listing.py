@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from nbdata.errors import StoreUnavailable
-from nbdata.stores.http.pages import Page
+from nbdata.stores.http.pages import Page, Pages
 from nbdata.stores.objects import ObjectInfo
 from nbdata.stores.s3.answers import decoded, listed
 from nbdata.stores.s3.client import S3Client
@@ -28,6 +28,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
     query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000", **more}
     if after:
         query["start-after"] = after
+    pages = Pages(client.said(prefix))
     while True:
         root = client.xml("GET", "", query)
         if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
@@ -41,6 +42,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
             query["marker"] = after  # version 1 of the listing begins there
             continue
         goes_on = root.findtext("IsTruncated") == "true"
+        pages.add(objects)
         yield Page(objects, goes_on)
         if not goes_on:
             return
@@ -68,7 +70,8 @@ def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...
     query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
     root = client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
     objects = [info for info in listed(root) if not info.key.endswith("/")]
-    return tuple(sorted([*_folders(root), *objects], key=_key))[:limit]
+    found = sorted([*_folders(root), *objects], key=_key)
+    return tuple(info for info in found if info.key.startswith(prefix))[:limit]
 
 
 def _folders(root: Element) -> list[ObjectInfo]:
@@ -84,10 +87,15 @@ def _key(info: ObjectInfo) -> bytes:
 def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:
     """Unfinished multipart uploads below a prefix, as (key, id)."""
     query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here, although it says so
+    pages = Pages(client.said(prefix))
     while True:
         root = client.xml("GET", "", query)
-        for item in root.iterfind("Upload"):
-            yield item.findtext("Key") or "", item.findtext("UploadId") or ""
+        found = [
+            (item.findtext("Key") or "", item.findtext("UploadId") or "") for item in root.iterfind("Upload")
+        ]
+        pages.add(found)
+        # An upload is aborted by its key and id: one of another prefix is not ours, and one without an id is none.
+        yield from ((key, upload) for key, upload in found if upload and key.startswith(prefix))
         marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
         if root.findtext("IsTruncated") != "true" or not marker:
             return

@@ -8,15 +8,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
+from nbdata.bounded import whole_number
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.another_try import worth_retrying
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
-from nbdata.stores.http.answers import in_base64, range_header
+from nbdata.stores.http.answers import if_match, in_base64, range_header
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests
-from nbdata.stores.http.pages import ahead
+from nbdata.stores.http.pages import Pages, ahead
 from nbdata.stores.s3 import deletion, listing
 from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
 from nbdata.stores.s3.client import S3Client
@@ -94,7 +95,10 @@ class S3Store(ObjectStore):
     def _part(self, key: str, number: int) -> tuple[int, int]:
         """Return the bytes of one part, and the number of parts."""
         headers = self._client.send("HEAD", key, {"partNumber": str(number)}, ok=(200, 206)).headers
-        return int(headers["content-length"]), int(headers["x-amz-mp-parts-count"])
+        size, parts = (whole_number(headers.get(name)) for name in ("content-length", "x-amz-mp-parts-count"))
+        if size < 0 or not 0 < parts <= self.max_parts:
+            raise StoreUnavailable("the store does not tell the size of a part", path=self.said(key))
+        return size, parts
 
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
@@ -174,8 +178,8 @@ class S3Store(ObjectStore):
         sent = {"x-amz-copy-source": quote_path(f"/{source._bucket}/{info.key}"), **(headers or {})}
         if info.version:
             sent["x-amz-copy-source"] += f"?versionId={quote(info.version, safe='')}"
-        elif info.etag and not info.etag.startswith("W/"):
-            sent["x-amz-copy-source-if-match"] = info.etag
+        elif not info.etag.startswith("W/"):
+            sent |= if_match(info.etag, "x-amz-copy-source-if-match")
         try:
             return self._client.answer("PUT", key, query, b"", sent)
         except NotFound as error:
@@ -194,11 +198,14 @@ class S3Store(ObjectStore):
     def reopen(self, key: str, size: int, upload_id: str) -> Upload:
         upload, stored = _S3Upload(self, key, size, upload_id), dict[int, tuple[int, str]]()
         query = {"uploadId": upload_id}
+        pages = Pages(self.said(key))
         while True:
             root = self._client.xml("GET", key, query)
-            for part in root.iterfind("Part"):
-                number = int(part.findtext("PartNumber") or 0)
-                stored[number] = int(part.findtext("Size") or -1), quoted(part.findtext("ETag"))
+            found = [(whole_number(part.findtext("PartNumber")), part) for part in root.iterfind("Part")]
+            pages.add([number for number, _ in found])
+            for number, part in found:
+                if 0 < number <= self.max_parts:  # a part that cannot be told is sent again
+                    stored[number] = whole_number(part.findtext("Size")), quoted(part.findtext("ETag"))
             marker = root.findtext("NextPartNumberMarker")
             if root.findtext("IsTruncated") != "true" or not marker:
                 upload.stored = stored
@@ -223,8 +230,8 @@ def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, s
     if match is not None:
         if match.version:
             return {"versionId": match.version}
-        if match.etag and not match.etag.startswith("W/"):
-            headers["if-match"] = match.etag
+        if not match.etag.startswith("W/"):
+            headers |= if_match(match.etag)
     return {}
 
 

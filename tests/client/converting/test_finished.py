@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.ffrecord import FileReader, GeneralDataset
 from nbdata.seals import Seals
 from tests.client.converting.data import BYTES, module
@@ -101,6 +101,32 @@ def test_a_split_with_another_seal_is_made_anew(tmp_path: Path, train: Path, sea
     report = convert(tmp_path)
     assert report.counts == {"converted": 6, "unchanged": 2}
     assert NOTE in report.notes
+
+
+def test_a_link_to_another_split_of_this_user_does_not_get_the_name(
+    tmp_path: Path, train: Path, converting: Path
+) -> None:
+    train.rename(tmp_path / "elsewhere")
+    (converting / "train.old").symlink_to(tmp_path / "elsewhere")
+    assert convert(tmp_path).counts == {"converted": 6, "unchanged": 2}
+    assert not train.is_symlink()
+    holds_what_it_should(tmp_path)
+    assert FileReader(tmp_path / "elsewhere/ffrdata").n == 30
+
+
+def test_a_replaced_split_without_a_seal_does_not_get_the_name(
+    tmp_path: Path, train: Path, converting: Path
+) -> None:
+    """A data set may come with one, for a conversion that fails."""
+    forged(train)
+    train.rename(converting / "train.old")
+    module(tmp_path, BYTES.replace("def serialize_sample", "def other"))
+    with pytest.raises(NbdataError):
+        convert(tmp_path, store="bytes")
+    assert not train.exists()
+    module(tmp_path, BYTES)
+    assert convert(tmp_path).counts == {"converted": 6, "unchanged": 2}
+    holds_what_it_should(tmp_path)
 
 
 @pytest.mark.parametrize("record", ["edited", "as it was"])

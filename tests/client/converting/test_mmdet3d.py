@@ -15,7 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.client.converting.mmdet3d.config import Unknown, read_config, run_config
-from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
+from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound, UnsafeMember
 from nbdata.ffrecord import FileReader
 from nbdata.loaders.mmdet3d import FFRecordBackend
 from tests.client.converting.data import convert, tree
@@ -302,3 +302,91 @@ def test_an_index_of_the_original_converter_is_read_without_running_it(data: Pat
     pickled.unlink()
     with pytest.raises(NotFound, match=r"no filename2idx.json"):
         FFRecordBackend("out/train")
+
+
+def one_camera(folder: Path, path: str) -> None:
+    """Let the info files name one image each, and the configuration no data_root."""
+    made = {"data_list": [{"images": {"CAM": {"img_path": path}}}]}
+    (folder / "infos.json").write_text(json.dumps(made))
+    (folder / "one.py").write_text("train_dataloader = dict(dataset=dict(ann_file='infos.json'))")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cloned project beside a private file of the user, which is the working folder."""
+    (tmp_path / "secret").write_text("a key")
+    (tmp_path / "project/images").mkdir(parents=True)
+    (tmp_path / "project/images/1.jpg").write_bytes(b"an image")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("how", ["absolute", "above", "link", "linked folder"])
+def test_a_file_outside_of_the_data_set_is_refused(project: Path, how: str) -> None:
+    secret = project.parent / "secret"
+    (project / "link").symlink_to(secret)
+    (project / "up").symlink_to(project.parent)
+    path = {
+        "absolute": str(secret),
+        "above": "images/../../secret",
+        "link": "link",
+        "linked folder": "up/secret",
+    }
+    one_camera(project, path[how])
+    with pytest.raises(UnsafeMember, match=r"outside of the data set.*with --root or as data_root") as told:
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
+    assert told.value.got == str(secret)
+    assert not (project / "out").exists()
+
+
+def test_root_and_data_root_name_other_folders(project: Path) -> None:
+    """As for a data set whose info files have absolute paths, or that a link in the project leads to."""
+    other = project.parent / "disk/nuscenes"
+    (project / "images").rename(project.parent / "images")
+    other.mkdir(parents=True)
+    (project.parent / "images").rename(other / "images")
+    one_camera(project, str(other / "images/1.jpg"))
+    with pytest.raises(UnsafeMember):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
+    (project / "infos.json").rename(other / "infos.json")
+    nbdata.convert("mmdet3d", "one.py", "out", root=str(other), quiet=True)
+    assert FFRecordBackend("out/train").get("1.jpg") == b"an image"
+    (project / "data").symlink_to(other)
+    config = (project / "one.py").read_text().replace("ann_file", "data_root='data', ann_file")
+    (project / "one.py").write_text(config)
+    report = nbdata.convert("mmdet3d", "one.py", "again", quiet=True)
+    assert FFRecordBackend("again/train").get("1.jpg") == b"an image"
+    assert f"data_root of the configuration leads to {other}" in report.notes
+
+
+def test_a_file_that_becomes_a_link_meanwhile_is_refused(project: Path) -> None:
+    from nbdata.client.converting.mmdet3d.source import load
+
+    one_camera(project, "images/1.jpg")
+    (split,) = load("one.py", str(project), "img_filename", mini=None).splits
+    assert split.sample(0) == b"an image"
+    (project / "images/1.jpg").unlink()
+    (project / "images/1.jpg").symlink_to(project.parent / "secret")
+    with pytest.raises(UnsafeMember, match="outside of the data set"):
+        split.sample(0)
+    (project / "images/1.jpg").unlink()
+    os.mkfifo(project / "images/1.jpg")
+    with pytest.raises(UnsafeMember, match="a named pipe has the place of a file"):
+        split.sample(0)
+
+
+@pytest.mark.parametrize("where", ["image", "ann_file", "base", "configuration"])
+def test_a_pipe_or_a_device_is_told_and_not_read(project: Path, where: str) -> None:
+    one_camera(project, "images/2.jpg")
+    place = {"image": "images/2.jpg", "ann_file": "infos.json", "base": "base.py", "configuration": "one.py"}
+    (project / place[where]).unlink(missing_ok=True)
+    if where == "base":
+        (project / "one.py").write_text("_base_ = 'base.py'")
+    os.mkfifo(project / place[where])
+    told = "the train data name a named pipe" if where == "image" else "a named pipe has the place"
+    with pytest.raises((BadOption, UnsafeMember), match=told):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
+    (project / place[where]).unlink()
+    (project / place[where]).symlink_to("/dev/zero")
+    with pytest.raises((BadOption, UnsafeMember), match=r"a device|outside of the data set"):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)

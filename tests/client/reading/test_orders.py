@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import pickle
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
@@ -121,5 +124,94 @@ def test_the_samples_that_no_rank_gets_are_counted(
         AheadBatches(count, 4, rank=n, world_size=ranks, uneven=uneven, drop_last=drop_last)
         for n in range(ranks)
     ]
+    if count and not any(rank.steps() for rank in of):
+        assert {rank.dropped for rank in of} == {count}
+        for rank in of:
+            with pytest.raises(BadOption, match="fill no step"):
+                next(iter(rank))
+            with pytest.raises(BadOption, match="fill no step"):
+                len(rank)
+        return
     given = {index for rank in of for batch in rank for index in batch}
     assert {rank.dropped for rank in of} == {count - len(given)}
+
+
+def test_a_loader_that_saves_the_state_of_a_sampler_resumes_its_epoch() -> None:
+    order = AheadBatches(20, 3, shuffle=True, seed=5)
+    epochs = [[list(batch) for batch in order] for _ in range(3)]
+    for epoch in range(2):
+        for drawn in range(len(epochs[0]) + 1):
+            saved = AheadBatches(20, 3, shuffle=True, seed=5)
+            saved.set_epoch(epoch)
+            begun = iter(saved)
+            assert [list(batch) for batch in itertools.islice(begun, drawn)] == epochs[epoch][:drawn]
+            other = AheadBatches(20, 3, shuffle=True, seed=5)
+            other.load_state_dict(json.loads(json.dumps(saved.state_dict())))
+            rest = epochs[epoch][drawn:] or epochs[epoch + 1]
+            iter(other)  # loaders make an iterator that they do not use
+            assert [list(batch) for batch in other] == rest
+
+
+def test_single_indices_resume_with_other_ranks() -> None:
+    whole = [int(index) for index in AheadIndices(20, shuffle=True, seed=2)]
+    begun = AheadIndices(20, shuffle=True, seed=2, rank=1, world_size=2)
+    assert [int(index) for index in itertools.islice(begun, 3)] == whole[1:6:2]
+    ranks = [AheadIndices(20, shuffle=True, seed=2, rank=rank, world_size=3) for rank in range(3)]
+    for rank in ranks:
+        rank.load_state_dict(begun.state_dict())
+    assert [int(index) for step in zip(*ranks, strict=True) for index in step] == whole[6:18]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(None, {}, {"version": 1}, {"seed": 6}, {"count": 21}),
+        *({"shuffle": False}, {"epoch": "1"}, {"taken": -1}, {"version": 2}),
+    ],
+)  # fmt: skip
+def test_a_state_of_another_sampler_is_refused(state: object) -> None:
+    order = AheadBatches(20, 3, shuffle=True, seed=5)
+    if isinstance(state, dict) and len(state) == 1 and state != {"version": 1}:
+        state = {**order.state_dict(), **state}
+    with pytest.raises(BadOption, match="state"):
+        order.load_state_dict(state)  # type: ignore[arg-type]
+
+
+class BatchSamplerShard:
+    """As that of Accelerate: every N-th batch, and the length of that."""
+
+    def __init__(self, batches: AheadBatches, ranks: int, rank: int, *, split: bool = False) -> None:
+        self.batch_sampler, self.num_processes, self.rank, self.split_batches = batches, ranks, rank, split
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number, batch in enumerate(self.batch_sampler):
+            if self.split_batches or number % self.num_processes == self.rank:
+                yield batch
+
+
+def test_an_owner_that_deals_batches_out_itself_gets_those_of_all_ranks() -> None:
+    alone = [list(batch) for batch in AheadBatches(50, 4, shuffle=True, seed=1)]
+    shards = [
+        BatchSamplerShard(AheadBatches(50, 4, shuffle=True, seed=1, rank=rank, world_size=2), 2, rank)
+        for rank in range(2)
+    ]
+    assert [len(shard) for shard in shards] == [13, 13]
+    for epoch in range(2):
+        dealt = [list(shard) for shard in shards]
+        assert sorted(chain(*chain(*dealt))) == list(range(50))
+        if not epoch:
+            assert [list(batch) for batch in dealt[0]] == alone[::2]
+            for batches in dealt:
+                ahead = [batch.ahead for batch in batches if isinstance(batch, Batch)]
+                assert ahead[0][:3] == [list(batch) for batch in batches[1:4]], "those that this process gets"
+                assert [batch.last for batch in batches if isinstance(batch, Batch)][-1]
+    whole = BatchSamplerShard(AheadBatches(50, 4, shuffle=True, seed=1, world_size=2), 2, 0, split=True)
+    assert [list(batch) for batch in whole] == alone
+
+
+def test_what_is_no_number_of_samples_is_told_with_what_to_use() -> None:
+    with pytest.raises(BadOption, match="use SampleLoader"):
+        AheadBatches([3, 1, 2], batch_size=2)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def test_small_objects_are_read_together_and_one_by_one_where_no_version_is_name
 
     with serving(each(answer, seen)) as port:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-        report = nbdata.pull("gs://bucket/d/", tmp_path, quiet=True)
+        report = nbdata.pull("gs://bucket/d/", tmp_path, concurrency=FIRST, quiet=True)
     assert (report.counts, report.notes) == ({"fetched": count}, [])
     assert all((tmp_path / f"{n:03}").read_bytes() == b"%03d" % n for n in range(count))
     asked = sum("alt=media" in head for head in seen)

@@ -20,7 +20,7 @@ import pytest
 from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.filling import fill
 from nbdata.stores.http import client, pools
-from nbdata.stores.http.client import Origin, Pool
+from nbdata.stores.http.client import INFORMATIONAL, Origin, Pool
 from tests.slow import take
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
@@ -247,10 +247,73 @@ def test_what_is_no_http_is_an_error(garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", ["abc", "-1", "²", "+5", "5_0", " "])
-def test_a_length_that_is_no_number_is_none(length: str) -> None:
-    answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhello".encode("latin-1")
+def test_a_length_that_is_no_number_is_refused(length: str) -> None:
+    assert "is no number of bytes" in refused(f"Content-Length: {length}")
+
+
+def refused(*headers: str) -> str:
+    """Return the error of a response with these headers, which names the server and is not worth another try."""
+    answer = "\r\n".join(["HTTP/1.1 200 OK", *headers, "", "hello"]).encode("latin-1")
     with serving(answering(answer)) as port:
+        pool = pool_at(port)
+        with pytest.raises(
+            StoreUnavailable, match=f"the answer of http://127.0.0.1:{port} cannot be"
+        ) as caught:
+            get(pool)
+        assert not caught.value.details
+        assert pool.kept() is None, "what follows may be a part of this response"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Content-Length: 5", "Content-Length: 6"),
+        ("content-length: 6", "Content-Type: x", "Content-Length: 5"),
+        ("Content-Length: 5, 6",),
+        ("Content-Length: 5", "Content-Length: 5, 6"),
+    ],
+)
+def test_two_different_lengths_are_refused(headers: tuple[str, ...]) -> None:
+    assert "it gives its body different lengths: 5, 6" in refused(*headers)
+
+
+@pytest.mark.parametrize("headers", [("Content-Length: 5", "Content-Length: 5"), ("Content-Length: 5, 5",)])
+def test_the_same_length_twice_is_accepted(headers: tuple[str, ...]) -> None:
+    head = "\r\n".join(["HTTP/1.1 200 OK", *headers, "", ""]).encode()
+    with serving(answering(head + b"hello", ok(b"again"))) as port:
+        pool = pool_at(port)
+        assert [get(pool), get(pool)] == [b"hello", b"again"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        (("Content-Length: 5", "Transfer-Encoding: chunked"), "both a length and chunks"),
+        (("Transfer-Encoding: gzip, chunked",), "'gzip, chunked' is unknown"),
+        (("Transfer-Encoding: xchunked",), "'xchunked' is unknown"),
+        (("Content-Length: " + "9" * 5000,), "is no number of bytes"),
+        (("Content-Type: a\nContent-Length: 5",), "a line break or a NUL"),
+        (("Content-Type: a\rb",), "a line break or a NUL"),
+        (("Content-Type: a\0b",), "a line break or a NUL"),
+    ],
+)
+def test_a_head_that_does_not_tell_the_end_of_its_body_is_refused(headers: tuple[str, ...], why: str) -> None:
+    assert why in refused(*headers)
+
+
+def test_the_transfer_encoding_identity_is_none() -> None:
+    with serving(answering(ok(b"hello", "Transfer-Encoding: identity"))) as port:
         assert get(pool_at(port)) == b"hello"
+
+
+def test_informational_heads_without_end_are_refused() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * INFORMATIONAL
+    with (
+        serving(answering(hints + ok(b"hello"))) as port,
+        pytest.raises(StoreUnavailable, match="without end"),
+    ):
+        get(pool_at(port))
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "413 Too Large"])

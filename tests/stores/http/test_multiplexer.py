@@ -14,7 +14,7 @@ import pytest
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.http import multiplexer
-from nbdata.stores.http.client import Origin, Pool
+from nbdata.stores.http.client import INFORMATIONAL, Origin, Pool
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.multiplexer import Asked, Multiplexer, _Slot
 from tests.slow import take
@@ -322,3 +322,22 @@ def test_an_error_of_the_caller_ends_it_and_leaves_no_connection_in_use(kind: ty
         asking.came.clear()
         asking.ask(50)  # earlier responses do not count as new ones
         assert right(asking, 50)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ok(b"hello", "Content-Length: 6"), "different lengths: 5, 6"),
+        (ok(b"hello", "Transfer-Encoding: chunked"), "both a length and chunks"),
+        (b"HTTP/1.1 103 Hints\r\n\r\n" * INFORMATIONAL, "informational heads without end"),
+    ],
+)
+def test_a_response_without_a_certain_end_is_refused(answer: bytes, why: str) -> None:
+    with serving(answering(answer)) as port:
+        asking = Asking(port, width=1)
+        asking.ask(1)
+    error = asking.missed[0]
+    assert isinstance(error, StoreUnavailable)
+    assert f"the answer of http://127.0.0.1:{port} cannot be trusted" in str(error)
+    assert why in str(error)
+    assert not error.details

@@ -15,7 +15,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbdata.errors import BadOption, NotFound
+from nbdata.disk import open_regular
+from nbdata.errors import BadOption, NbdataError, NotFound
 
 __all__ = ["Unknown", "read_config", "run_config", "told"]
 
@@ -86,8 +87,10 @@ def _read(path: str, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST:
         raise BadOption("the files of a configuration name each other as their base", path=path, remedy=_ASK)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_regular(path), encoding="utf-8") as file:
             text = file.read(_MOST + 1)
+    except NbdataError:
+        raise
     except FileNotFoundError:
         raise NotFound("there is no such configuration", path=path, remedy="Check the spelling") from None
     except (OSError, UnicodeDecodeError) as error:

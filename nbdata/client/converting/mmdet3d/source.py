@@ -10,14 +10,16 @@ import hashlib
 import json
 import os
 import pickle
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbdata.client.converting.contract import Beside, Source, Split
 from nbdata.client.converting.mmdet3d.config import read_config, run_config, told
-from nbdata.disk import disk_error
-from nbdata.errors import BadOption, NotFound
+from nbdata.disk import disk_error, read_regular, special_kind
+from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
 from nbdata.formats.plain_pickle import load_plain
+from nbdata.paths import is_inside
 
 __all__ = ["INDEX", "load"]
 
@@ -38,7 +40,7 @@ def load(
     config : str
         The path of the configuration.
     root : str
-        The folder that relative paths start from.
+        The folder that relative paths start from. Files are taken from there, and from the data_root of each data set.
     key : str
         ``img_filename`` or ``pts_filename``.
     mini : int or None
@@ -49,32 +51,81 @@ def load(
         Run the configuration with mmengine instead of reading it.
     """
     found = run_config(config) if run else read_config(config)
-    source = Source([])
+    source, folders = Source([]), _Folders(root)
     for name in _SPLITS:
         dataset = _dataset(found, name)
         if dataset is None:
             source.notes.append(f"the configuration has no {name} data")
             continue
-        paths = _paths(_files(dataset, name, root, key, sweeps=sweeps))
+        paths = _paths(_files(dataset, name, folders, key, sweeps=sweeps))
         if not paths:
             raise BadOption(
                 f"the {name} data of this configuration name no files by {key}", path=config,
                 remedy="Give another --key",
             )  # fmt: skip
-        source.splits.append(_split(name, paths, key, mini))
+        source.splits.append(_split(name, paths, folders, key, mini))
     if not source.splits:
         raise BadOption(
             "this configuration has no data", path=config,
             expected="data = dict(train=dict(ann_file=…)), or train_dataloader = dict(dataset=dict(ann_file=…))",
         )  # fmt: skip
+    source.notes += folders.notes()
     return source
+
+
+class _Folders:
+    """The folders that files are taken from: info files of somebody else may name any file of this user.
+
+    Attributes
+    ----------
+    root : str
+        The folder that relative paths start from.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._real = [os.path.realpath(root)]
+        self._parents: dict[str, str] = {}  # of files: the real path of each
+
+    def add(self, folder: str) -> None:
+        """Add the data_root of a data set."""
+        real = os.path.realpath(folder)
+        if not any(is_inside(real, one) for one in self._real):
+            self._real.append(real)
+
+    def real(self, path: str) -> str:
+        """Return the path of a file without links.
+
+        Raises
+        ------
+        UnsafeMember
+            If it lies in none of the folders.
+        """
+        parent, name = os.path.split(path)
+        if (above := self._parents.get(parent)) is None:
+            above = self._parents[parent] = os.path.realpath(parent)
+        real = os.path.join(above, name)
+        if os.path.islink(real):
+            real = os.path.realpath(real)
+        if not any(is_inside(real, one) for one in self._real):
+            raise UnsafeMember(
+                "the info files name a file outside of the data set", path=path,
+                expected=f"a file in {' or '.join(self._real)}", got=real,
+                remedy="If it is part of the data set, name a folder that holds all files, with --root or as data_root "
+                "in the configuration",
+            )  # fmt: skip
+        return real
+
+    def notes(self) -> list[str]:
+        """Return notes on the folders that only the configuration names."""
+        return [f"data_root of the configuration leads to {one}" for one in self._real[1:]]
 
 
 class _Contents(Sequence[bytes]):
     """The contents of files, by number."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = paths
+    def __init__(self, paths: Sequence[str], folders: _Folders) -> None:
+        self._paths, self._folders = paths, folders
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -82,27 +133,36 @@ class _Contents(Sequence[bytes]):
     def __getitem__(self, number: Any) -> Any:
         path = self._paths[number]
         try:
-            with open(path, "rb") as file:
-                return file.read()
+            return read_regular(self._folders.real(path), os.O_NOFOLLOW)
         except OSError as error:
-            raise disk_error(error, path) from error
+            raise error if isinstance(error, NbdataError) else disk_error(error, path) from error
+        except MemoryError:
+            raise NbdataError(
+                "this file does not fit into memory", path=path, remedy="Use fewer --workers, or leave it out"
+            ) from None
 
 
-def _split(name: str, paths: Sequence[str], key: str, mini: int | None) -> Split:
+def _split(name: str, paths: Sequence[str], folders: _Folders, key: str, mini: int | None) -> Split:
     count = len(paths) if mini is None else min(mini, len(paths))
     digest = hashlib.sha256(key.encode())
     for path in paths[:count]:
+        real = folders.real(path)
         try:
-            found = os.stat(path)
+            found = os.stat(real)
         except OSError as error:
             raise NotFound(
                 f"the {name} data name a file that is not there", path=path,
                 remedy="Relative paths begin in the working folder; --root FOLDER names another one",
             ) from error  # fmt: skip
+        if not stat.S_ISREG(found.st_mode):
+            raise BadOption(
+                f"the {name} data name a {special_kind(found.st_mode) or 'folder'}", path=path,
+                expected="a file", remedy="Take it out of the info files",
+            )  # fmt: skip
         digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
     index = {os.path.basename(path): number for number, path in enumerate(paths[:count])}
     return Split(
-        name, _Contents(paths), count, len(paths), bytes, "bytes", digest.hexdigest(), folder="",
+        name, _Contents(paths, folders), count, len(paths), bytes, "bytes", digest.hexdigest(), folder="",
         beside=lambda: _index(index),
     )  # fmt: skip
 
@@ -141,7 +201,9 @@ def _dataset(config: Mapping[str, Any], split: str) -> Any:
     return told(told(loader, f"{split}_dataloader").get("dataset"), f"{split}_dataloader.dataset")
 
 
-def _files(dataset: Any, split: str, root: str, key: str, *, sweeps: bool, depth: int = 0) -> Iterator[str]:
+def _files(
+    dataset: Any, split: str, folders: _Folders, key: str, *, sweeps: bool, depth: int = 0
+) -> Iterator[str]:
     """Yield the paths of all files, including those of nested data sets."""
     dataset = told(dataset, f"the {split} data")
     if isinstance(dataset, (list, tuple)):
@@ -152,19 +214,23 @@ def _files(dataset: Any, split: str, root: str, key: str, *, sweeps: bool, depth
         inside = dataset.get("datasets", dataset.get("dataset"))
         inside = [inside] if isinstance(inside, dict) else inside
     else:
-        yield from _named(dataset, split, root, key, sweeps=sweeps)
+        yield from _named(dataset, split, folders, key, sweeps=sweeps)
         return
     if not inside:
         raise BadOption(
             f"the {split} data of this configuration have no ann_file", expected="ann_file='….pkl'"
         )
     for one in told(inside, f"the {split} data"):
-        yield from _files(one, split, root, key, sweeps=sweeps, depth=depth + 1)
+        yield from _files(one, split, folders, key, sweeps=sweeps, depth=depth + 1)
 
 
-def _named(dataset: Mapping[str, Any], split: str, root: str, key: str, *, sweeps: bool) -> Iterator[str]:
+def _named(
+    dataset: Mapping[str, Any], split: str, folders: _Folders, key: str, *, sweeps: bool
+) -> Iterator[str]:
     """Yield the paths in the info files of one data set."""
+    root = folders.root
     data_root = os.path.join(root, told(dataset.get("data_root"), f"data_root of {split}") or "")
+    folders.add(data_root)
     prefix = told(dataset.get("data_prefix"), f"data_prefix of {split}") or {}
     given = told(dataset["ann_file"], f"ann_file of {split}")
     for name in [given] if isinstance(given, str) else given:
@@ -186,8 +252,9 @@ def _named(dataset: Mapping[str, Any], split: str, root: str, key: str, *, sweep
 
 def _infos(path: str, split: str) -> list[Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_regular(path)
+    except NbdataError:
+        raise
     except OSError as error:
         raise NotFound(
             f"there is no ann_file of the {split} data", path=path,

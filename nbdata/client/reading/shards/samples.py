@@ -15,7 +15,7 @@ from nbdata.client.reading.passing import Pass
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import fetch_of_shards, save_of_shards
-from nbdata.client.reading.shards.stream import Order, pass_of
+from nbdata.client.reading.shards.stream import Limits, Order, pass_of
 from nbdata.client.reading.source import Source
 from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.disk import make_folders
@@ -152,7 +152,8 @@ class ShardSamples(Samples):
         BadOption
             If `part` is not valid, or `resume` belongs to other shards or another order, or lacks a part.
         BadArchive
-            While reading, if a shard is damaged or truncated. Samples before that place were given out.
+            While reading, if a shard is damaged or truncated, or asks for more memory than ``max_sample`` or
+            ``max_window`` of `nbdata.samples` allow. Samples before that place were given out.
         ChecksumMismatch
             At the end of a shard, if its bytes are wrong. Its samples were given out, except the last ones.
         SourceChanged
@@ -172,7 +173,8 @@ class ShardSamples(Samples):
         try:
             return pass_of(
                 self._shards, bodies, order, fingerprint=self._fingerprint, part=part, resume=resume,
-                counts=reading.counts, left_out=reading.left_out, verify=bodies.verify, ended=ended,
+                counts=reading.counts, left_out=reading.left_out, verify=bodies.verify,
+                limits=Limits(self.operation.max_window, self.operation.max_sample), ended=ended,
             )  # fmt: skip
         except BaseException:
             ended()

@@ -31,7 +31,7 @@ from nbdata.reading.counts import Counts
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard
 
-__all__ = ["Order", "pass_of"]
+__all__ = ["Limits", "Order", "pass_of"]
 
 # Shards that are open at a time in a shuffled pass; they share the window.
 _SIDE_BY_SIDE = 4
@@ -39,6 +39,22 @@ _SIDE_BY_SIDE = 4
 _WINDOW_BYTES = 256 << 20
 _STATE = 1
 _MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The memory that data may ask for; see `nbdata.verbs.options.HoldingSamples`. Each open shard has it.
+
+    Attributes
+    ----------
+    max_window : int or None
+        Largest window of a decoder.
+    max_sample : int or None
+        Largest sample.
+    """
+
+    max_window: int | None
+    max_sample: int | None
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,7 @@ def pass_of(
     counts: Counts,
     left_out: LeftOut,
     verify: str,
+    limits: Limits,
     ended: Callable[[], None],
 ) -> Pass:
     """Make a pass through some shards.
@@ -136,6 +153,7 @@ def pass_of(
         The state of that part, or the states of all parts of an epoch, of which this part then reads its share.
     counts, left_out
         Receive counts of what is read, and of members that belong to no sample.
+    limits : Limits
     ended : callable
         Called at the end of the pass, whatever the reason.
     """
@@ -153,13 +171,8 @@ def pass_of(
     elif states:
         left = merged(states, len(shards))
     walk = _Walk(shards, bodies, order, mine, work_of(mine, len(shards), left), left, state)
-    walk.counts, walk.left_out, walk.verify, walk.about, walk.ended = (
-        counts,
-        left_out,
-        verify,
-        expected,
-        ended,
-    )
+    walk.counts, walk.left_out, walk.verify, walk.about = counts, left_out, verify, expected
+    walk.limits, walk.ended = limits, ended
     walk.epoch = epoch_of_stream(expected, whole=resume is None)
     return Pass(_advised(walk.run()), walk.state)
 
@@ -176,6 +189,7 @@ class _Walk:
     left_out: LeftOut
     verify: str
     about: dict[str, Any]
+    limits: Limits
     ended: Callable[[], None]
     epoch: Epoch
 
@@ -262,11 +276,13 @@ class _Walk:
         url, share = self._shards[number].url, self._work.share
         body = self._bodies.open(number)
         with contextlib.closing(body):
-            stream, _ = open_decompressed(body, name=url)
+            stream, _ = open_decompressed(body, name=url, max_window=self.limits.max_window)
             reader = ForwardReader(stream, url, 0)
             with contextlib.closing(reader), contextlib.closing(stream):
                 samples: Iterator[Sample] = samples_in(
-                    reader, lambda name, why: self.left_out.add(f"{url}: {name}", why)
+                    reader,
+                    lambda name, why: self.left_out.add(f"{url}: {name}", why),
+                    max_sample=self.limits.max_sample,
                 )
                 if share[1] > 1:
                     samples = itertools.islice(samples, share[0], None, share[1])

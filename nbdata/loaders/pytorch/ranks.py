@@ -1,0 +1,191 @@
+"""The rank of a process in a distributed training, and the number of the pass that a worker makes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch.distributed
+from torch.utils.data.distributed import DistributedSampler
+
+from nbdata.errors import BadOption
+
+__all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of", "refuse_no_rank"]
+
+# Variables with the rank and the number of ranks, by what sets them. SLURM's are those of a step that srun started:
+# those of the job are also there where one process runs alone.
+_ENVIRONMENT = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+# Most passes whose workers may start at the same time.
+_PASSES = 4
+
+
+class Rank(NamedTuple):
+    """The part of a training that a process has.
+
+    Attributes
+    ----------
+    rank, world_size : int
+    said_by : str
+        What says so; empty for a process alone.
+    """
+
+    rank: int
+    world_size: int
+    said_by: str = ""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.world_size} ({self.said_by})"
+
+
+def rank_of(rank: int | None, world_size: int | None) -> Rank:
+    """Return the rank of this process as it is now.
+
+    None: as in the process group of ``torch.distributed``, else as ``torchrun`` or ``srun`` set it in the environment,
+    else 0 of 1.
+
+    Raises
+    ------
+    BadOption
+        If the rank is out of range, or the environment tells the number of ranks and not which one this is.
+    """
+    found = Rank(rank or 0, world_size or 1, "as given") if None not in (rank, world_size) else _found()
+    found = found._replace(
+        rank=found.rank if rank is None else rank,
+        world_size=found.world_size if world_size is None else world_size,
+    )
+    if not 0 <= found.rank < found.world_size:
+        raise BadOption(f"rank={found.rank} of {found.world_size}: there is no such rank")
+    return found if found.world_size > 1 else Rank(0, 1)
+
+
+def refuse_no_rank(rank: int | None, world_size: int | None) -> None:
+    """Raise BadOption if what was given is no rank: where a loader is made, rather than in its worker.
+
+    Who trains is asked only when a pass begins: Lightning says the number of ranks before it says which one this is.
+    """
+    if rank is not None and world_size is not None:
+        rank_of(rank, world_size)
+
+
+def _found() -> Rank:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Rank(torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed")
+    for name, count in _ENVIRONMENT:
+        ranks = os.environ.get(count, "")
+        if not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:
+            continue
+        own = os.environ.get(name, "")
+        if not own.isascii() or not own.isdigit():
+            raise BadOption(
+                f"{count}={ranks} says that several ranks train, and nothing says which one this is",
+                remedy=f"Set {name}, call init_process_group first, or give rank= and world_size=",
+            )
+        return Rank(int(own), int(ranks), f"{name} and {count}")
+    return Rank(0, 1)
+
+
+class Ranked:
+    """A data set that gives its part of the samples to each rank, as it is when a pass begins.
+
+    Workers that are spawned get the rank of their parent, which alone may have a process group.
+    """
+
+    def __init__(self, rank: int | None, world_size: int | None) -> None:
+        self._given: tuple[int | None, int | None] = rank, world_size
+        refuse_no_rank(rank, world_size)
+
+    def _rank(self) -> Rank:
+        dealing = _dealt_by_accelerate()
+        if dealing > 1 and self._given == (None, None):
+            raise BadOption(
+                f"Accelerate deals samples out to {dealing} processes, and this data set would split them once more",
+                remedy="For accelerator.prepare or the Trainer of transformers give rank=0, world_size=1; without them "
+                "rank=accelerator.process_index, world_size=accelerator.num_processes",
+            )
+        return rank_of(*self._given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_given": tuple(self._rank())[:2]}
+
+
+def _dealt_by_accelerate() -> int:
+    """Return the number of processes among which Accelerate deals; 0 if the training does not use it."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    known: dict[str, Any] = getattr(state, "_shared_state", {})
+    return int(known.get("num_processes", 0))
+
+
+class Dealt(DistributedSampler[Any]):
+    """Shows trainers that a loader gives each rank its own part: Lightning asks for the type. It has no indices."""
+
+    def __init__(self, samples: Any) -> None:
+        super().__init__(samples, num_replicas=1, rank=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing: the loader's own sampler knows its epoch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Passes:
+    """Counts the passes of all workers together, so that the workers of one pass agree on its epoch.
+
+    The workers of one pass have the same base seed, which PyTorch draws anew for each pass. Persistent workers keep
+    theirs, and count. The counts are in shared memory, since neither forked nor spawned workers can tell their parent.
+    The last few passes are remembered, because those of several loaders may start at once. A copy counts by itself.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        context = multiprocessing.get_context("spawn")  # its locks can be passed to forked workers too
+        self._lock = context.Lock()
+        self._next = context.RawArray("q", [epoch, 0])  # epoch and slot of the next pass
+        self._known = context.RawArray(
+            "q", 3 * _PASSES
+        )  # base seed, count and epoch of each; the count starts at 1
+        self._count = 0
+
+    def __reduce__(self) -> tuple[Callable[..., Passes], tuple[Any, ...]]:
+        if multiprocessing.context.get_spawning_popen() is None:
+            return Passes, (self.next,)
+        return _shared, (self._lock, self._next, self._known)
+
+    @property
+    def next(self) -> int:
+        """The epoch of the next pass."""
+        return int(self._next[0])
+
+    def set(self, epoch: int) -> None:
+        """Set the epoch of the next pass, even if it has the seed of an earlier one."""
+        with self._lock:
+            self._next[0] = epoch
+            self._known[:] = [0] * len(self._known)
+
+    def begin(self, seed: int, epoch: int | None = None) -> int:
+        """Return the epoch of the pass that a worker with this base seed starts now.
+
+        Parameters
+        ----------
+        epoch : int, optional
+            The epoch in which it resumes; the next pass is the one after that.
+        """
+        self._count += 1
+        with self._lock:
+            for at in range(0, len(self._known), 3):
+                if (self._known[at], self._known[at + 1]) == (seed, self._count):
+                    return int(self._known[at + 2]) if epoch is None else epoch
+            following, at = self._next
+            epoch = following if epoch is None else epoch
+            self._known[at : at + 3] = [seed, self._count, epoch]
+            self._next[:] = [epoch + 1, (at + 3) % len(self._known)]
+            return int(epoch)
+
+
+def _shared(lock: Any, following: Any, known: Any) -> Passes:
+    """Return the counter of a spawned worker, which shares that of its parent."""
+    made = Passes.__new__(Passes)
+    made._lock, made._next, made._known, made._count = lock, following, known, 0
+    return made

@@ -1,0 +1,79 @@
+"""The origin of a place: whose credentials go there, and what an index that lies there may lead to.
+
+Credentials belong to the origins that the user typed. An index (a file in a store that names other files) leads only to
+its own store, at or below its own folder.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from nbdata.paths import is_url
+from nbdata.redaction import AZURE_SCHEMES
+
+__all__ = ["SERVICES", "is_below", "origin_of", "store_of"]
+
+#: The origins of services whose server the user's configuration decides.
+SERVICES = frozenset({"s3://", "obs://", "gs://", "az://"})
+
+_PORTS = {"http": 80, "https": 443}
+# The schemes of these services, and their usual name.
+_SERVICES = {"s3": "s3", "s3a": "s3", "obs": "obs", "gs": "gs", "gcs": "gs"}
+# How often a key may be escaped; a server in front of another one may unescape it, too.
+_ESCAPED = 4
+
+
+def origin_of(place: str) -> str:
+    """Return what decides which server gets the requests for a place.
+
+    For http it is scheme, host and port. For s3, obs and gs it is the service alone: the user's configuration says
+    which server that is, whatever the bucket. For az it is the account's host, if the URL has one. For other schemes
+    it is what comes before the first slash. Empty for a local path.
+
+    Examples
+    --------
+    >>> origin_of("https://user:secret@Example.org/data/a.tar")
+    'https://example.org:443'
+    >>> origin_of("s3://bucket/data/") == origin_of("s3://other/")
+    True
+    """
+    if not is_url(place):
+        return ""
+    scheme, host = _parted(place)
+    if scheme in _PORTS:
+        try:
+            parts = urlsplit(place)
+            return f"{scheme}://{parts.hostname or ''}:{parts.port or _PORTS[scheme]}"
+        except ValueError:  # opening it tells what is wrong
+            return f"{scheme}://"
+    if scheme in AZURE_SCHEMES:
+        return f"az://{host.partition('@')[2].lower()}".replace(".dfs.", ".blob.")
+    service = _SERVICES.get(scheme)
+    return f"{service}://" if service else f"{scheme}://{host.rpartition('@')[2]}"
+
+
+def store_of(place: str) -> str:
+    """Return the origin of a place, with its bucket or container; empty for a local path."""
+    scheme, host = _parted(place) if is_url(place) else ("", "")
+    bucket = host.partition("@")[0] if scheme in AZURE_SCHEMES or scheme in _SERVICES else ""
+    return f"{origin_of(place)}/{bucket}" if bucket else origin_of(place)
+
+
+def is_below(key: str, folder: str) -> bool:
+    """Return whether a key lies below a folder, which is empty or ends in a slash, however it is escaped."""
+    if not key.startswith(folder):
+        return False
+    rest = key[len(folder) :]
+    for _ in range(_ESCAPED):
+        if {".", ".."} & set(rest.replace("\\", "/").split("/")):
+            return False
+        escaped, rest = rest, unquote(rest)
+        if escaped == rest:
+            return True
+    return False
+
+
+def _parted(place: str) -> tuple[str, str]:
+    """Return the scheme of a URL, and what comes before the first slash after it."""
+    scheme, _, rest = place.partition("://")
+    return scheme.lower(), rest.partition("/")[0]

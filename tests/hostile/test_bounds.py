@@ -1,0 +1,187 @@
+"""No data decides how much memory is taken: each reader refuses it, by name, below a stated peak.
+
+Each case runs in a process of its own, whose peak is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import bombs
+from tests.waiting import PATIENCE
+
+GIB = 1 << 30
+# What nbdata itself takes, with its stores, its threads and NumPy.
+_OWN = 160 << 20
+
+_RUN = """
+import json, re, sys
+import nbdata
+error = None
+try:
+    exec(sys.argv[1])
+except nbdata.NbdataError as caught:
+    error = str(caught)
+# Not `ru_maxrss`, which begins with the memory of the process that started this one.
+peak = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
+print(json.dumps([error, peak << 10]))
+"""
+UNPACK = "nbdata.untar_volumes(sys.argv[2], sys.argv[2] + '.d', quiet=True)"
+LIST = "nbdata.untar_volumes(sys.argv[2], list=True, quiet=True)"
+STREAM = "[sample for sample in nbdata.samples(sys.argv[2], quiet=True).stream()]"
+SHUFFLE = "[sample for sample in nbdata.samples(sys.argv[2], quiet=True).stream(shuffle=True)]"
+VERIFY = "nbdata.shards('verify', sys.argv[2], quiet=True)"
+INDEX = "nbdata.shards('index', sys.argv[2], quiet=True)"
+PACK = "nbdata.pack(sys.argv[2], sys.argv[2] + '.d/', quiet=True)"
+MAPPED = "nbdata.pack(sys.argv[2], sys.argv[2] + '.d/', map=dict, quiet=True)"
+DECODE = "nbdata.decode({'__key__': 'k', sys.argv[2].rpartition('.')[2]: open(sys.argv[2], 'rb').read()})"
+PICKLE = (
+    "from nbdata.formats.plain_pickle import load_plain; load_plain(open(sys.argv[2], 'rb').read(), 'it')"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[str, str, bytes], tuple[str | None, int]]:
+    """Return a function that runs a reader on a file with these bytes: the error, and the peak."""
+
+    def run(reader: str, name: str, data: bytes) -> tuple[str | None, int]:
+        path = tmp_path / name
+        path.write_bytes(data)
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, reader, str(path)], cwd=tmp_path, capture_output=True, timeout=PATIENCE,
+            env={"NBDATA_HOST": "inline", "NBDATA_STATE_DIR": str(tmp_path / "state"), "PATH": "/usr/bin:/bin",
+                 "PYTHONPATH": ":".join(sys.path)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+        error, peak = json.loads(done.stdout.decode().splitlines()[-1])
+        print(f"{name}: {peak >> 20} MiB, {error}")
+        return error, peak
+
+    return run
+
+
+Run = Callable[[str, str, bytes], "tuple[str | None, int]"]
+
+
+@pytest.mark.parametrize("reader", [UNPACK, LIST, STREAM, SHUFFLE, VERIFY, MAPPED])
+def test_an_archive_with_a_window_of_2_gib_is_refused_with_the_window(run: Run, reader: str) -> None:
+    blob = bombs.zstd_of_zeros(31, 2 * GIB, bombs.tar_with("a.bin", 2 * GIB))
+    assert len(blob) < 100_000
+    error, peak = run(reader, "x.tar.zst", blob)
+    assert error is not None
+    assert "at most 128 MiB" in error
+    assert "2,048 MiB in its header" in error
+    assert "--max-window" in error
+    assert "x.tar.zst" in error
+    assert peak < _OWN
+
+
+@pytest.mark.parametrize("reader", [UNPACK, STREAM, VERIFY])
+def test_an_archive_of_xz_with_a_dictionary_of_1_gib_is_refused_with_it(run: Run, reader: str) -> None:
+    error, peak = run(reader, "x.tar.xz", bombs.xz_with_dictionary(GIB))
+    assert error is not None
+    assert "1,024 MiB in its header" in error
+    assert peak < _OWN
+
+
+@pytest.mark.parametrize(
+    "blob", [bombs.zip_of_lzma(GIB), bombs.zip_of_zstd(30, GIB)], ids=["LZMA", "Zstandard"]
+)
+def test_a_zip_member_with_a_large_window_is_refused_with_it(run: Run, blob: bytes) -> None:
+    error, peak = run(UNPACK, "x.zip", blob)
+    assert error is not None
+    assert "1,024 MiB in its header" in error
+    assert "the member a needs a larger window" in error
+    assert peak < _OWN
+
+
+def test_the_blocks_of_a_frame_are_not_decompressed_all_at_once(run: Run) -> None:
+    """Four bytes give 128 KiB: a few KiB of input once made blocks of 256 MiB, and eight of them were read ahead."""
+    blob = bombs.zstd_of_zeros(17, 3 * GIB + 1024, bombs.tar_with("a.bin", 3 * GIB))
+    error, peak = run(LIST, "x.tar.zst", blob)
+    assert error is None
+    assert peak < _OWN
+
+
+@pytest.mark.parametrize("name", ["x.tar.zst", "x.tar"])
+@pytest.mark.parametrize("reader", [STREAM, SHUFFLE, MAPPED])
+def test_a_sample_that_is_too_large_is_refused_before_it_is_read(run: Run, reader: str, name: str) -> None:
+    head = bombs.tar_with("a.bin", 3 * GIB)
+    data = bombs.zstd_of_zeros(17, 3 * GIB, head) if name.endswith("zst") else head + bytes(10_000)
+    error, peak = run(reader, name, data)
+    assert error is not None
+    assert "too large to hold in memory by its member a.bin" in error
+    assert "--max-sample" in error
+    assert name in error
+    assert peak < _OWN
+
+
+def test_a_sample_of_many_small_fields_is_bounded_too(run: Run) -> None:
+    members = b"".join(bombs.tar_with(f"a.{number}", 0) for number in range(1000))
+    small = STREAM.replace("quiet=True", "quiet=True, max_sample='200kB'")
+    error, _ = run(small, "x.tar", members + bytes(1024))
+    assert error is not None
+    assert "too large to hold in memory" in error
+
+
+@pytest.mark.parametrize("reader", [VERIFY, "nbdata.shards('ls', sys.argv[2], quiet=True)"])
+def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, reader: str) -> None:
+    blob = bombs.zstd_of_zeros(17, 3 * GIB + 1024, bombs.tar_with("a.bin", 3 * GIB))
+    error, peak = run(reader, "x.tar.zst", blob)
+    assert error is None
+    assert peak < _OWN
+
+
+def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: Path) -> None:
+    with open(tmp_path / "large.tar", "wb") as file:
+        file.write(bombs.tar_with("a.bin", GIB // 2))
+        file.truncate(GIB // 2 + 512 + 1024)
+    head = bombs.tar_with("a.bin", 0)
+    index = INDEX.replace("sys.argv[2]", repr(str(tmp_path / "large.tar")))
+    error, peak = run(index, "x.tar", head)
+    assert error is None
+    assert peak < _OWN + (128 << 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.npz", lambda: bombs.npz(2 * GIB)),
+        ("x.npz", lambda: bombs.npz(400 << 20, "abcdef")),
+        ("x.npy", lambda: bombs.npy("(1000000, 1000000)")),
+        ("x.json", lambda: b"[" + b"{}," * 10_000_000 + b"{}]"),
+        ("x.msgpack", lambda: b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24)),
+        ("x.png", lambda: bombs.png(13_000, 13_000)),
+    ],
+    ids=["npz", "npz of several", "npy", "json", "msgpack", "png"],
+)
+def test_a_field_that_decodes_to_too_much_is_refused(run: Run, name: str, data: Callable[[], bytes]) -> None:
+    blob = data()
+    error, peak = run(DECODE, name, blob)
+    assert error is not None
+    assert f"the field '{name.rpartition('.')[2]}' of the sample 'k' would take too much memory" in error
+    assert f"at most {GIB:,} bytes" in error
+    assert peak < GIB + _OWN + 3 * len(blob)
+
+
+_SHARED = b"\x80\x04B" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20) + b"\x94"
+_COPIED = _SHARED + b"0(" + b"cbuiltins\nbytearray\nh\x00\x85R" * 3000 + b"t."
+
+
+@pytest.mark.parametrize("data", [b"\x80\x04Nr\xff\xff\xff\x0f.", b"Np200000000\n.", _COPIED])
+def test_a_pickle_takes_no_more_than_it_has(run: Run, data: bytes) -> None:
+    error, peak = run(PICKLE, "x.pkl", data)
+    assert error is not None
+    assert peak < _OWN
+
+
+def test_an_honest_pickle_is_read(run: Run) -> None:
+    error, _ = run(PICKLE, "x.pkl", pickle.dumps([bytearray(b"x") * 9, {1, 2}], protocol=2))
+    assert error is None
