@@ -12,6 +12,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from nbdata.acls import default_of
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
     AccessDenied,
@@ -45,6 +46,7 @@ __all__ = [
     "same_file",
     "special_kind",
     "successor_mode",
+    "sync_disk",
     "sync_disks",
     "sync_folder",
     "syncfs",
@@ -328,10 +330,13 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
     umask : int or None
         The umask of the file's user. None: the process's.
     """
-    mode = successor_mode(0o666 & ~(umask or 0), _in_folder(path, dir_fd), dir_fd=dir_fd)
+    listed = (
+        default_of(os.path.dirname(path) if dir_fd is None else dir_fd) is not None
+    )  # then no umask counts
+    mode = successor_mode(0o666 if listed else 0o666 & ~(umask or 0), _in_folder(path, dir_fd), dir_fd=dir_fd)
     fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
     try:
-        if umask is not None:  # the process may have another one
+        if umask is not None and not listed:  # the process may have another one
             os.fchmod(fd, mode)
     except BaseException:
         os.close(fd)
@@ -454,12 +459,17 @@ def make_durable(files: Sequence[str]) -> None:
 
 def sync_disks(files: Sequence[str]) -> None:
     """Sync all bytes and names on the disks that hold these files."""
-    assert syncfs is not None
     for folder in {file.rpartition("/")[0] for file in files}:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if syncfs(fd):
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code))
+            sync_disk(fd)
         finally:
             os.close(fd)
+
+
+def sync_disk(fd: int) -> None:
+    """Sync all bytes and names on the disk of an open file or folder."""
+    assert syncfs is not None
+    if syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

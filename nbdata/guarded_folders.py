@@ -3,6 +3,9 @@
 What lies below that folder may have come from anybody. So a folder is opened name by name, from the descriptor of the
 folder above it, and its files are written and deleted relative to its own descriptor. A folder that is swapped for a
 link meanwhile is noticed, or has no effect.
+
+The named folder itself is opened once, and its descriptor is kept: the owner of the folder above it can exchange it at
+any time. If the name leads elsewhere by now, the work ends.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ import stat
 import threading
 from collections.abc import Callable
 
-from nbdata.errors import UnsafeMember
+from nbdata.acls import default_of
+from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.paths import is_ours
 
-__all__ = ["GuardedFolders", "MakeFolder"]
+__all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchanged_folder"]
 
 #: Makes a folder: see `GuardedFolders`.
 MakeFolder = Callable[[str, "int | None", str], None]
 
 # How many folders are remembered. Others are looked at again.
 _KNOWN = 50_000
+# How many named folders a job keeps open: it writes in one or two.
+_MOST_NAMED = 256
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Folders on the way need not be readable, where the system can open them so.
 _ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -34,8 +40,87 @@ _unready: dict[str, threading.Event] = {}
 os.register_at_fork(after_in_child=_unready.clear)
 
 
+class TargetLost(NbdataError):
+    """The folder that the user named was exchanged or deleted meanwhile; ends the job."""
+
+
+class NamedFolders:
+    """The folders that one job was given by name, each open from its first use on. For several threads.
+
+    A descriptor is closed once nothing uses it and this object is closed or gone.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Named] = {}
+        self._above: dict[str, _Named] = {}  # of folders that were missing: the nearest one above each
+
+    def hold(self, path: str) -> None:
+        """Open a folder before its first use, so that nothing else is taken for it; or the nearest one above it."""
+        path = path.rstrip("/") or "/"
+        if path not in self._open and path not in self._above:
+            with contextlib.suppress(OSError):  # the first use tells what is wrong
+                found = _nearest(path)
+                if found.path == path:
+                    self.keep(found)
+                else:
+                    self._above[path] = found
+
+    def above(self, path: str) -> _Named:
+        """Return the nearest folder above a missing one, or the folder itself, open."""
+        return self._above.get(path) or _nearest(path)
+
+    def get(self, path: str) -> _Named | None:
+        """Return a folder that is open."""
+        return self._open.get(path)
+
+    def keep(self, folder: _Named) -> _Named:
+        """Keep an open folder, unless another thread was faster; return the one that is kept."""
+        if len(self._open) >= _MOST_NAMED:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), folder.path)
+        return self._open.setdefault(folder.path, folder)
+
+    def close(self) -> None:
+        """Forget all folders."""
+        self._open.clear()
+        self._above.clear()
+
+
+class _Named:
+    """An open folder that the user named; closed when nothing uses it."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path, self.fd = path, fd
+        self._identity = _identity(fd)
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    def check(self, *, deleted: bool = True) -> None:
+        """Raise TargetLost if the name leads to another folder by now, or with `deleted` to none."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            if not deleted:
+                return
+            raise TargetLost(
+                "the folder was deleted while this job worked in it",
+                path=self.path,
+                remedy="Run the command again",
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+        else:
+            # Some disks number a folder anew while it is open: then both statuses show it.
+            if (found.st_dev, found.st_ino) == self._identity or os.path.samestat(found, os.fstat(self.fd)):
+                return
+        raise exchanged_folder(self.path)
+
+
 class GuardedFolders:
     """The folders below a place that the user named. All methods may be called from several threads.
+
+    Methods raise TargetLost once the name of that place leads elsewhere.
 
     Parameters
     ----------
@@ -48,6 +133,8 @@ class GuardedFolders:
         folder, as `os.mkdir` does.
     made : callable
         Called with the path of each new folder, once it has its mode.
+    opened : NamedFolders, optional
+        The folders that the job has opened. None: this object has its own.
     """
 
     def __init__(
@@ -57,8 +144,10 @@ class GuardedFolders:
         umask: int | None = None,
         mkdir: MakeFolder | None = None,
         made: Callable[[str], None] = lambda _: None,
+        opened: NamedFolders | None = None,
     ) -> None:
         self._named = named.rstrip("/") or "/"
+        self._opened = NamedFolders() if opened is None else opened
         self._umask, self._made = umask, made
         self._mkdir = mkdir or (lambda name, above, _: os.mkdir(name, dir_fd=above))
         self._known: dict[str, tuple[int, int]] = {}  # folders that no link leads out: device and inode
@@ -73,23 +162,22 @@ class GuardedFolders:
         UnsafeMember
             If a link leads out of the named folder, or to nbdata's own.
         """
+        root = self._open_named(self._root(folder), make=make)
+        below = folder[len(root.path) :].strip("/")
         known = self._known.get(folder)
         if known is not None:
             with contextlib.suppress(OSError):  # the way below finds the reason
-                fd = os.open(folder, _FOLDER)
+                fd = os.open(below or ".", _FOLDER, dir_fd=root.fd)
                 if _identity(fd) == known:
                     return fd
                 os.close(fd)
-        root = self._root(folder)
-        if make:
-            self._make_root(root)
         try:
             fd = self._walk_inside(root, folder, make=make)
         except _LinkError as link:
             raise UnsafeMember(
                 f"a symbolic link leads {link.where}",
                 path=link.path,
-                expected=f"a path below {root}",
+                expected=f"a path below {root.path}",
                 got=os.path.realpath(link.path),
             ) from link
         if len(self._known) >= _KNOWN:  # otherwise memory could hold a million folders
@@ -105,13 +193,24 @@ class GuardedFolders:
         UnsafeMember
             If there is a link on the way from the named folder: nothing below a link is deleted.
         """
-        root = self._root(folder)
+        root = self._open_named(self._root(folder), make=False)
         try:
-            return self._walk(root, folder, _ON_THE_WAY, make=False)
+            return self._walk(root, folder[len(root.path) :], _ON_THE_WAY, make=False)
         except _LinkError as link:
             raise UnsafeMember(
-                "nothing below a symbolic link is deleted", path=link.path, expected=f"a folder below {root}"
+                "nothing below a symbolic link is deleted",
+                path=link.path,
+                expected=f"a folder below {root.path}",
             ) from link
+
+    def hold(self) -> None:
+        """Open the place now: see `NamedFolders.hold`."""
+        self._opened.hold(self._named)
+
+    def check(self) -> None:
+        """Raise TargetLost if the name of the place leads to another folder than when it was opened."""
+        if (root := self._opened.get(self._named)) is not None:
+            root.check(deleted=False)
 
     def unlink(self, path: str, expected: Callable[[os.stat_result], bool] = lambda _: True) -> bool:
         """Delete a file, or a link itself, unless there is a link above it; see `open_to_delete`.
@@ -153,24 +252,42 @@ class GuardedFolders:
             return self._named
         return os.path.commonpath((self._named, folder))
 
-    def _walk_inside(self, root: str, folder: str, *, make: bool) -> int:
+    def _open_named(self, path: str, *, make: bool) -> _Named:
+        """Return the folder that the user named, open; with `make`, made with those above it if missing."""
+        if (known := self._opened.get(path)) is not None:
+            known.check()
+            return known
+        # What was missing is made through no link that has appeared meanwhile.
+        above = self._opened.above(path)
+        _wait_for(above.path)
+        if above.path == path:
+            return self._opened.keep(above)
+        try:
+            fd = self._walk(above, path[len(above.path) :], _ON_THE_WAY, make=make)
+        except _LinkError as link:
+            raise exchanged_folder(link.path) from link
+        return self._opened.keep(_Named(path, fd))
+
+    def _walk_inside(self, root: _Named, folder: str, *, make: bool) -> int:
         """Open a folder to write in. A link to another folder below the root is followed."""
         try:
-            return self._walk(root, folder, _FOLDER, make=make)
+            return self._walk(root, folder[len(root.path) :], _FOLDER, make=make)
         except _LinkError as link:
-            above, real = os.path.realpath(root), os.path.realpath(folder)
-            if real != above and not real.startswith(above.rstrip("/") + "/"):
+            below = _below_named(root, os.path.realpath(folder))
+            if below is None:
                 raise
-            if is_ours(real[len(above) :]):  # what is in there counts as no data, and cleanup removes it
+            if is_ours(below):  # what is in there counts as no data, and cleanup removes it
                 raise _LinkError(link.path, "to nbdata's own folder") from link
-        return self._walk(above, real, _FOLDER, make=make)
+        return self._walk(root, below, _FOLDER, make=make)
 
-    def _walk(self, root: str, folder: str, flags: int, *, make: bool) -> int:
-        """Open a folder, and with `make` create it, without following links below the root."""
-        names = [name for name in folder[len(root) :].split("/") if name]
-        fd = os.open(root, _ON_THE_WAY if names else flags)
+    def _walk(self, root: _Named, below: str, flags: int, *, make: bool) -> int:
+        """Open a folder by its path below the root, and with `make` create it, without following links."""
+        names = [name for name in below.split("/") if name]
+        if not names:
+            return os.open(".", flags, dir_fd=root.fd)
+        fd = root.fd
         for number, name in enumerate(names, 1):
-            above, path = fd, f"{root.rstrip('/')}/{'/'.join(names[:number])}"
+            above, path = fd, f"{root.path.rstrip('/')}/{'/'.join(names[:number])}"
             try:
                 last = number == len(names)
                 fd = self._below(above, name, path, flags if last else _ON_THE_WAY, make=make)
@@ -179,7 +296,8 @@ class GuardedFolders:
                     raise _LinkError(path) from error
                 raise
             finally:
-                os.close(above)
+                if above != root.fd:
+                    os.close(above)
         return fd
 
     def _below(self, above: int, name: str, path: str, flags: int, *, make: bool) -> int:
@@ -195,17 +313,7 @@ class GuardedFolders:
         _wait_for(path)
         return fd
 
-    def _make_root(self, root: str) -> None:
-        """Make the named folder and those above it, of any depth, unlike `os.makedirs`."""
-        missing = []
-        while not os.path.isdir(root):
-            missing.append(root)
-            root = os.path.dirname(root)
-        _wait_for(root)
-        for folder in reversed(missing):
-            self._make(folder, None, folder)
-
-    def _make(self, name: str, above: int | None, path: str) -> None:
+    def _make(self, name: str, above: int, path: str) -> None:
         """Make a folder with the mode of its user, unless something is there, which the next step reports."""
         ready = threading.Event()
         try:
@@ -241,16 +349,52 @@ def _set_mode(name: str, above: int | None, mode: int) -> None:
     """Set the permissions of a folder that was just made, unless another folder has its name by now.
 
     That may be a private one: who owns the folder above can exchange the two. The new one is this user's, and empty.
-    It keeps the set-group-id and sticky bits that the disk gave it.
+    It keeps the set-group-id and sticky bits that the disk gave it. It keeps its mode if that came from the default
+    access control list of the folder above: there, no umask counts.
     """
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
         found = os.fstat(fd)
         mode |= found.st_mode & 0o7000
-        if found.st_mode & 0o7777 != mode and found.st_uid == os.geteuid() and not os.listdir(fd):
+        other = found.st_mode & 0o7777 != mode and default_of(fd) is None
+        if other and found.st_uid == os.geteuid() and not os.listdir(fd):
             os.fchmod(fd, mode)
     finally:
         os.close(fd)
+
+
+def exchanged_folder(path: str) -> TargetLost:
+    """Return the error of a folder that has another one's name by now."""
+    return TargetLost(
+        "the folder was exchanged while this job worked in it",
+        path=path,
+        expected="what was there when the job began",
+        got="something else",
+        remedy="Look who may rename it, and run the command again",
+    )
+
+
+def _nearest(path: str) -> _Named:
+    """Open a folder, or the nearest one above it that exists."""
+    while True:
+        try:
+            return _Named(path, os.open(path, _ON_THE_WAY))
+        except FileNotFoundError:
+            if os.path.islink(path):  # to nothing
+                raise
+            path = os.path.dirname(path)
+
+
+def _below_named(root: _Named, real: str) -> str | None:
+    """Return a real path relative to the named folder, which its device and inode tell; None if it is outside."""
+    above = real
+    while True:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(above or "/"), os.fstat(root.fd)):
+                return real[len(above) :]
+        if not above.strip("/"):
+            return None
+        above = above.rpartition("/")[0]
 
 
 def _identity(fd: int) -> tuple[int, int]:

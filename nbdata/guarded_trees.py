@@ -30,6 +30,8 @@ class Below:
     ----------
     root : str
         The folder. It may be a link itself.
+    fd : int, optional
+        Its descriptor, which is closed with this object. None: the folder is opened by its path.
 
     Raises
     ------
@@ -38,9 +40,9 @@ class Below:
         file system is mounted there.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, fd: int | None = None) -> None:
         self._is_own = any(map(is_own_name, root.split("/")))
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if fd is None else fd
         self._parent, self._fd = "", self._root
 
     def __enter__(self) -> Below:
@@ -59,8 +61,8 @@ class Below:
             os.close(self._fd)
         self._parent, self._fd = "", self._root
 
-    def _at(self, path: str) -> tuple[int, str]:
-        """Return the descriptor of a path's folder, and its last name."""
+    def at(self, path: str) -> tuple[int, str]:
+        """Return the descriptor of a path's folder, valid until the next call, and its last name."""
         parent, _, name = path.rpartition("/")
         if parent != self._parent:
             self._leave()
@@ -78,24 +80,41 @@ class Below:
 
     def lstat(self, path: str) -> os.stat_result:
         """Return what is there, of a link the link."""
-        fd, name = self._at(path)
+        fd, name = self.at(path)
         return os.lstat(name, dir_fd=fd)
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        fd, name = self.at(path)
+        inner = _entered(name, fd)
+        try:
+            return os.listdir(inner)
+        finally:
+            os.close(inner)
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder, if it is missing, and make its name durable where the disk can."""
+        fd, name = self.at(path)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=fd)
+        with contextlib.suppress(OSError):
+            os.fsync(fd)
 
     def unlink(self, path: str) -> None:
         """Delete a file or a link."""
-        fd, name = self._at(path)
+        fd, name = self.at(path)
         os.unlink(name, dir_fd=fd)
 
     def rmdir(self, path: str) -> None:
         """Delete an empty folder."""
-        fd, name = self._at(path)
+        fd, name = self.at(path)
         if self._parent == path:
             self._leave()
         os.rmdir(name, dir_fd=fd)
 
     def remove(self, path: str) -> None:
         """Delete a file or a link, or a folder with all that is in it; raises the first error of what stays."""
-        fd, name = self._at(path)
+        fd, name = self.at(path)
         if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
             remove_folder(name, fd)
         else:
@@ -111,7 +130,7 @@ def is_mounted(path: str) -> bool:
     """True if a folder is the top of a mounted file system, or of a part of one that is mounted there again."""
     try:
         with Below(os.path.dirname(path)) as below:
-            fd, name = below._at(os.path.basename(path))
+            fd, name = below.at(os.path.basename(path))
             os.close(_entered(name, fd))
     except OSError as error:
         return error.errno == errno.EXDEV

@@ -16,6 +16,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 
+from nbdata.acls import drop_foreign
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.guarded_trees import Below, remove_folder
@@ -102,13 +103,17 @@ def make_own_folder(folder: str) -> str:
     path = own_folder(folder)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, own_mode(folder))
-    if own_folder(folder) != path:
+    found, fd = open_own_folder(folder)
+    os.close(fd)
+    if found != path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return path
 
 
 def open_own_folder(folder: str) -> tuple[str, int]:
     """Open this user's own folder in `folder`, and return its path and descriptor. The caller closes it.
+
+    It loses a default access control list that is not that of `folder`: files in it get their final names later.
 
     Raises
     ------
@@ -122,6 +127,7 @@ def open_own_folder(folder: str) -> tuple[str, int]:
     try:
         if not _is_ours(folder, os.fstat(fd), path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        drop_foreign(fd, folder)
     except BaseException:
         os.close(fd)
         raise
@@ -393,9 +399,9 @@ def small_file(path: str, most: int, *, at: int | None = None) -> Iterator[int]:
         os.close(fd)
 
 
-def read_small(path: str, most: int) -> bytes:
-    """Return the content of a record, with the errors of `small_file`."""
-    with small_file(path, most) as fd:
+def read_small(path: str, most: int, *, at: int | None = None) -> bytes:
+    """Return the content of a record, with the errors and parameters of `small_file`."""
+    with small_file(path, most, at=at) as fd:
         data = b""
         while len(data) <= most and (more := os.read(fd, most + 1 - len(data))):
             data += more

@@ -223,6 +223,10 @@ class Staging(Protocol):
     def folder(self) -> str:
         """The folder of the objects, each in a file of its name."""
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The folder's device and inode: whatever else has its name is not the cache."""
+
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
         """Say what will be acquired next: for each object its file name and the fields of a store's `ObjectInfo`."""
 

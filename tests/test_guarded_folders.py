@@ -11,7 +11,7 @@ import pytest
 
 from nbdata import guarded_folders
 from nbdata.errors import UnsafeMember
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_folders import GuardedFolders, TargetLost
 from nbdata.stores.local import LocalStore
 
 
@@ -138,3 +138,107 @@ def test_a_link_to_an_own_folder_of_nbdata_is_not_followed(named: Path, own: str
     with pytest.raises(UnsafeMember, match="a symbolic link leads to nbdata's own folder"):
         made(GuardedFolders(str(named)), named / "link" / "x")
     assert os.listdir(named / own) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_named_folder_that_is_exchanged_ends_the_work_and_leads_nothing_elsewhere(
+    named: Path, tmp_path: Path, kind: str
+) -> None:
+    """As the owner of the folder above it can, also in a sticky one."""
+    folders, outside = GuardedFolders(str(named)), tmp_path / "outside"
+    (outside / "sub").mkdir()
+    (outside / "sub" / "file").write_bytes(b"theirs")
+    made(folders, named / "sub" / "file")
+    named.rename(tmp_path / "moved")
+    if kind == "link":
+        named.symlink_to("outside")
+    else:
+        outside.rename(named)
+    for work in (
+        lambda: made(folders, named / "file"),
+        lambda: made(folders, named / "sub" / "file"),
+        lambda: folders.unlink(f"{named}/file"),
+        lambda: folders.rmdir(f"{named}/sub"),
+        lambda: folders.set_time(f"{named}/sub", 0),
+        folders.check,
+    ):
+        with pytest.raises(TargetLost, match="the folder was exchanged while this job worked in it"):
+            work()
+    assert (named / "file").read_bytes() == (named / "sub" / "file").read_bytes() == b"theirs"
+    assert sorted(os.listdir(named)) == ["file", "sub"]
+
+
+def test_a_named_folder_that_is_exchanged_between_two_looks_leads_nothing_elsewhere(
+    named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders, check = GuardedFolders(str(named)), guarded_folders._Named.check
+
+    def late(folder: guarded_folders._Named, **more: bool) -> None:
+        check(folder, **more)
+        if not named.is_symlink():
+            named.rename(tmp_path / "moved")
+            named.symlink_to("outside")
+
+    made(folders, named / "one")
+    monkeypatch.setattr(guarded_folders._Named, "check", late)
+    made(folders, named / "two")
+    assert sorted(os.listdir(tmp_path / "moved")) == ["one", "sub", "two"]
+    assert os.listdir(tmp_path / "outside") == ["file"]
+
+
+def test_a_link_that_appears_where_a_missing_place_was_named_is_not_followed(
+    named: Path, tmp_path: Path
+) -> None:
+    for path in ("new", "new/deep"):
+        folders = GuardedFolders(str(tmp_path / path))
+        folders.hold()
+        (tmp_path / "new").symlink_to("outside")
+        with pytest.raises(TargetLost, match="exchanged"):
+            made(folders, tmp_path / path / "f")
+        (tmp_path / "new").unlink()
+    assert os.listdir(tmp_path / "outside") == ["file"]
+    made(folders, tmp_path / "new/deep/f")
+    assert (tmp_path / "new/deep/f").exists()
+
+
+def test_a_named_folder_that_is_deleted_ends_the_work(named: Path) -> None:
+    folders = GuardedFolders(str(named))
+    (named / "sub").rmdir()
+    made(folders, named / "one")
+    (named / "one").unlink()
+    named.rmdir()
+    folders.check()  # the job's mark tells that it is gone
+    with pytest.raises(TargetLost, match="the folder was deleted while this job worked in it"):
+        made(folders, named / "one")
+    named.mkdir()
+    with pytest.raises(TargetLost, match="exchanged"):
+        made(folders, named / "one")
+
+
+def test_a_disk_that_numbers_an_open_folder_anew_is_no_exchange(
+    named: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = GuardedFolders(str(named))
+    made(folders, named / "one")
+    monkeypatch.setattr(next(iter(folders._opened._open.values())), "_identity", (1, 1))
+    made(folders, named / "two")
+
+
+def test_descriptors_are_closed_with_their_folders(named: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    folders = GuardedFolders(f"{named}/a/b/c")
+    folders.hold()
+    made(folders, named / "a/b/c/f")
+    folders.unlink(f"{named}/a/b/c/f")
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    del folders
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_only_so_many_named_folders_are_open(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_folders, "_MOST_NAMED", 3)
+    opened = guarded_folders.NamedFolders()
+    for number in range(3):
+        made(GuardedFolders(f"{named}/{number}", opened=opened), named / str(number) / "f")
+    with pytest.raises(OSError, match="Too many open files"):
+        made(GuardedFolders(f"{named}/3", opened=opened), named / "3" / "f")

@@ -371,7 +371,7 @@ class Session:
         job = self._job(message)
         consumer = job.staged.join(self.id)
         try:
-            self._send({"ok": True, "folder": consumer.folder})
+            self._send({"ok": True, "folder": consumer.folder, "identity": consumer.identity})
             serve(self._sock, consumer, self._send)
         finally:
             self.open = False

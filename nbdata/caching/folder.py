@@ -2,6 +2,8 @@
 
 ``DIR/.nbdata/cache-XXXX/`` holds one folder per slot, and ``DIR/.nbdata/cache-XXXX.lock`` is the flock. If the lock is
 free, the owner is dead. The next cache there, or ``cleanup``, then removes the folder.
+
+The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nbdata.disk import disk_error
 from nbdata.guarded_trees import Below
-from nbdata.own_files import again_if_removed, make_own_folder
+from nbdata.own_files import again_if_removed, make_own_folder, open_own_folder
+from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
@@ -27,6 +30,7 @@ LOCK = ".lock"
 _ID = re.compile("[0-9a-f]{16}")
 # Bytes of a folder's entry for one file, without the name: more than any common file system needs.
 _ENTRY = 64
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def room_of(files: list[tuple[str, int]], block: int) -> int:
@@ -56,6 +60,13 @@ class CacheFolder:
         Created if missing.
     block : int
         Block size of its disk, in bytes.
+
+    Attributes
+    ----------
+    path : str
+        The path of the folder.
+    fd : int
+        Its descriptor, while it exists.
     """
 
     #: Blocks of its own files and folders: the folder, the lock, and what they add to their parent.
@@ -64,6 +75,7 @@ class CacheFolder:
     def __init__(self, parent: str, block: int) -> None:
         self._parent, self._name = parent, f"{_PREFIX}{secrets.token_hex(8)}"
         self._own = self.path = ""
+        self._above = self.fd = -1
         self.overhead = self.OVERHEAD_BLOCKS * block
 
     def __enter__(self) -> CacheFolder:
@@ -75,23 +87,53 @@ class CacheFolder:
 
     def _make(self) -> None:
         os.makedirs(self._parent, exist_ok=True)
-        self._own = make_own_folder(self._parent)
-        self.path = os.path.join(self._own, self._name)
-        _remove_dead(self._own)
-        self._lock = file_lock(self.path + LOCK)
-        self._lock.acquire()
-        os.mkdir(self.path, 0o700)
-        self._below = Below(self.path)
+        make_own_folder(self._parent)
+        self._own, above = open_own_folder(self._parent)
+        try:
+            self.path = os.path.join(self._own, self._name)
+            _remove_dead(self._own, above)
+            self._lock = file_lock(self.path + LOCK)
+            self._lock.acquire()
+            try:
+                os.mkdir(self._name, 0o700, dir_fd=above)
+                self.fd = os.open(self._name, _FOLDER, dir_fd=above)
+            except BaseException:  # the folder above may be gone, and the lock in the next one
+                self._lock.release()
+                raise
+            self._below = Below(self.path, self.fd)
+        except BaseException:
+            os.close(above)
+            raise
+        self._above = above
 
     def __exit__(self, *exc: object) -> None:
         self._below.close()
-        _remove(self.path, self._lock)
-        with contextlib.suppress(OSError):  # others may have files there
-            os.rmdir(self._own)
+        try:
+            _remove(self._name, self._above, self._lock)
+            with contextlib.suppress(OSError):  # others may have files there
+                os.rmdir(f"../{os.path.basename(self._own)}", dir_fd=self._above)
+        finally:
+            os.close(self._above)
+            self._above = self.fd = -1
 
     def slot(self, number: int) -> str:
-        """The path of a slot's folder, which its writer creates."""
+        """The path of a slot's folder."""
         return f"{self.path}/{number}"
+
+    def make_slot(self, number: int, folders: Iterable[str]) -> None:
+        """Make a slot's folder and folders in it. Raises AccessDenied or a similar error."""
+        made = set[str]()
+        try:
+            os.mkdir(str(number), 0o700, dir_fd=self.fd)
+            for folder in folders:
+                at = str(number)
+                for name in folder.split("/"):
+                    at = f"{at}/{name}"
+                    if at not in made:
+                        os.mkdir(at, 0o700, dir_fd=self.fd)
+                        made.add(at)
+        except OSError as error:
+            raise disk_error(error, self.slot(number)) from error
 
     def remove(self, number: int) -> None:
         """Delete a slot's files. Raises AccessDenied or a similar error."""
@@ -116,20 +158,22 @@ def cache_folders(own: str, prefix: str = _PREFIX) -> Iterator[tuple[str, bool]]
         yield path, held(path + LOCK)
 
 
-def _remove_dead(own: str) -> None:
+def _remove_dead(own: str, above: int) -> None:
     for path, alive in cache_folders(own):
         if not alive:
             lock = file_lock(path + LOCK)
             with contextlib.suppress(OSError):  # something else has the place of the lock: cleanup removes it
                 if lock.acquire(wait=False):
-                    _remove(path, lock)
+                    _remove(os.path.basename(path), above, lock)
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # asking for it may have made it, in another folder
+                        os.unlink(path + LOCK)
 
 
-def _remove(path: str, lock: file_lock) -> None:
+def _remove(name: str, above: int, lock: file_lock) -> None:
     """Remove the folder first: while it exists, so does the lock that shows its owner."""
-    own, name = os.path.split(path)
-    above, own_name = os.path.split(own)
-    with contextlib.suppress(OSError), Below(above) as below:
-        below.remove_tree(f"{own_name}/{name}")
-        below.unlink(f"{own_name}/{name}{LOCK}")
+    with contextlib.suppress(OSError), Below(OWN_FOLDER, os.dup(above)) as below:
+        below.remove_tree(name)
+        below.unlink(name + LOCK)
     lock.release()

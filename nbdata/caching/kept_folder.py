@@ -13,11 +13,14 @@ complete and verified, and then a line in the file ``sealed``:
 All sealed files are proven until the machine stops, and after a crash those that had reached the disk. Any other file
 is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. The file
 ``about`` describes the cache for users: see `nbdata.caching.known`.
+
+The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -27,12 +30,13 @@ import time
 from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK
-from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
+from nbdata.disk import disk_error, make_folders, sync_disk, syncfs
 from nbdata.errors import BadOption
 from nbdata.guarded_trees import Below
 from nbdata.own_files import (
     again_if_removed,
     make_own_folder,
+    open_own_folder,
     own_folder,
     read_small,
     small_file,
@@ -64,6 +68,7 @@ _TRIES, _PAUSE = 5, 0.02
 _LONGEST = 112
 # Bytes of ``sealed`` for each file: two lines, and one more while it is rewritten.
 _LINES = 3 * _LONGEST
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def name_of(info: ObjectInfo) -> str:
@@ -122,6 +127,13 @@ class KeptFolder:
     seals : Seals
         Of the user.
 
+    Attributes
+    ----------
+    path : str
+        The path of the folder.
+    fd : int
+        Its descriptor, while it is filled.
+
     Raises
     ------
     BadOption
@@ -135,7 +147,7 @@ class KeptFolder:
     def __init__(self, parent: str, of: str, block: int, boot: str, seals: Seals) -> None:
         self._parent, self._block, self._boot, self._seals = parent, block, boot, seals
         self._name = KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        self.path = own_folder(parent, self._name)
+        self.path, self.fd = own_folder(parent, self._name), -1
         self.overhead = self.overhead_of(block)
         self._counting = threading.RLock()
         self._files = 0
@@ -144,6 +156,12 @@ class KeptFolder:
         self._end = self._lines = 0  # its bytes and its lines
         self._synced = 0  # the bytes of it whose files are known to have reached the disk
         self._lock: file_lock | None = None
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The device and inode of the open folder."""
+        found = os.fstat(self.fd)
+        return found.st_dev, found.st_ino
 
     @property
     def files(self) -> int:
@@ -179,7 +197,15 @@ class KeptFolder:
 
     def _make(self) -> None:
         make_folders(self._parent, 0o777)
-        self.path = os.path.join(make_own_folder(self._parent), self._name)
+        make_own_folder(self._parent)
+        own, above = open_own_folder(self._parent)
+        try:
+            self.path = os.path.join(own, self._name)
+            self._make_in(above)
+        finally:
+            os.close(above)
+
+    def _make_in(self, above: int) -> None:
         self._lock = lock_of(self.path)
         if self._lock is None:
             raise BadOption(
@@ -187,22 +213,30 @@ class KeptFolder:
                 path=self._parent,
                 remedy="Give both the same cache= and concurrency=, and they share it; or another cache_dir=",
             )
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.path, 0o700)
         try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._name, 0o700, dir_fd=above)
             own_folder(self._parent, self._name)
+            self.fd = os.open(self._name, _FOLDER, dir_fd=above)
+            if not os.path.samestat(os.lstat(self.path), os.fstat(self.fd)):  # another one was looked at
+                self._close()
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         except BaseException:
             self._lock.release()
             raise
+
+    def _close(self) -> None:
+        for fd in (self.fd, self._record):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self._record = -1
 
     def __exit__(self, *exc: object) -> None:
         assert self._lock is not None
         try:
             self.sync()
         finally:
-            fd, self._record = self._record, -1
-            if fd >= 0:
-                os.close(fd)
+            self._close()
             self._lock.release()
 
     def found(self) -> Iterator[tuple[str, int, bool]]:
@@ -216,7 +250,7 @@ class KeptFolder:
                 later = {}  # the machine may have stopped before they reached the disk
             proven = synced.keys() | later.keys()
             rest, there = list[str](), set[str]()
-            with os.scandir(self.path) as entries:
+            with self._listed() as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
                     is_file = stat.S_ISREG(status.st_mode)
@@ -239,15 +273,24 @@ class KeptFolder:
             raise disk_error(error, self.path) from error
 
     def _delete(self, names: list[str]) -> None:
-        own, name = os.path.split(self.path)
-        with Below(os.path.dirname(own)) as below:
+        with Below(self.path, os.dup(self.fd)) as below:
             for each in names:
-                below.remove_tree(f"{os.path.basename(own)}/{name}/{each}")
+                below.remove_tree(each)
+
+    @contextlib.contextmanager
+    def _listed(self) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """List the folder. Several threads may, so each has a descriptor of its own."""
+        fd = os.open(".", _FOLDER, dir_fd=self.fd)
+        try:
+            with os.scandir(fd) as entries:
+                yield entries
+        finally:
+            os.close(fd)
 
     def _said_boot(self) -> str:
         """The boot in which the last process used the cache; '' if unknown."""
         try:
-            return read_small(f"{self.path}/{_BOOT}", _LONGEST_BOOT).decode("ascii").rstrip("\n")
+            return read_small(_BOOT, _LONGEST_BOOT, at=self.fd).decode("ascii").rstrip("\n")
         except (FileNotFoundError, UnicodeDecodeError):
             return ""
 
@@ -259,7 +302,7 @@ class KeptFolder:
         lines, offset, synced = list[tuple[int, str, bytes]](), 0, 0
         with (
             contextlib.suppress(FileNotFoundError),
-            small_file(f"{self.path}/{_SEALED}", _LONGEST_RECORD) as fd,
+            small_file(_SEALED, _LONGEST_RECORD, at=self.fd) as fd,
             open(fd, "rb", closefd=False) as file,
         ):
             while line := file.readline(_LONGEST + 1):
@@ -291,24 +334,34 @@ class KeptFolder:
             self._unproven.discard(name)
             self._files -= 1
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.file_of(name))
+            os.unlink(name, dir_fd=self.fd)
+
+    def open(self, name: str) -> int:
+        """Open a complete object to read; the caller closes it. Raises OSError."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=self.fd)
 
     def file_of(self, name: str) -> str:
-        """The path of a complete object."""
+        """The path of a complete object, for errors."""
         return f"{self.path}/{name}"
 
     def part_of(self, name: str) -> str:
-        """The path of an object while it is written."""
-        return self.file_of(name) + _PART
+        """The path of an object while it is written, for errors."""
+        return self.file_of(self.part_name(name))
+
+    @staticmethod
+    def part_name(name: str) -> str:
+        """The name of an object's file while it is written."""
+        return name + _PART
 
     def land(self, name: str) -> None:
         """Commit an object: give its file the final name."""
         try:
-            os.rename(self.part_of(name), self.file_of(name))
+            os.rename(name + _PART, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             try:
                 self._seal(name)
             except BaseException:
-                os.unlink(self.file_of(name))
+                os.unlink(name, dir_fd=self.fd)
                 raise
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
@@ -316,7 +369,7 @@ class KeptFolder:
             self._files += 1
 
     def _seal(self, name: str) -> None:
-        status = os.lstat(self.file_of(name))
+        status = os.lstat(name, dir_fd=self.fd)
         with self._counting:
             self._append(_line(name, status))
 
@@ -341,7 +394,7 @@ class KeptFolder:
         """Delete the part file of an object that could not be fetched."""
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.part_of(name))
+                os.unlink(name + _PART, dir_fd=self.fd)
         except OSError as error:
             raise disk_error(error, self.part_of(name)) from error
 
@@ -350,8 +403,8 @@ class KeptFolder:
         size = 0
         try:
             with contextlib.suppress(FileNotFoundError):  # another program deleted it
-                size = os.stat(self.file_of(name)).st_size
-                os.unlink(self.file_of(name))
+                size = os.lstat(name, dir_fd=self.fd).st_size
+                os.unlink(name, dir_fd=self.fd)
             with self._counting:
                 self._files -= 1
                 self._unproven.discard(name)
@@ -376,7 +429,7 @@ class KeptFolder:
         if end == self._synced or syncfs is None:
             return
         try:
-            sync_disks([self.path + "/"])
+            sync_disk(self.fd)
             with self._counting:
                 self._append(f"= {end}")
                 self._synced = self._end
@@ -397,15 +450,14 @@ class KeptFolder:
             lines = [synced[said] for said in sorted(synced.keys() & there)]
             lines.append(self._sealed(f"= {sum(map(len, lines))}"))
             lines += [later[said] for said in sorted(later.keys() & there)]
-            fresh = f"{self.path}/{_SEALED}{_PART}"
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(fresh, flags, 0o600)
+            fd = os.open(_SEALED + _PART, flags, 0o600, dir_fd=self.fd)
             try:
                 data = b"".join(lines)
                 with open(fd, "wb", closefd=False) as file:
                     file.write(data)
                 os.fsync(fd)
-                os.replace(fresh, f"{self.path}/{_SEALED}")
+                os.replace(_SEALED + _PART, _SEALED, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except BaseException:
                 os.close(fd)
                 raise
@@ -416,19 +468,20 @@ class KeptFolder:
             self._synced = 0 if later else self._end
 
     def _files_there(self) -> Iterator[tuple[str, os.stat_result]]:
-        for name in filter(is_name, os.listdir(self.path)):
-            with contextlib.suppress(FileNotFoundError):  # it was evicted
-                yield name, os.lstat(self.file_of(name))
+        with self._listed() as entries:
+            for entry in entries:
+                if is_name(entry.name):
+                    with contextlib.suppress(FileNotFoundError):  # it was evicted
+                        yield entry.name, os.lstat(entry.name, dir_fd=self.fd)
 
     def _write(self, record: str, lines: list[str], *, durable: bool = True) -> None:
-        fresh = f"{self.path}/{record}{_PART}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(fresh, flags, 0o600), "w", encoding="ascii") as file:
+        with open(os.open(record + _PART, flags, 0o600, dir_fd=self.fd), "w", encoding="ascii") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(fresh, f"{self.path}/{record}")
+        os.replace(record + _PART, record, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
 
 def _line(name: str, status: os.stat_result) -> str:

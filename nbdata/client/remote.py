@@ -287,7 +287,7 @@ class AgentJob(FutureMethods):
         except BaseException:
             connection.close()
             raise
-        return AgentStaging(connection, answer["folder"])
+        return AgentStaging(connection, answer["folder"], tuple(answer["identity"]))
 
 
 class AgentHost:

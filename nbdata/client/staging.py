@@ -26,10 +26,12 @@ class AgentStaging:
         Closed together with this object.
     folder : str
         The folder of the objects.
+    identity : tuple of int
+        Its device and inode.
     """
 
-    def __init__(self, connection: Connection, folder: str) -> None:
-        self._connection, self.folder = connection, folder
+    def __init__(self, connection: Connection, folder: str, identity: tuple[int, int]) -> None:
+        self._connection, self.folder, self.identity = connection, folder, identity
 
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
         some, size = list[tuple[Any, ...]](), 0

@@ -296,10 +296,13 @@ def _performed(run: Run, task: Task) -> Report:
     operation, context = run.operation, run.context
     where, locked = operation.local_target(), operation.locked_target() or _recorded(operation, context)
     with contextlib.ExitStack() as stack:
+        stack.callback(run.folders.close)
         stack.callback(run.close)
         if locked is not None:
             stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
+        if where is not None:
+            run.folders.hold(where)
         task.bad_entries.take()  # of an earlier try
         planned = _planned(run)
         if planned.empty:

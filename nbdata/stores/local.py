@@ -14,7 +14,7 @@ from nbdata.errors import (
     NotFound,
     SourceChanged,
 )
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_folders import GuardedFolders, NamedFolders
 from nbdata.paths import is_own_name
 from nbdata.stores.base import ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
@@ -56,14 +56,23 @@ class LocalStore(Store):
         The umask of the user who owns the written files. None: the process's.
     named : str
         The path that the user named. No link below it leads a file that is written or deleted out of it.
+    opened : NamedFolders, optional
+        The folders that the job has opened.
     """
 
     name = "local disk"
     refuses_first = False
 
-    def __init__(self, noticed: Noticed | None = None, *, umask: int | None = None, named: str = "/") -> None:
+    def __init__(
+        self,
+        noticed: Noticed | None = None,
+        *,
+        umask: int | None = None,
+        named: str = "/",
+        opened: NamedFolders | None = None,
+    ) -> None:
         self._noticed, self.umask = noticed, umask
-        self._folders = GuardedFolders(named, umask=umask)
+        self._folders = GuardedFolders(named, umask=umask, opened=opened)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         folder, _, start = prefix.rpartition("/")

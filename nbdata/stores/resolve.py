@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import BadOption, NbdataError, StoreUnavailable
+from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context
 from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
@@ -19,7 +20,13 @@ _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
 def open_place(
-    place: str, context: Context, *, stop: Stop | None = None, fs: Any = None, named: str | None = None
+    place: str,
+    context: Context,
+    *,
+    stop: Stop | None = None,
+    fs: Any = None,
+    named: str | None = None,
+    opened: NamedFolders | None = None,
 ) -> Location:
     """Return the store and key of a canonical place.
 
@@ -32,6 +39,8 @@ def open_place(
     named : str, optional
         The folder above the place that the user named: on a disk, nothing is written or deleted through a link below
         it. None: the place itself.
+    opened : NamedFolders, optional
+        The folders on the disk that the job has opened.
 
     Raises
     ------
@@ -45,7 +54,8 @@ def open_place(
     if not is_url(place):
         from nbdata.stores.local import LocalStore
 
-        return Location(LocalStore(umask=context.umask, named=named or place), place.lstrip("/"), place)
+        disk = LocalStore(umask=context.umask, named=named or place, opened=opened)
+        return Location(disk, place.lstrip("/"), place)
     scheme = place.split("://", 1)[0]
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)

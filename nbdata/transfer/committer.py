@@ -22,6 +22,7 @@ from typing import Any
 
 from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks, syncfs
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
+from nbdata.guarded_folders import NamedFolders
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
 
@@ -102,6 +103,8 @@ class Committer:
         Returns the most bytes of uncommitted files, counted from before the fetch: a kill loses at most these.
     named : str, optional
         The folder above that the user named; see `TargetFolder`.
+    opened : NamedFolders, optional
+        The folders that the job has opened.
 
     Attributes
     ----------
@@ -120,10 +123,11 @@ class Committer:
         made: Callable[[str], None] = lambda _: None,
         most: Callable[[], int] = lambda: sys.maxsize,
         named: str | None = None,
+        opened: NamedFolders | None = None,
     ) -> None:
         self._most, self._reserved = most, 0
         self._pressed = 0  # threads that wait for reserved bytes to be released
-        self.target = TargetFolder(root, control, umask=umask, made=made, named=named)
+        self.target = TargetFolder(root, control, umask=umask, made=made, named=named, opened=opened)
         self._announce, self._report = announce, committed
         self._ready: deque[PendingFile] = deque()
         self._ready_bytes = 0

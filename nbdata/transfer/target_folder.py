@@ -11,12 +11,14 @@ import errno
 import os
 import random
 import secrets
+import stat
 import threading
 from collections.abc import Callable
 
+from nbdata import acls
 from nbdata.disk import disk_error, successor_mode, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
@@ -44,6 +46,8 @@ class TargetFolder:
     named : str, optional
         The folder above that the user named, if the name of this one comes from elsewhere. Links below it lead nowhere
         else. None: the user named this one.
+    opened : NamedFolders, optional
+        The folders that the job has opened.
 
     Attributes
     ----------
@@ -63,16 +67,21 @@ class TargetFolder:
         umask: int,
         made: Callable[[str], None] = lambda _: None,
         named: str | None = None,
+        opened: NamedFolders | None = None,
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
-        self.folders = GuardedFolders(named or self.root, umask=umask, mkdir=self._mkdir, made=made)
-        self.file_mode = 0o666 & ~umask
+        self.folders = GuardedFolders(
+            named or self.root, umask=umask, mkdir=self._mkdir, made=made, opened=opened
+        )
+        self._umask, self.file_mode = umask, 0o666 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
         self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
+        self._acls: dict[str, bytes | None] = {}  # the default access control lists of these parents
+        self._staged_acl = False  # whether a folder for temporaries has one
         self._unsynced: set[str] = set()  # folders in which a new folder was created
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
@@ -80,10 +89,13 @@ class TargetFolder:
     def enter(self) -> None:
         """Create the folder, and the folder for its temporaries."""
         try:
-            os.close(self.folders.open_to_write(self.root))
-            found = os.stat(self.root)
-            self.identity = (found.st_dev, found.st_ino)
-            self.staging(self.root)
+            fd = self.folders.open_to_write(self.root)
+            try:
+                found = os.fstat(fd)
+                self.identity = (found.st_dev, found.st_ino)
+                self._staging_in(self.root, fd)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise target_error(error, self.root) from error
 
@@ -97,7 +109,7 @@ class TargetFolder:
                     if name.startswith(self._token):
                         os.unlink(name, dir_fd=opened.fd)
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
-                os.rmdir(folder)
+                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=opened.fd)
         for opened in self._open.values():
             opened.close()
         self._open.clear()
@@ -106,28 +118,42 @@ class TargetFolder:
 
     def staging(self, parent: str) -> str:
         """Return the folder for temporaries on the same file system as `parent`."""
-        device = os.stat(parent).st_dev
+        fd = self.folders.open_to_write(parent)
+        try:
+            return self._staging_in(parent, fd)
+        finally:
+            os.close(fd)
+
+    def _staging_in(self, parent: str, fd: int) -> str:
+        """Return the folder for temporaries on the same file system as an open folder."""
+        device = os.fstat(fd).st_dev
+        self._acls[parent] = acls.default_of(fd)
         with self._lock:
             folder = self._staging.get(device)
             if folder is None:
-                while (folder := self._enter(parent)) is None:
+                while (folder := self._enter(parent, fd)) is None:
                     pass
                 self._staging[device] = folder
             return folder
 
-    def _enter(self, parent: str) -> str | None:
+    def _enter(self, parent: str, fd: int) -> str | None:
         """Create a folder for temporaries, with a mark that keeps other jobs from removing it as empty.
 
         Returns None if a job just removed it, or, after a wait, if another machine or user works there.
         """
         with contextlib.suppress(FileExistsError):
-            self._mkdir(folder := own_folder(parent), None, folder, own_mode(parent))
+            folder = own_folder(parent)
+            self._mkdir(os.path.basename(folder), fd, folder, own_mode(parent))
             self._tell_made(folder)
         try:
             opened = Staging(*open_own_folder(parent))
         except FileNotFoundError:
+            if not os.path.samestat(os.stat(parent), os.fstat(fd)):
+                raise exchanged_folder(parent) from None
             return None
         try:
+            self._refuse_elsewhere(opened, fd)
+            self._staged_acl |= acls.default_of(opened.fd) is not None
             staging = self._entered(opened)
         except BaseException:
             opened.close()
@@ -137,6 +163,12 @@ class TargetFolder:
         else:
             self._open[staging] = opened
         return staging
+
+    def _refuse_elsewhere(self, folder: Staging, parent: int) -> None:
+        """Raise TargetLost if a folder for temporaries, opened by its path, is not in its open parent."""
+        if not os.path.samestat(os.stat("..", dir_fd=folder.fd), os.fstat(parent)):
+            self.folders.check()
+            raise exchanged_folder(folder.path)
 
     def _entered(self, folder: Staging) -> str | None:
         """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
@@ -156,7 +188,8 @@ class TargetFolder:
         return folder.path
 
     def check(self) -> None:
-        """Raise NbdataError if another machine has taken this job for dead."""
+        """Raise NbdataError if another machine has taken this job for dead, or the target was exchanged."""
+        self.folders.check()
         for mark in self._marks:
             mark.check()
 
@@ -173,9 +206,9 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                os.close(self.folders.open_to_write(parent))
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
+                    self._acls.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
@@ -222,9 +255,26 @@ class TargetFolder:
         except OSError as error:
             raise disk_error(error, path) from error
 
-    def mode_at(self, final: str) -> int:
-        """Return the mode of a file that is to get a name: no more open than a file that it replaces."""
-        return successor_mode(self.file_mode, final)
+    def set_mode(self, fd: int, final: str, mode: int | None = None) -> None:
+        """Set the permissions of a written file: those that one has which is made in its final folder.
+
+        Parameters
+        ----------
+        mode : int, optional
+            The mode of the file. None: that of the user's umask, and no more open than a file that it replaces.
+        """
+        parent = final.rpartition("/")[0] or "/"
+        listed = self._acls[parent] if parent in self._acls else acls.default_of(parent)
+        if listed is not None:  # then no umask counts
+            acls.give(fd, listed, 0o666 if mode is None else mode | 0o600)
+            if mode is None:
+                made = stat.S_IMODE(os.fstat(fd).st_mode)
+                if (allowed := successor_mode(made, final)) != made:
+                    os.fchmod(fd, allowed)
+            return
+        if self._staged_acl:
+            acls.drop(fd)
+        os.fchmod(fd, successor_mode(self.file_mode, final) if mode is None else mode & ~self._umask | 0o600)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
@@ -251,7 +301,7 @@ class TargetFolder:
         try:
             while data:
                 data = data[os.write(fd, data) :]
-            os.fchmod(fd, self.mode_at(f"{self.root}/{path}"))
+            self.set_mode(fd, f"{self.root}/{path}")
             return temporary, os.fstat(fd)
         except BaseException as error:
             self.discard(temporary)

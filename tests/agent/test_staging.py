@@ -31,7 +31,7 @@ class _Connection:
 def test_long_keys_of_any_script_are_announced_in_several_messages() -> None:
     connection = _Connection()
     objects = [(f"{n:032x}", "\u732b" * 337 + str(n), 5, "etag", 1.5, "") for n in range(1200)]
-    AgentStaging(cast(Connection, connection), "").announce(objects)
+    AgentStaging(cast(Connection, connection), "", (0, 0)).announce(objects)
     assert [one for said in connection.said for one in said["announce"]] == objects
     assert all(len(json.dumps(said)) < MAX_FRAME for said in connection.said)
 
@@ -65,11 +65,11 @@ def test_an_epoch_arrives_as_it_was_told_and_what_is_none_ends_the_connection() 
         def note_epoch(self, name: str, epoch: Epoch) -> None:
             told.append((name, epoch))
 
-    cache = OpenCache(cast(CacheContents, Noting()), "", 1)
+    cache = OpenCache(cast(CacheContents, Noting()), "", (0, 0), 1)
     consumer = Consumer("us", cache, cast(Staged, None))
     connection = _Connection()
     epoch = Epoch("loop", "2", whole=False, over=True)
-    AgentStaging(cast(Connection, connection), "").note_epoch(epoch)
+    AgentStaging(cast(Connection, connection), "", (0, 0)).note_epoch(epoch)
     wrong: list[Any] = [["loop"], ["loop", 2], ["l" * 201, "2"], ["loop", "2", 1], 5]
     for said in (connection.said[0], *({"epoch": one} for one in wrong)):
         ours, theirs = socket.socketpair()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
+import shutil
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,14 +17,22 @@ import pytest
 import nbdata
 from nbdata import guarded_folders
 from nbdata.archives.member import Member
+from nbdata.client.converting import layout
+from nbdata.client.converting.contract import Split
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
 from nbdata.engine.unpack import several_sets
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_trees import Below
 from nbdata.report import Plan, Report, Snapshot
+from nbdata.seals import Seals
+from nbdata.stores.local import LocalStore
+from nbdata.transfer import target_folder
 from nbdata.transfer.committer import Committer, PendingFile
+from nbdata.transfer.target_folder import TargetFolder
+from nbdata.writing.growing_file import GrowingFile
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -145,6 +155,216 @@ def test_the_folder_of_an_archive_that_becomes_a_link_is_not_taken_as_named(
         nbdata.untar_volumes(f"{tmp_path}/archives/", f"{out}/{shards}", quiet=True)
     assert os.listdir(secret) == []
     assert len(os.listdir(out / "x")) == (2 if shards else 20)
+
+
+# -- the target itself, which the owner of the folder above it exchanges ----------------------------
+
+
+class Exchange:
+    """A target that is exchanged once for a link to a private folder with files of the same names."""
+
+    def __init__(self, root: Path, tree: Path) -> None:
+        self.target, self.private, self.aside = root / "target", root / "private", root / "aside"
+        self.target.mkdir()
+        shutil.copytree(tree, self.private)
+        for path in self.private.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"mine")
+        (self.private / ".nbdata/converting").mkdir(parents=True)  # as earlier jobs leave it
+        for own in (self.private / ".nbdata", self.private / ".nbdata/converting"):
+            own.chmod(0o700)
+            (own / "file").write_text("mine")
+        self.before = content(self.private)
+        self.times = self._times()
+
+    def _times(self) -> list[int]:
+        return [path.stat().st_mtime_ns for path in (self.private, self.private / ".nbdata")]
+
+    def make(self) -> None:
+        if not self.target.is_symlink():
+            self.target.rename(self.aside)
+            self.target.symlink_to(self.private)
+
+    def before_each(self, patched: pytest.MonkeyPatch, owner: object, name: str, *, calls: int = 1) -> None:
+        """Exchange it before the call with that number."""
+        real, counted = getattr(owner, name), itertools.count(1)
+
+        def late(*given: Any, **named: Any) -> Any:
+            if next(counted) == calls:
+                self.make()
+            return real(*given, **named)
+
+        patched.setattr(owner, name, late)
+
+    def refused(self) -> None:
+        """Nothing in the private folder was changed, and nothing was put into it."""
+        assert self.target.is_symlink(), "it was exchanged"
+        assert content(self.private) == self.before
+        assert self._times() == self.times
+
+
+EXCHANGED = r"the folder was (exchanged|deleted) while this job worked in it"
+
+
+@pytest.fixture
+def exchange(tmp_path: Path, alike: Path) -> Exchange:
+    return Exchange(tmp_path, alike)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_no_push_follows_a_target_that_is_exchanged(
+    alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    exchange.before_each(monkeypatch, LocalStore, "write", calls=calls)
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED) as told:
+        nbdata.push(f"{alike}/", f"{exchange.target}/", concurrency=1, quiet=True)
+    assert not isinstance(told.value, nbdata.TransferFailed), "it ends with the first file"
+    exchange.refused()
+
+
+def test_no_deletion_of_a_push_follows_a_target_that_is_exchanged(
+    tmp_path: Path, alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "less").mkdir()
+    (tmp_path / "less/0").touch()
+    shutil.copytree(alike / "x", exchange.target / "x")
+    exchange.before_each(monkeypatch, LocalStore, "delete")
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+        nbdata.push(f"{tmp_path}/less/", f"{exchange.target}/", delete=True, force=True, quiet=True)
+    exchange.refused()
+
+
+CALLS = [
+    (Committer, "_give_name", 1),
+    (Committer, "_give_name", 25),
+    (TargetFolder, "enter", 1),
+    (TargetFolder, "prepare", 1),
+    (target_folder, "open_own_folder", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "owner", "name", "calls"),
+    [(verb, *call) for verb in ("pull", "untar") for call in CALLS]
+    + [("untar", GuardedFolders, "set_time", 1)],
+)
+def test_no_file_of_a_pull_or_an_archive_follows_a_target_that_is_exchanged(
+    tmp_path: Path, alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch,
+    verb: str, owner: object, name: str, calls: int,
+) -> None:  # fmt: skip
+    with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        tar.add(alike, ".")
+    times = {path: path.stat().st_mtime_ns for path in exchange.private.iterdir()}
+    exchange.before_each(monkeypatch, owner, name, calls=calls)
+    work, source = {
+        "pull": (nbdata.pull, f"{alike}/"),
+        "untar": (nbdata.untar_volumes, f"{tmp_path}/t.tar"),
+    }[verb]
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+        work(source, exchange.target, quiet=True)
+    exchange.refused()
+    assert {path: path.stat().st_mtime_ns for path in exchange.private.iterdir() if path in times} == times
+
+
+def test_no_deletion_of_a_pull_follows_a_target_that_is_exchanged(
+    tmp_path: Path, alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbdata.pull(f"{alike}/", exchange.target, quiet=True)
+    shutil.rmtree(alike / "y")
+    exchange.before_each(monkeypatch, GuardedFolders, "unlink")
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+        nbdata.pull(f"{alike}/", exchange.target, delete=True, force=True, quiet=True)
+    exchange.refused()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "owner", "call"),
+    [
+        ("s-%06d.tar", {"by": "file"}, LocalStore, "write"),
+        ("all.tar", {"format": "tar"}, GrowingFile, "finish"),
+    ],
+)
+def test_no_shard_and_no_archive_follows_a_target_that_is_exchanged(
+    alike: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch,
+    name: str, options: dict[str, Any], owner: object, call: str,
+) -> None:  # fmt: skip
+    exchange.before_each(monkeypatch, owner, call)
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+        nbdata.pack(f"{alike}/", f"{exchange.target}/{name}", quiet=True, **options)
+    exchange.refused()
+
+
+@pytest.mark.parametrize("calls", ["begin", "finish"])
+def test_no_split_of_a_conversion_follows_a_target_that_is_exchanged(
+    tmp_path: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, calls: str
+) -> None:
+    names = GuardedFolders(str(exchange.target))
+    names.hold()
+    (exchange.private / "train").mkdir()
+    (exchange.private / "train/thesis").write_text("mine")
+    (exchange.target / "train").mkdir()
+    (exchange.target / "train/PART_00000.ffr").touch()
+    shutil.copytree(exchange.target / "train", exchange.private / "train", dirs_exist_ok=True)
+    exchange.before, exchange.times = content(exchange.private), exchange._times()
+    split = Split("train", [b"x"], 1, 1, bytes, "bytes")
+    plan = layout.planned(split, str(exchange.target), 1 << 20, "always", Seals(str(tmp_path)), names)
+    if calls == "finish":
+        plan.begin()
+    exchange.make()
+    with pytest.raises((nbdata.NbdataError, OSError)):
+        getattr(plan, calls)()
+    exchange.refused()
+    assert (exchange.aside / "train/PART_00000.ffr").exists()
+
+
+def test_the_folder_of_unfinished_splits_must_lie_in_the_data_set(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = GuardedFolders(str(exchange.target))
+    names.hold()
+
+    def opened(path: str) -> Below:
+        """Open it while the data set is exchanged, for this moment only."""
+        exchange.make()
+        try:
+            return Below(path)
+        finally:
+            exchange.target.unlink()
+            exchange.aside.rename(exchange.target)
+
+    monkeypatch.setattr(layout, "Below", opened)
+    with (
+        pytest.raises(nbdata.NbdataError, match=EXCHANGED),
+        layout._opened(names, str(exchange.target), make=True),
+    ):
+        pass
+
+
+def test_what_gets_the_name_of_a_split_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    for planned in (False, True):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        if planned:
+            (target / "train").mkdir()
+            (target / "train/PART_00000.ffr").touch()
+        names = GuardedFolders(str(target))
+        split = Split("train", [], 0, 0, bytes, "bytes")
+        plan = layout.planned(split, str(target), 1 << 20, "always", Seals(str(tmp_path)), names)
+        plan.begin()
+        if planned:
+            (target / "train").rename(target / "old")
+        (target / "train").mkdir()
+        (target / "train/thesis").write_text("mine")
+        with (
+            layout._opened(names, str(target)) as (below, above),
+            pytest.raises(nbdata.NbdataError, match="something else got the name of a split"),
+        ):
+            plan._swap(below, above)
+        assert (target / "train/thesis").read_text() == "mine"
+
+
+# -- modes ------------------------------------------------------------------------------------------
 
 
 def test_the_mode_of_a_new_folder_is_set_through_no_link(tmp_path: Path) -> None:

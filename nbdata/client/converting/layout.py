@@ -7,13 +7,16 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from nbdata.acls import drop_foreign
 from nbdata.client.converting.contract import Split
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
+from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
 from nbdata.own_files import make_own_folder, own_folder, read_small, without_waiting
 from nbdata.paths import CONVERTING
@@ -33,6 +36,8 @@ __all__ = [
 RECORD = "nbdata.json"
 # Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
 _BEGUN = ".begun"
+# Flags to hold what has a name, whatever it is.
+_ANYTHING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 # Suffix of the folder that a finished split replaces.
 _OLD = ".old"
 # The most bytes of either record: of `_MOST_FILES` files.
@@ -102,6 +107,10 @@ class SplitPlan:
     action : str
         ``convert``, ``replace`` or ``unchanged``.
     seals : Seals
+    names : GuardedFolders
+        Holds the folder of the data set open.
+    there : int
+        The descriptor of what has the split's name, open until the split is finished; -1 if nothing has.
     kept : dict of str to list of int
         Parts that this user has finished, in this run or an earlier one: size in bytes, and time in nanoseconds.
     unproven : int
@@ -114,6 +123,8 @@ class SplitPlan:
     mean: float
     parts: list[Part]
     seals: Seals
+    names: GuardedFolders
+    there: int = -1
     action: str = "convert"
     kept: dict[str, list[int]] = field(default_factory=dict)
     unproven: int = 0
@@ -151,26 +162,31 @@ class SplitPlan:
 
     def begin(self) -> None:
         """Make the unfinished folder, or clear it of all but the parts that are kept."""
-        with _unfinished_splits(self.folder) as below:
+        name = self.split.name
+        with _opened(self.names, self.folder, make=True) as (below, _):
             if not self.kept:
-                below.remove_tree(self.split.name)
-                below.remove_tree(self.split.name + _BEGUN)
-            make_folders(self.parts_folder, 0o777)
+                below.remove_tree(name)
+                below.remove_tree(name + _BEGUN)
+            for folder in dict.fromkeys((name, os.path.join(name, self.split.folder).rstrip("/"))):
+                below.mkdir(folder)
             self._clear(below)
-        self._record()
+            self._record(below)
 
     def _clear(self, below: Below) -> None:
         """Remove everything in the unfinished folder but the kept parts."""
         stay = {os.path.join(self.split.folder, name) for name in self.kept} | {self.split.folder}
         for inside in {"", self.split.folder}:
-            folder = unfinished_folder(self.folder, self.split.name, *filter(None, [inside]))
-            for path in {os.path.join(inside, name) for name in os.listdir(folder)} - stay:
-                below.remove_tree(os.path.join(self.split.name, path))
-                if os.path.lexists(left := os.path.join(self.unfinished, path)):
+            unfinished_folder(self.folder, self.split.name, *filter(None, [inside]))
+            found = below.names(os.path.join(self.split.name, inside).rstrip("/"))
+            for path in {os.path.join(inside, name) for name in found} - stay:
+                try:
+                    with contextlib.suppress(FileNotFoundError):
+                        below.remove(os.path.join(self.split.name, path))
+                except OSError as error:
                     raise NbdataError(
                         "something else lies in the folder of an unfinished split, and cannot be removed",
-                        path=left, remedy="Remove it, then run the command again",
-                    )  # fmt: skip
+                        path=os.path.join(self.unfinished, path), remedy="Remove it, then run the command again",
+                    ) from error  # fmt: skip
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
@@ -178,11 +194,13 @@ class SplitPlan:
         if found is None:
             raise _changed(path)
         self.kept[name] = found
-        self._record()
+        with _opened(self.names, self.folder) as (below, _):
+            self._record(below)
 
-    def _record(self) -> None:
+    def _record(self, below: Below) -> None:
         said = {"identity": self.identity, "parts": self.kept, "seal": self._seal(self.kept)}
-        write_file(self.unfinished + _BEGUN, [json.dumps(said).encode()])
+        at, _ = below.at(self.split.name)
+        write_file(self.unfinished + _BEGUN, [json.dumps(said).encode()], folder=at)
 
     def _seal(self, parts: object) -> str:
         return self.seals.of("converting", self.split.name, self.identity, parts)
@@ -204,19 +222,43 @@ class SplitPlan:
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
         beside = self.split.beside()
-        with _unfinished_splits(self.folder) as below:
+        with _opened(self.names, self.folder) as (below, above):
             self._clear(below)
+            at, _ = below.at(os.path.join(self.split.name, RECORD))
             for name, content in beside.files.items():
-                write_file(os.path.join(self.unfinished, name), [content])
+                write_file(os.path.join(self.unfinished, name), [content], folder=at)
             said: dict[str, Any] = {
                 "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
                 "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
             }  # fmt: skip
             said["seal"] = self.seals.of(*_sealed(said, self.split.name))
-            write_file(os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()])
-            sync_folder(self.parts_folder)
-            _swap(below, self.unfinished, self.final)
+            write_file(
+                os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()], folder=at
+            )
+            os.fsync(below.at(os.path.join(self.split.name, self.split.folder, RECORD))[0])
+            self._swap(below, above)
         return beside.notes
+
+    def _swap(self, below: Below, above: int) -> None:
+        """Give the split its final name, and remove what had it when the split was planned."""
+        name = self.split.name
+        below.remove_tree(name + _OLD)
+        at, _ = below.at(name)
+        if self.there >= 0:
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                os.rename(name, name + _OLD, src_dir_fd=above, dst_dir_fd=at)
+                if not os.path.samestat(os.lstat(name + _OLD, dir_fd=at), os.fstat(self.there)):
+                    os.rename(name + _OLD, name, src_dir_fd=at, dst_dir_fd=above)
+                    raise _taken(self.final)
+            os.close(self.there)
+            self.there = -1
+        elif _has(name, above):
+            raise _taken(self.final)
+        os.rename(name, name, src_dir_fd=at, dst_dir_fd=above)
+        os.fsync(above)
+        os.fsync(at)
+        below.remove_tree(name + _OLD)
+        below.remove_tree(name + _BEGUN)
 
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
@@ -234,11 +276,42 @@ class SplitPlan:
         return planned == [(one["name"], one["samples"]) for one in record["files"]]
 
 
-def _unfinished_splits(folder: str) -> Below:
-    return Below(make_unfinished_folder(folder))
+@contextlib.contextmanager
+def _opened(names: GuardedFolders, folder: str, *, make: bool = False) -> Iterator[tuple[Below, int]]:
+    """Open the folder of unfinished splits, and that of the data set, which must be the one around it."""
+    names.check()
+    with Below(make_unfinished_folder(folder) if make else unfinished_folder(folder)) as below:
+        above = names.open_to_write(folder, make=make)
+        try:
+            if not os.path.samestat(below.lstat("../.."), os.fstat(above)):
+                raise exchanged_folder(folder)
+            drop_foreign(below.at(_BEGUN)[0], above)
+            yield below, above
+        finally:
+            os.close(above)
 
 
-def planned(split: Split, folder: str, file_size: int, overwrite: str, seals: Seals) -> SplitPlan:
+def _has(name: str, above: int) -> bool:
+    """True if something in an open folder has a name."""
+    try:
+        os.lstat(name, dir_fd=above)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _taken(final: str) -> NbdataError:
+    return NbdataError(
+        "something else got the name of a split while the split was made",
+        path=final,
+        expected="what was there when the conversion began",
+        remedy="Look where it came from, then run the command again",
+    )
+
+
+def planned(
+    split: Split, folder: str, file_size: int, overwrite: str, seals: Seals, names: GuardedFolders
+) -> SplitPlan:
     """Plan a split from its first samples and the existing files; writes nothing.
 
     Raises
@@ -254,7 +327,9 @@ def planned(split: Split, folder: str, file_size: int, overwrite: str, seals: Se
     said = [1, split.name, split.count, split.stored, split.folder, split.said, file_size, digest.hexdigest()]
     identity = hashlib.sha256(json.dumps(said).encode()).hexdigest()
     mean = size / max(1, looked)
-    plan = SplitPlan(split, folder, identity, mean, _parts(split.count, mean, file_size), seals)
+    plan = SplitPlan(split, folder, identity, mean, _parts(split.count, mean, file_size), seals, names)
+    with contextlib.suppress(FileNotFoundError):
+        plan.there = os.open(plan.final, _ANYTHING)
     plan.action = _action(plan, overwrite)
     if plan.action != "unchanged" and overwrite != "always":
         plan.find_kept()
@@ -379,28 +454,17 @@ def _read(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _swap(below: Below, unfinished: str, final: str) -> None:
-    """Rename a folder to its final name, and remove the one that had the name."""
-    name = os.path.basename(final)
-    below.remove_tree(name + _OLD)
-    if os.path.lexists(final):
-        os.rename(final, unfinished + _OLD)
-    os.rename(unfinished, final)
-    sync_folder(os.path.dirname(final))
-    sync_folder(os.path.dirname(unfinished))
-    below.remove_tree(name + _OLD)
-    below.remove_tree(name + _BEGUN)
-
-
-def mend(folder: str, name: str, seals: Seals) -> None:
+def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
     if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
-        for whole in (unfinished, old):
-            if _is_proven(whole, name, seals):
-                os.rename(whole, final)
+        for whole in (name, name + _OLD):
+            path = os.path.join(os.path.dirname(unfinished), whole)
+            if _is_proven(path, name, seals):
+                with _opened(names, folder) as (below, above):
+                    os.rename(whole, name, src_dir_fd=below.at(whole)[0], dst_dir_fd=above)
                 break
     if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
-        with _unfinished_splits(folder) as below:
+        with _opened(names, folder) as (below, _):
             below.remove_tree(name + _OLD)
             below.remove_tree(name + _BEGUN)

@@ -106,13 +106,16 @@ def _watch(life: int, others: tuple[int, ...]) -> int:
 
 
 def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
+    names = GuardedFolders(request.folder)
+    names.hold()
     source = _load(request)
     seals = Seals(request.state_dir)
     if not request.only_plan:
         for split in source.splits:
-            mend(request.folder, split.name, seals)
+            mend(request.folder, split.name, seals, names)
     plans = [
-        planned(split, request.folder, request.file_size, request.overwrite, seals) for split in source.splits
+        planned(split, request.folder, request.file_size, request.overwrite, seals, names)
+        for split in source.splits
     ]
     events.say("plan", **_told(plans, source))
     if request.only_plan or not requests.readline():
@@ -132,7 +135,7 @@ def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
     for plan in plans:
         if plan.action != "unchanged":
             events.say("split", name=plan.split.name, notes=plan.finish())
-    for size in _copied(source.copies, request.folder):
+    for size in _copied(source.copies, request.folder, names):
         events.say("copied", bytes=size)
 
 
@@ -165,9 +168,8 @@ def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
     }
 
 
-def _copied(copies: list[Copy], folder: str) -> Iterator[int]:
+def _copied(copies: list[Copy], folder: str, folders: GuardedFolders) -> Iterator[int]:
     """Copy files below a data set, each whole or not at all; yield their sizes."""
-    folders = GuardedFolders(folder)
     for copy in copies:
         target = os.path.join(folder, FILES, copy.new)
         above = folders.open_to_write(os.path.dirname(target))

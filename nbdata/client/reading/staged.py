@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from nbdata.caching.contents import MOST_ANNOUNCED
 from nbdata.caching.kept_folder import KeptFolder, name_of
 from nbdata.client.opened import resolved
+from nbdata.disk import disk_error
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
 from nbdata.origins import origin_of
@@ -93,6 +94,7 @@ class StagedFetcher:
         self._operation, self._pieces = operation, pieces
         self._lock = ForkLock()
         self._staging: Staging | None = None
+        self._folder: _Folder | None = None
         self._known: dict[int, list[_Part]] = {}  # of this batch and the announced ones
         self._announced: dict[str, ObjectInfo] = {}
         self._coming: dict[str, ObjectInfo] = {}  # the objects of the coming batches
@@ -163,6 +165,12 @@ class StagedFetcher:
             raise Cancelled("these samples were closed")
         return staging
 
+    def _opened(self, staging: Staging) -> _Folder:
+        """Return the folder of the cache; opens it if needed."""
+        if self._folder is None or self._folder.of is not staging:
+            self._folder = _Folder(staging)
+        return self._folder
+
     def _announce(self, coming: list[int], parts: list[_Part]) -> None:
         """Announce the coming samples that were not announced yet, and the current ones, which are acquired by name."""
         staging = self._used()
@@ -213,9 +221,8 @@ class StagedFetcher:
             self._tell({name: info for name, info in wanted.items() if name in self._coming})
             for error in acquired.failed.values():
                 return error
-            got: dict[tuple[str, int, int], Content] = {
-                part.key: _read(f"{staging.folder}/{part.name}", part) for part in parts
-            }
+            folder = self._opened(staging)
+            got: dict[tuple[str, int, int], Content] = {part.key: folder.read(part) for part in parts}
             read = sum(map(len, got.values()))
             self.counts.cached += read
             return got
@@ -280,7 +287,7 @@ class StagedFetcher:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        staging, self._staging = self._staging, None
+        staging, self._staging, self._folder = self._staging, None, None
         self._epoch_told = False
         if staging is not None:
             staging.close()
@@ -297,23 +304,48 @@ def _part(piece: Piece) -> _Part:
     return _Part(name_of(piece.info), piece.info, piece.start, size if piece.end is None else piece.end)
 
 
-def _read(path: str, part: _Part) -> bytes:
-    """Read some bytes of a file in the cache."""
-    size = part.end - part.start
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class _Folder:
+    """The open folder of a cache: the owner of the folder around it may exchange its name meanwhile."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.of, self._path, self._fd = staging, staging.folder, -1
         try:
-            length = os.fstat(fd).st_size
-            data = os.pread(fd, size, part.start)
-            while 0 < len(data) < size and (more := os.pread(fd, size - len(data), part.start + len(data))):
-                data += more
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise _spoilt(path, part.info, str(error)) from error
-    if length != part.info.size or len(data) != size:
-        raise _spoilt(path, part.info, f"{length:,} bytes")
-    return data
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            found = os.fstat(self._fd)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+        if (found.st_dev, found.st_ino) != staging.identity:
+            raise NbdataError(
+                "the folder of the cache was exchanged by somebody else",
+                path=self._path,
+                expected="the folder that the cache fills",
+                got="another one",
+                remedy="Put the cache into a folder of your own",
+            )
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self, part: _Part) -> bytes:
+        """Read some bytes of a file in the cache."""
+        size = part.end - part.start
+        try:
+            fd = os.open(part.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            try:
+                length = os.fstat(fd).st_size
+                data = os.pread(fd, size, part.start)
+                while 0 < len(data) < size and (
+                    more := os.pread(fd, size - len(data), part.start + len(data))
+                ):
+                    data += more
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _spoilt(f"{self._path}/{part.name}", part.info, str(error)) from error
+        if length != part.info.size or len(data) != size:
+            raise _spoilt(f"{self._path}/{part.name}", part.info, f"{length:,} bytes")
+        return data
 
 
 def _spoilt(path: str, info: ObjectInfo, got: str) -> NbdataError:

@@ -82,6 +82,7 @@ class Repair:
             run.bindings,
             reservation=run.reservation,
             only_plan=run.only_plan,
+            folders=run.folders,
         )
         try:
             self.plan: Plan = plan_of(self._run, found)

@@ -97,7 +97,13 @@ class _Writing(ChecksumWriting):
                 umask = self.run.context.umask
                 root = "/" + self.folder
                 self.committer = stack.enter_context(
-                    Committer(root, self.run.control, umask=umask, committed=self._committed)
+                    Committer(
+                        root,
+                        self.run.control,
+                        umask=umask,
+                        committed=self._committed,
+                        opened=self.run.folders,
+                    )
                 )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
@@ -181,7 +187,7 @@ class _Writing(ChecksumWriting):
         try:
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
-            os.fchmod(fd, self.committer.target.mode_at(final))
+            self.committer.target.set_mode(fd, final)
             written = os.fstat(fd)
         except OSError as error:
             if isinstance(error, NbdataError):

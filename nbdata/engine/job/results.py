@@ -9,6 +9,7 @@ from nbdata.disk import file_error
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
+from nbdata.guarded_folders import TargetLost
 from nbdata.redaction import redacted, shortened
 from nbdata.report import Report, Row
 from nbdata.verbs.options import Storing
@@ -110,7 +111,11 @@ class Results:
                 self._unanswered += 1
         op = self._run.operation
         on_error = op.on_error if isinstance(op, Storing) else "raise"
-        if isinstance(error, NotEnoughSpace) or on_error == "stop" or self._unanswered >= _UNANSWERED:
+        if (
+            isinstance(error, (NotEnoughSpace, TargetLost))
+            or on_error == "stop"
+            or self._unanswered >= _UNANSWERED
+        ):
             raise error
 
     def _take_bad_entries(self) -> None:

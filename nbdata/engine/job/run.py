@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.spool import RowFile
 from nbdata.engine.job.staged import Staged
+from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
@@ -46,6 +47,8 @@ class Run:
         Results of planning that performing uses.
     listed : dict of str to str
         Places that a file lists or an archive names, and the folder above them. Only that was named by the user.
+    folders : NamedFolders
+        The folders on the disk that it writes in, from planning on.
     """
 
     operation: Operation
@@ -60,6 +63,7 @@ class Run:
     moving: bool = False
     kept: object = None
     listed: dict[str, str] = field(default_factory=dict)
+    folders: NamedFolders = field(default_factory=NamedFolders)
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
     _index: Index | None = field(default=None, init=False, repr=False)
@@ -77,6 +81,7 @@ class Run:
                 stop=self.control,
                 fs=self.bindings.get("fs"),
                 named=self.listed.get(place),
+                opened=self.folders,
             )
             self._opened[place] = found
         return found

@@ -31,12 +31,15 @@ class OpenCache(NamedTuple):
     contents : CacheContents
     folder : str
         The folder of its objects.
+    identity : tuple of int
+        The folder's device and inode.
     block : int
         Bytes per block of its disk.
     """
 
     contents: CacheContents
     folder: str
+    identity: tuple[int, int]
     block: int
 
 
@@ -139,7 +142,7 @@ class Consumer:
 
     def __init__(self, name: str, cache: OpenCache, staged: Staged) -> None:
         self._name, self._contents, self._block, self._staged = name, cache.contents, cache.block, staged
-        self.folder = cache.folder
+        self.folder, self.identity = cache.folder, cache.identity
         self._announced: dict[str, Wanted] = {}  # and not acquired; at most MOST_ANNOUNCED
 
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:

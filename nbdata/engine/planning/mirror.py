@@ -70,7 +70,7 @@ def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Re
         results.notes.append("nothing was deleted, because not everything was fetched")
         return
     gone: list[str] = []
-    folders = GuardedFolders(root)
+    folders = GuardedFolders(root, opened=run.folders)
     try:
         for row in planned.rows:
             if row.action == "delete":

@@ -85,6 +85,7 @@ class _Pulling:
             made=self._folder_made,
             # A kill also loses the bytes of a part in flight that were not noted yet.
             most=lambda: self._workers.wanted * (PART - NOTED),
+            opened=run.folders,
         )
         self._target = self._committer.target
         self._begun: Begun  # objects that earlier runs began; known once the target is entered
@@ -185,7 +186,7 @@ class _Pulling:
             item.verified = fetch_whole(
                 self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
             )
-            os.fchmod(fd, self._target.mode_at(final))
+            self._target.set_mode(fd, final)
             written = os.fstat(fd)
             size = written.st_size
             if info.size < 0:
@@ -365,7 +366,7 @@ class _Pulling:
         self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool
     ) -> None:
         try:
-            os.fchmod(parts.fd, self._target.mode_at(final))
+            self._target.set_mode(parts.fd, final)
             os.fdatasync(parts.fd)
             written = os.fstat(parts.fd)
         except OSError as error:

@@ -75,7 +75,9 @@ class _Pushing:
             failed=lambda item, error: self._results.fail(item.path, error),
         )  # fmt: skip
         self._uploads = BegunUploads(run, self._op.target, keep=True)
-        self._sources = GuardedFolders(planned.details["root"])
+        self._sources = GuardedFolders(planned.details["root"], opened=run.folders)
+        if self._op.delete_source:
+            self._sources.hold()
         self._unverified = 0
         self._kept: dict[str, int] = {}  # why sources were not deleted, by reason
         self._gone, self._freed = 0, 0  # deleted sources, and their bytes

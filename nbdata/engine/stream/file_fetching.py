@@ -74,7 +74,7 @@ class FileFetching:
     def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
         """Fetch a file in one piece; `error` is the error of a first attempt."""
         with wanted.fetched():
-            fd = new_file(wanted.path)
+            fd = new_file(wanted)
             try:
                 fetch_whole(
                     self._control,
@@ -98,7 +98,7 @@ class FileFetching:
             if self._verify != "none":  # listings lack checksums, and do not show if the ETag is an MD5
                 told = retrying(self._control, lambda: self._store.head(info.key))
             checker = self._checker(info, told)
-            fd = new_file(wanted.path)
+            fd = new_file(wanted)
         except (NbdataError, OSError) as error:
             _refused(wanted, error)
             return
@@ -117,7 +117,7 @@ class FileFetching:
         def failed(error: Exception) -> None:
             close()
             if isinstance(error, RangesIgnored):
-                os.unlink(wanted.path)
+                os.unlink(wanted.name, dir_fd=wanted.folder)
                 self._control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
                 self._whole(wanted)
                 return

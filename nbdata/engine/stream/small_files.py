@@ -27,13 +27,19 @@ class WantedFile(NamedTuple):
     ----------
     info : ObjectInfo
         The listed object.
+    folder : int
+        The descriptor of a folder of the cache.
+    name : str
+        The path of the new file, relative to that folder.
     path : str
-        The path of the new file.
+        Its whole path, for errors.
     fetched : callable
         Returns a context manager around making the file; it handles errors and counts the file.
     """
 
     info: ObjectInfo
+    folder: int
+    name: str
     path: str
     fetched: Callable[[], AbstractContextManager[None]]
 
@@ -105,7 +111,7 @@ class SmallFiles:
             self._batcher.failed(small, None)
             return
         with small.fetched():
-            fd = new_file(small.path)
+            fd = new_file(small)
             try:
                 while body:
                     body = body[os.write(fd, body) :]
@@ -118,9 +124,10 @@ class SmallFiles:
         self._control.checkpoint()
 
 
-def new_file(path: str) -> int:
+def new_file(wanted: WantedFile) -> int:
     """Create a new file and return its descriptor; the caller closes it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return os.open(wanted.name, flags, 0o600, dir_fd=wanted.folder)
     except OSError as error:
-        raise disk_error(error, path) from error
+        raise disk_error(error, wanted.path) from error

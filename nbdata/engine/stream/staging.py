@@ -112,7 +112,9 @@ class _Staging:
                 self._find()
                 self._note(durable=True)
                 note_cache(self.run.context.state_dir, self.folder.path)
-                self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
+                self.staged.opened(
+                    OpenCache(self.contents, self.folder.path, self.folder.identity, self.block)
+                )
                 self._reserve_rest()
                 with self._watched():
                     self.workers.run(self._units())
@@ -232,7 +234,10 @@ class _Staging:
             self.folder.sync()
 
     def _wanted_file(self, wanted: Wanted) -> WantedFile:
-        return WantedFile(wanted.of, self.folder.part_of(wanted.name), partial(self._file, wanted))
+        name, folder = wanted.name, self.folder
+        return WantedFile(
+            wanted.of, folder.fd, folder.part_name(name), folder.part_of(name), partial(self._file, wanted)
+        )
 
     def _prove(self, wanted: Wanted) -> None:
         """Compare a file that anybody may have put there with the store's checksum, and fetch it if that is not it."""
@@ -247,7 +252,7 @@ class _Staging:
     def _is_proven(self, wanted: Wanted) -> bool:
         path = self.folder.file_of(wanted.name)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = self.folder.open(wanted.name)
         except OSError:
             return False
         try:

@@ -19,7 +19,7 @@ from functools import partial
 from nbdata.caching.folder import CacheFolder
 from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
-from nbdata.disk import disk_error, file_error, full_disk_told, internal_error
+from nbdata.disk import file_error, full_disk_told, internal_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -186,15 +186,13 @@ class Streaming:
             raise Cancelled("the stream has ended")
 
     def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
-        folder = self.folder.slot(filling.slot.number)
-        try:
-            os.mkdir(folder, 0o700)
-            for path in {os.path.dirname(entry.path) for entry in group.entries} - {""}:
-                os.makedirs(os.path.join(folder, path), 0o700, exist_ok=True)
-        except OSError as error:
-            raise disk_error(error, folder) from error
+        number, cache = filling.slot.number, self.folder
+        cache.make_slot(number, {os.path.dirname(entry.path) for entry in group.entries} - {""})
         for entry in group.entries:
-            wanted = WantedFile(entry.info, f"{folder}/{entry.path}", partial(self._file, filling, entry))
+            name = f"{number}/{entry.path}"
+            wanted = WantedFile(
+                entry.info, cache.fd, name, f"{cache.path}/{name}", partial(self._file, filling, entry)
+            )
             yield from self.files.fetch(wanted)
 
     # -- from many threads ----------------------------------------------------------------------

@@ -90,7 +90,7 @@ class Extraction:
         self._committer = Committer(
             root, run.control, umask=run.context.umask, committed=self._committed,
             announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
-            made=made.append, named=named,
+            made=made.append, named=named, opened=run.folders,
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
@@ -384,7 +384,7 @@ class Extraction:
                 if volume is None:  # a large one: other jobs must not take its space twice
                     size += len(block)
                     self._space.note(len(block))
-            os.fchmod(fd, (member.mode or 0o600) & ~self._umask | 0o600)
+            self._committer.target.set_mode(fd, self._below + member.name, member.mode or 0o600)
             os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
             written = os.fstat(fd)
         except BaseException as error:

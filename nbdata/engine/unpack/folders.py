@@ -10,6 +10,7 @@ from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.errors import UnsafeMember
+from nbdata.guarded_folders import TargetLost
 from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder
 
@@ -87,7 +88,7 @@ class ArchiveFolders:
         below = self._root.rstrip("/") + "/"
         for folder in reversed(self._made):  # children before parents
             if folder.startswith(below):  # else the target itself
-                with contextlib.suppress(OSError, UnsafeMember):  # not empty, or behind a link
+                with contextlib.suppress(OSError, UnsafeMember, TargetLost):  # not empty, or behind a link
                     self._target.folders.rmdir(folder)
 
     def records(self) -> dict[str, Record]:

@@ -92,7 +92,7 @@ class FolderTarget:
     def prepare(self) -> None:
         with Committer(
             self._root, self._run.control, umask=self._run.context.umask, committed=lambda _: None,
-            named=self._named,
+            named=self._named, opened=self._run.folders,
         ):  # fmt: skip
             pass
 

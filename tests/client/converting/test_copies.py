@@ -12,6 +12,7 @@ import nbdata
 from nbdata.client.converting.contract import Copy
 from nbdata.client.converting.process import _copied
 from nbdata.errors import SourceChanged, UnsafeMember
+from nbdata.guarded_folders import GuardedFolders
 from tests.client.converting.data import BYTES, module, tree
 
 NAMED = BYTES + "\ndef get_files_or_dirs():\n    return ['ann']\n"
@@ -89,5 +90,5 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path, what: str) ->
     with pytest.raises(
         (SourceChanged, UnsafeMember), match=r"a file to copy changed|has the place of a file"
     ):
-        list(_copied([copy], str(tmp_path / "out")))
+        list(_copied([copy], str(tmp_path / "out"), GuardedFolders(str(tmp_path / "out"))))
     assert tree(tmp_path / "out") == []

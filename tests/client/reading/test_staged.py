@@ -179,10 +179,10 @@ def test_a_worker_that_is_killed_holds_nothing(
     code = (
         "import sys, time, nbdata\n"
         "from nbdata.client.reading import staged\n"
-        "def stop(path, info):\n"
+        "def stop(folder, part):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"
-        "staged._read, staged._SHARE = stop, 1\n"
+        "staged._Folder.read, staged._SHARE = stop, 1\n"
         "samples = nbdata.samples(sys.argv[1], cache=int(sys.argv[2]), cache_dir=sys.argv[3], quiet=True)\n"
         "samples.fetch(range(6))\n"
     )
@@ -461,16 +461,16 @@ def test_an_object_that_the_next_agent_removed_during_a_read_is_acquired_again(
 ) -> None:
     samples = opened(images, cache="50MB", cache_dir=str(cache))
     samples.fetch([0])
-    read, pending = staged._read, [1]
+    read, pending = staged._Folder.read, [1]
 
-    def removed(path: str, part: Any) -> bytes:
+    def removed(folder: staged._Folder, part: Any) -> bytes:
         if pending:
             pending.clear()
             stop_all(now=True)
-            os.unlink(path)
-        return read(path, part)
+            os.unlink(f"{folder.of.folder}/{part.name}")
+        return read(folder, part)
 
-    monkeypatch.setattr(staged, "_read", removed)
+    monkeypatch.setattr(staged._Folder, "read", removed)
     assert samples.fetch([0, 1]) == in_order(images)[:2]
 
 
