@@ -15,7 +15,7 @@
 ##  make labextension      build the panel's bundle anew, after a change in labextension/
 ##  make mutants           take away one guard after the other, and see that its test notices (minutes)
 ##  make faults            transfers behind a proxy that spoils them, kill -9, disks that are too small (most of an hour)
-##  make fuzz              spoilt shards and answers of stores against their parsers, each verb over hostile own folders (a quarter of an hour)
+##  make fuzz              spoilt shards and answers of stores, each verb over hostile own folders (a quarter of an hour)
 ##  make failing-jobs      200 failing jobs of each verb in one agent, which must stay small (minutes)
 ##  make machine-loss      lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 ##  make words             count the words in nbdata/ that have a plainer one; ARGS=vouch shows where

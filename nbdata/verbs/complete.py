@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.option import argument
+from nbdata.origins import origin_of
 from nbdata.verbs.options import Storing
 
 __all__ = ["Complete"]
@@ -20,3 +21,6 @@ class Complete(Storing):
     query: ClassVar[bool] = True
 
     prefix: str = argument("The start of a URL, as typed so far.", kind="text", metavar="PREFIX")
+
+    def origins(self) -> set[str]:
+        return {origin_of(self.prefix)}

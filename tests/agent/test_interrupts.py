@@ -51,6 +51,7 @@ def command(*words: str, code: str = "") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd="/" if code else None,  # no source tree of nbdata there
     )
 
 
@@ -248,6 +249,7 @@ def test_the_stop_button_ends_a_cell_and_the_agent_cancels_its_job_once_it_goes_
             magic = kernel.start("%pull s3://nowhere/x x")
             wait_until(lambda: waits_for_a_socket(kernel.manager.provisioner.pid))
             kernel.manager.interrupt_kernel()
-            assert "does not begin the job" in str(kernel.collect(magic).error)
+            told = str(kernel.collect(magic).error)  # before or after the agent got the job
+            assert "does not begin the job" in told or "does not answer" in told
             assert time.monotonic() - began < 2 * AT_ONCE
         wait_until(lambda: [job.state for job in HOST.jobs()] == ["CANCELLED"])
