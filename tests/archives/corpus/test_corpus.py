@@ -204,6 +204,20 @@ only the named members, also in a store. It supports:
 Tests pack with `zip`, 7-Zip, bsdtar, `jar` and Python. Each member is compared with its CRC-32. An interrupted command
 reads only the missing members. `--delete-volumes` deletes the volumes at the end.
 
+## Memory
+
+An archive says itself how much memory its decoder needs, so nbdata limits it: a window (Zstandard) or dictionary (xz,
+LZMA in zip) of more than 128 MiB is an error that names both sizes. `zstd` refuses the same without `--long`, and `xz
+-9e` needs 64 MiB. `--max-window 2GiB` (in Python `max_window=`) allows what `zstd --long=31` writes; `samples`,
+`shards` and `pack --map` have it too. gzip, bzip2 and LZ4 need less than 1 MiB. Threads that decompress side by side
+take only pieces of up to 16 MiB, so they do not multiply the window. These are limited as well:
+
+| data | limit |
+|---|---|
+| headers of a tar member: long names, pax records, the map of a sparse file | 4 MiB; global records 64 KiB |
+| the header of a gzip member | 256 KiB |
+| the directory of a zip archive | 512 MiB |
+
 ## More than the disk holds
 
 An archive that is larger than the disk can go straight [into a store](#into-a-store), or through the disk
