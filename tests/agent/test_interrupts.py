@@ -246,7 +246,9 @@ def test_the_stop_button_ends_a_cell_and_the_agent_cancels_its_job_once_it_goes_
             out = kernel.collect(cell)
             assert time.monotonic() - began < AT_ONCE
             assert "stops the job once it goes on" in str(out.error)
-            magic = kernel.start("%pull s3://nowhere/x x")
+            # A kernel that has not begun the cell yet ignores an interrupt.
+            magic = kernel.start("open('begun', 'w').close()\n%pull s3://nowhere/x x")
+            wait_until((tmp_path / "begun").exists)
             wait_until(lambda: waits_for_a_socket(kernel.manager.provisioner.pid))
             kernel.manager.interrupt_kernel()
             told = str(kernel.collect(magic).error)  # before or after the agent got the job

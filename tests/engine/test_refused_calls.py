@@ -217,14 +217,14 @@ def test_every_refusal_of_a_call_is_a_failure_of_its_file(
 def test_a_refusal_that_no_code_expects_is_a_failure_of_its_file(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = TargetFolder.mode_at
+    real = TargetFolder.set_mode
 
-    def refused(self: TargetFolder, final: str) -> int:
+    def refused(self: TargetFolder, fd: int, final: str, mode: int | None = None) -> None:
         if of_bad(final):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), final)
-        return real(self, final)
+        real(self, fd, final, mode)
 
-    monkeypatch.setattr(TargetFolder, "mode_at", refused)
+    monkeypatch.setattr(TargetFolder, "set_mode", refused)
     counts, failures = failed(lambda: nbdata.pull(files, tmp_path / "out", quiet=True))
     assert counts == {"fetched": 2, "failed": 1}
     assert f"Invalid argument): {tmp_path}/out/bad" in failures[0][1]
