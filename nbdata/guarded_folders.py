@@ -57,13 +57,21 @@ class NamedFolders:
     def hold(self, path: str) -> None:
         """Open a folder before its first use, so that nothing else is taken for it; or the nearest one above it."""
         path = path.rstrip("/") or "/"
+        self._hold(path)
+        if path not in self._open:  # a file, or it may become one: then its folder is what is used
+            self._hold(os.path.dirname(path))
+
+    def _hold(self, path: str) -> None:
         if path not in self._open and path not in self._above:
             with contextlib.suppress(OSError):  # the first use tells what is wrong
                 found = _nearest(path)
                 if found.path == path:
                     self.keep(found)
-                else:
-                    self._above[path] = found
+                    return
+                known = (
+                    one for one in (*self._open.values(), *self._above.values()) if one.path == found.path
+                )
+                self._above[path] = next(known, found)
 
     def above(self, path: str) -> _Named:
         """Return the nearest folder above a missing one, or the folder itself, open."""

@@ -11,7 +11,7 @@ import pytest
 
 from nbdata import guarded_folders
 from nbdata.errors import UnsafeMember
-from nbdata.guarded_folders import GuardedFolders, TargetLost
+from nbdata.guarded_folders import GuardedFolders, NamedFolders, TargetLost
 from nbdata.stores.local import LocalStore
 
 
@@ -242,3 +242,18 @@ def test_only_so_many_named_folders_are_open(named: Path, monkeypatch: pytest.Mo
         made(GuardedFolders(f"{named}/{number}", opened=opened), named / str(number) / "f")
     with pytest.raises(OSError, match="Too many open files"):
         made(GuardedFolders(f"{named}/3", opened=opened), named / "3" / "f")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_folder_of_a_single_file_is_held_from_the_beginning(tmp_path: Path, exists: bool) -> None:
+    named, private = tmp_path / "named", tmp_path / "private"
+    named.mkdir()
+    private.mkdir()
+    if exists:
+        (named / "file").touch()
+    opened = NamedFolders()
+    opened.hold(str(named / "file"))
+    named.rename(tmp_path / "away")
+    named.symlink_to(private)
+    with pytest.raises(TargetLost):
+        GuardedFolders(str(named), opened=opened).open_to_write(str(named))

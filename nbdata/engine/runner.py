@@ -27,6 +27,7 @@ from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
+from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
 from nbdata.redaction import redacted, scrub, scrub_data, shortened
@@ -271,10 +272,19 @@ def perform(
         finally:
             task.remove(stop)
 
-    shortage = Shortage(task, planned_anew)
+    shortage, folders = Shortage(task, planned_anew), NamedFolders()
     try:
         while True:
-            run = Run(operation, context, task, folder, dict(bindings), leases=leases, staged=staged)
+            run = Run(
+                operation,
+                context,
+                task,
+                folder,
+                dict(bindings),
+                leases=leases,
+                staged=staged,
+                folders=folders,
+            )
             try:
                 report = _performed(run, task)
             except NotEnoughSpace as error:
@@ -287,6 +297,7 @@ def perform(
                 )
             return report
     finally:
+        folders.close()
         leases.end()
         leases.release()
         staged.end()
@@ -296,13 +307,12 @@ def _performed(run: Run, task: Task) -> Report:
     operation, context = run.operation, run.context
     where, locked = operation.local_target(), operation.locked_target() or _recorded(operation, context)
     with contextlib.ExitStack() as stack:
-        stack.callback(run.folders.close)
         stack.callback(run.close)
         if locked is not None:
             stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
-        if where is not None:
-            run.folders.hold(where)
+        for place in {*operation.claimed(), *filter(None, [where])}:
+            run.folders.hold(place)
         task.bad_entries.take()  # of an earlier try
         planned = _planned(run)
         if planned.empty:

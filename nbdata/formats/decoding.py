@@ -6,7 +6,6 @@ the ones that execute code; magic numbers are from the PNG, JPEG (JFIF), GIF, TI
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.decoding_bounds import (
     Budget,
     TooLarge,
+    open_image,
     read_array,
     read_arrays,
     refuse_large_image,
@@ -180,9 +180,7 @@ def _url(sample: dict[str, Any], field: str) -> str | None:
 
 
 def _image(data: bytes, images: str, budget: Budget) -> Any:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as opened:
+    with open_image(data) as opened:
         refuse_large_image(opened, budget)
         if images == "pil":
             opened.load()

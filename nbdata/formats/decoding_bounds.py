@@ -13,6 +13,7 @@ from typing import IO, Any
 __all__ = [
     "Budget",
     "TooLarge",
+    "open_image",
     "read_array",
     "read_arrays",
     "refuse_large_image",
@@ -29,6 +30,11 @@ _METHODS = (0, 8)
 # Bytes of Python objects: a zip entry, an object and its first item, an array, and each further item.
 _ENTRY, _MAPPING, _LIST, _ITEM = 1024, 320, 160, 112
 _BLOCK = 1 << 20
+# Formats of pictures that are one picture, decoded by Pillow and its libraries, after their size is known.
+_PICTURES = (
+    *("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "JPEG2000", "AVIF"),
+    *("TGA", "PCX", "SGI", "XBM"),
+)
 
 
 class TooLarge(Exception):
@@ -70,8 +76,22 @@ def refuse_large_text(data: bytes, budget: Budget) -> None:
 def refuse_large_image(image: Any, budget: Budget) -> None:
     """Count the pixels of an opened picture, as decoded and as returned, before they are decoded."""
     width, height = image.size
-    each = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}.get(image.mode, 4)
+    each = {"L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}.get(image.mode, 4)  # others become RGB
     budget.spend(2 * width * height * each)
+
+
+def open_image(data: bytes) -> Any:
+    """Open a picture whose format Pillow itself decodes: for others it starts programs, such as Ghostscript for EPS.
+
+    Raises
+    ------
+    PIL.UnidentifiedImageError
+        If it has none of these formats.
+    """
+    from PIL import Image
+
+    Image.init()
+    return Image.open(io.BytesIO(data), formats=[name for name in _PICTURES if name in Image.OPEN])
 
 
 def unpack(data: bytes, budget: Budget) -> Any:

@@ -67,6 +67,8 @@ _FIELDS = 1 << 16
 # A component ``..``, also for stores with backslashes.
 _UP = re.compile(r"(?:^|[/\\])\.\.(?:$|[/\\])")
 _LENGTH = 8
+# Most bytes of a key: no store has longer ones (see `nbdata.transfer.bad_entries`).
+_LONGEST_KEY = 4 * 8192
 
 
 class SampleObject(NamedTuple):
@@ -357,8 +359,10 @@ class SampleIndex:
 
     def key(self, number: int) -> str:
         """Return the key of a sample."""
-        begin = self._key_ends[number - 1] if number else 0
-        return str(self._keys[begin : self._key_ends[number]], "utf-8", "surrogatepass")
+        begin, end = self._key_ends[number - 1] if number else 0, self._key_ends[number]
+        if not 0 <= end - begin <= _LONGEST_KEY:
+            raise _damaged(self.path)
+        return str(self._keys[begin:end], "utf-8", "surrogatepass")
 
     def objects(self, number: int) -> list[SampleObject]:
         """Return the objects of a sample, in the order of the listing.

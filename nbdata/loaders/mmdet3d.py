@@ -8,7 +8,6 @@ convert mmdet3d``. Configurations from before mmdet3d 1.0 use ``file_client_args
 from __future__ import annotations
 
 import importlib
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from nbdata.client.records.named import NamedRecords
 from nbdata.errors import BadOption
+from nbdata.formats.decoding_bounds import open_image
 
 __all__ = ["BACKEND", "FFRecordBackend", "LoadMultiViewImageFromFilesHF", "register"]
 
@@ -149,12 +149,11 @@ def _image(data: bytes, color_type: str) -> Any:
     if mmcv is not None and hasattr(mmcv, "imfrombytes"):
         return mmcv.imfrombytes(data, flag=color_type)
     import numpy as np
-    from PIL import Image
 
     modes = {"color": "RGB", "grayscale": "L", "unchanged": None}
     if color_type not in modes:
         raise BadOption(f"color_type={color_type!r} is not known without mmcv", expected=", ".join(modes))
-    with Image.open(io.BytesIO(data)) as opened:
+    with open_image(data) as opened:
         mode = modes[color_type] or (opened.mode if opened.mode in ("L", "RGB", "RGBA") else "RGB")
         array = np.array(opened.convert(mode))
     if array.ndim == 3:  # R, G, B, and maybe A

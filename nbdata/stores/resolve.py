@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,7 @@ from nbdata.stores.base import Location, Stop, Store
 
 __all__ = ["children", "open_place"]
 
+_NO_BUCKET = re.compile(r"""[?#\\%\s\x00-\x1f"<>|^`{}\[\]]""")
 _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
@@ -148,6 +150,11 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
     bucket, slash, key = place.split("://", 1)[1].partition("/")
     if not bucket:
         raise BadOption(f"{place} names no bucket", expected=expected)
+    if _NO_BUCKET.search(bucket):  # it becomes a part of a host name or of a path
+        raise BadOption(
+            "this is no name of a bucket", path=redacted(place), expected="letters, digits and .-_",
+            remedy="What follows the bucket begins with a slash",
+        )  # fmt: skip
     return bucket, slash, key
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import sys
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -208,3 +210,15 @@ def test_an_array_with_a_long_header_is_refused_before_it_is_read() -> None:
     ):
         with pytest.raises(NbdataError, match="cannot be read as npy"):
             nbdata.decode({"npy": data})
+
+
+def test_no_program_is_started_for_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Pillow gives EPS to Ghostscript, whatever the name of the field.
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(NbdataError):
+        nbdata.decode({"__key__": "a", "jpg": data}, images="numpy")
+    assert not (tmp_path / "started").exists()

@@ -14,7 +14,7 @@ from nbdata.client.reading.report import ReadReport, left_out_line
 from nbdata.client.reading.source import Source
 from nbdata.errors import NbdataError
 from nbdata.formats.decoding import MAX_DECODED, is_image
-from nbdata.formats.decoding_bounds import Budget, refuse_large_image
+from nbdata.formats.decoding_bounds import Budget, open_image, refuse_large_image
 from nbdata.rendering import dim, html_table
 from nbdata.sizes import format_size
 
@@ -151,9 +151,7 @@ def _picture(name: str, data: object) -> str:
     if not isinstance(data, bytes) or name.startswith("__") or not is_image(name, data):
         return ""
     try:
-        from PIL import Image
-
-        with Image.open(io.BytesIO(data)) as opened:
+        with open_image(data) as opened:
             refuse_large_image(opened, Budget(MAX_DECODED))
             opened.thumbnail((_PIXELS, _PIXELS))
             small = opened.convert("RGB")

@@ -13,6 +13,7 @@ from nbdata.engine.unpack.volumes import Candidates
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file
+from nbdata.origins import is_below
 from nbdata.paths import has_glob, join, last_component
 from nbdata.transfer.sources import head_of
 
@@ -48,7 +49,7 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
     data = content_of(run, location.store, info)
     names = _checked(data, name) if is_checksum_file(name) else _lines(data)
     for one in names:
-        if one.startswith("/") or "\0" in one or ".." in one.split("/"):
+        if one.startswith("/") or "\0" in one or not is_below(one.removeprefix("./"), ""):
             raise BadOption(
                 f"{name} lists {one!r}", expected="names of volumes beside it",
                 remedy="In Python a list of volumes may name any place",

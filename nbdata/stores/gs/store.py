@@ -139,7 +139,7 @@ class GsStore(ObjectStore):
         query = {
             "prefix": prefix,
             "maxResults": "1000",
-            "fields": f"nextPageToken,prefixes,items({_FIELDS})",
+            "fields": f"kind,nextPageToken,prefixes,items({_FIELDS})",  # an empty listing has only its kind
             "projection": "noAcl",
             **more,
         }
@@ -148,10 +148,12 @@ class GsStore(ObjectStore):
         path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
         pages = Pages(self.said(prefix))
         while True:
-            page = _parsed(self._send("GET", path, "", query).read()) or {"items": None}
+            page = _parsed(self._send("GET", path, "", query).read()) or {}
+            known = page.get("kind") == "storage#objects" or not page.keys().isdisjoint(("items", "prefixes"))
             token, items = page.get("nextPageToken", ""), page.get("items", [])
             prefixes = page.get("prefixes", [])
-            if not (isinstance(token, str) and isinstance(items, list) and isinstance(prefixes, list)):
+            lists = isinstance(items, list) and isinstance(prefixes, list)
+            if not (known and lists and isinstance(token, str)):
                 # Taken for an empty page, it would make a mirror delete the rest.
                 raise StoreUnavailable(
                     "the store's listing cannot be read", path=self.said(prefix), details={"retry": True}
@@ -244,7 +246,7 @@ class GsStore(ObjectStore):
         response = self._send("POST", self._uploads, key, query, sent, told, ok=(200, 201))
         response.read()
         where = urlsplit(response.headers.get("location", ""))
-        if not where.query:
+        if not where.query or not where.path.startswith("/"):
             raise StoreUnavailable("the store gave the upload no place", path=self.said(key))
         query = {
             unquote(name): unquote(value.replace("+", "%20"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from html.parser import HTMLParser
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -13,6 +14,18 @@ LONGEST = 16 << 10
 
 # Characters that browsers strip from both ends of a link.
 _BLANK = "".join(map(chr, range(33)))
+
+
+# What the index page of an empty folder has: a title, or a link to the folder above.
+_INDEX = re.compile(
+    r"(?i)<(?:title|h1)[^>]{0,200}>\s{0,20}(?:index of|directory listing|listing|folder|contents of)"
+    r"|<a\s[^>]{0,200}href\s{0,9}=\s{0,9}[\"']?\.\./?[\"'>\s]|>\s{0,20}(?:\[?parent directory|\.\./?\s{0,9}<)"
+)
+
+
+def says_index(page: str) -> bool:
+    """Return whether a page without links below its folder looks like the index page of an empty one."""
+    return _INDEX.search(page) is not None
 
 
 def links_below(page: str, url: str) -> set[str]:

@@ -32,7 +32,7 @@ from nbdata.stores.http.answers import (
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.config import HttpConfig
 from nbdata.stores.http.dial import stall_limit
-from nbdata.stores.http.index_page import LONGEST, links_below
+from nbdata.stores.http.index_page import LONGEST, links_below, says_index
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.http.proxies import proxy_for
 
@@ -109,8 +109,12 @@ class HttpStore(Store):
         """Send a request and follow redirects. Returns the final response and its URL."""
         path = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
         url = _Url(*self._server, f"{path}?{self._query}" if self._query else path)
+        own = True
         for _ in range(_REDIRECTS + 1):
-            response = self._exchange(method, url, headers or {})
+            own = (
+                own and url.server == self._server
+            )  # who led elsewhere does not choose what is asked for here
+            response = self._exchange(method, url, headers or {}, own=own)
             where = response.headers.get("location", "")
             if response.status not in _REDIRECTED or not where:
                 return response, url
@@ -121,13 +125,13 @@ class HttpStore(Store):
     def _redirected(self, url: _Url, where: str, key: str) -> _Url:
         try:
             return _parsed(urljoin(f"{Origin(*url.server)}{url.target}", where))
-        except BadOption:  # the address may hold a signature, so it is not shown
+        except (BadOption, ValueError):  # the address may hold a signature, so it is not shown
             raise StoreUnavailable(
                 "the server redirects to what is no http address", path=self._said(key)
             ) from None
 
-    def _exchange(self, method: str, url: _Url, headers: Mapping[str, str]) -> Response:
-        origin, own = self._origin(url), url.server == self._server
+    def _exchange(self, method: str, url: _Url, headers: Mapping[str, str], *, own: bool) -> Response:
+        origin = self._origin(url)
         # No other server gets the headers and credentials of this one.
         sent = dict(self._config.headers) if own else {}
         sent |= {"host": origin.netloc, "accept-encoding": "identity", "accept": "*/*", **headers}
@@ -276,6 +280,10 @@ class HttpStore(Store):
                 remedy="Name what is wanted with --files-from FILE",
             )
         found = self._page(folder)
+        if (
+            found is None and depth
+        ):  # the page above links to it: not an empty folder, but one that cannot be read
+            yield ObjectInfo(folder.rstrip("/"), -1)
         names = sorted(name for name in found or () if name.startswith(start))
         for at in range(0, len(names), _AHEAD):
             some = names[at : at + _AHEAD]
@@ -318,7 +326,20 @@ class HttpStore(Store):
                 remedy="Name the objects with --files-from FILE, or a single one without a slash at the end",
             )
         page = response.read(limit=_PAGE).decode("utf-8", "replace")
-        return links_below(page, f"{Origin(*url.server)}{url.path}")
+        names = links_below(page, f"{Origin(*url.server)}{url.path}")
+        if not names and (self._is_elsewhere(url, folder) or not says_index(page)):
+            # For example a login page. Taken for an empty folder, it would make a mirror delete everything.
+            raise BadOption(
+                "the server's page of this folder names nothing in it, and does not look like an index page",
+                path=self._said(folder),
+                remedy="Open the address in a browser: perhaps it asks to log in. Or name the objects with "
+                "--files-from FILE",
+            )
+        return names
+
+    def _is_elsewhere(self, url: _Url, folder: str) -> bool:
+        """Whether a redirect has led to the page of something else."""
+        return url.host != self._server[1] or unquote(url.path).strip("/") != folder.strip("/")
 
     def is_folder(self, key: str) -> bool:
         return self._page(key) is not None
@@ -384,7 +405,7 @@ def _parsed(url: str) -> _Url:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _is_host(parts.hostname):
         raise BadOption("this is no http address", expected="http://host/path or https://host/path")
     path = quote(parts.path or "/", safe=_PATH, errors="surrogateescape")
     query = quote(parts.query, safe=_QUERY, errors="surrogateescape")
@@ -394,6 +415,14 @@ def _parsed(url: str) -> _Url:
         port or (443 if parts.scheme == "https" else 80),
         f"{path}?{query}" if query else path,
     )
+
+
+def _is_host(name: str) -> bool:
+    """Whether the system can look up a name: labels have 1 to 63 characters (RFC 1035)."""
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _checksums(response: Response) -> dict[str, str]:

@@ -37,6 +37,8 @@ _DENIED = {
     "InvalidObjectState": ("the object is archived", "Have the store restore it first"),
     "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
 }
+# The form of a region's name.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Codes for a wrong region, in responses that do not name the right one.
 _REGION = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 
@@ -56,7 +58,9 @@ def new_region(response: Response, data: bytes) -> str:
         return ""
     if response.status in (400, 403) and field(data, "Code") not in ("AuthorizationHeaderMalformed", ""):
         return ""
-    return response.headers.get("x-amz-bucket-region") or field(data, "Region")
+    found = response.headers.get("x-amz-bucket-region") or field(data, "Region")
+    # It becomes a part of a host name and of a header.
+    return found if _NAME.fullmatch(found) else ""
 
 
 def error_of(

@@ -31,7 +31,8 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
     pages = Pages(client.said(prefix))
     while True:
         root = client.xml("GET", "", query)
-        if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
+        more_said = (root.findtext("IsTruncated") or "").strip().lower()
+        if root.tag != "ListBucketResult" and more_said not in ("true", "false"):
             # For example a login page. Taken for an empty bucket, it would make a mirror delete everything.
             raise StoreUnavailable(
                 "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
@@ -41,7 +42,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
         if ignored and "marker" not in query and root.find("KeyCount") is None:
             query["marker"] = after  # version 1 of the listing begins there
             continue
-        goes_on = root.findtext("IsTruncated") == "true"
+        goes_on = more_said == "true"
         pages.add(objects)
         yield Page(objects, goes_on)
         if not goes_on:

@@ -86,7 +86,7 @@ def test_a_list_of_names_in_a_store_does_so_too_and_its_volumes_are_deleted(
 
 
 def test_a_list_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
-    for name in ("../x", "/etc/passwd", "a/../../x"):
+    for name in ("../x", "/etc/passwd", "a/../../x", "%2e%2e/x", "%252E%252e/x", "..%2fx", "..\\x"):
         (tmp_path / "x.lst").write_text(f"a\n{name}\n")
         with pytest.raises(BadOption, match=r"x\.lst lists"):
             untar(tmp_path / "x.lst", tmp_path / "out")

@@ -8,13 +8,18 @@ import re
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
 
 import nbdata
-from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.operation import Context
+from nbdata.stores.resolve import open_place
 from nbdata.stores.s3.config import S3Config
+from nbdata.stores.s3.errors import new_region
 from nbdata.stores.s3.sigv4 import Identity
 from nbdata.stores.s3.store import S3Store
 from tests.slow import take
@@ -319,3 +324,17 @@ def test_a_page_of_something_else_is_no_listing() -> None:
     for page in (b"<html><body>Please log in</body></html>", b"", b"{}", b"<ListBucketResult>"):
         with serving(each(lambda head, page=page: ok(page))) as port, pytest.raises(NbdataError):  # type: ignore[misc]
             list(store(port).list(""))
+
+
+@pytest.mark.parametrize("region", ["x\r\nhost: internal", "evil.com/", "€", "a" * 70, "-"])
+def test_a_region_that_is_no_name_is_not_used(region: str) -> None:
+    response: Any = SimpleNamespace(status=400, headers={})
+    body = f"<Error><Code>AuthorizationHeaderMalformed</Code><Region>{region}</Region></Error>"
+    assert new_region(response, body.encode()) == ""
+    assert new_region(response, body.replace(region, "eu-west-1").encode()) == "eu-west-1"
+
+
+@pytest.mark.parametrize("bucket", ["evil.com?", "evil.com#", "a b", "a\\b", "a%2fb"])
+def test_what_is_no_name_of_a_bucket_is_refused(bucket: str) -> None:
+    with pytest.raises(BadOption, match="bucket"):
+        open_place(f"s3://{bucket}/x", Context("/", storage_options={"anon": True}))
