@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-__all__ = ["created_with", "default_of", "drop", "drop_foreign", "give"]
+__all__ = ["created_with", "default_of", "drop", "drop_foreign", "give", "names_others"]
 
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 # A list: its version, and entries of a tag, permissions and an id.
@@ -23,10 +23,19 @@ _NONE = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL) if hasattr
 
 def default_of(folder: int | str) -> bytes | None:
     """Return the list that new files in a folder get; None if it has none."""
+    return _read(folder, _DEFAULT)
+
+
+def names_others(folder: str) -> bool:
+    """Return whether a folder has a list, which may name further users and groups that its mode does not show."""
+    return _read(folder, _ACCESS) is not None
+
+
+def _read(folder: int | str, name: str) -> bytes | None:
     if not hasattr(os, "getxattr"):  # not Linux
         return None
     try:
-        return os.getxattr(folder, _DEFAULT)
+        return os.getxattr(folder, name)
     except OSError as error:
         if error.errno in _NONE:
             return None

@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 
-from nbdata.acls import drop_foreign
+from nbdata.acls import drop_foreign, names_others
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.guarded_trees import Below, remove_folder
@@ -201,7 +201,8 @@ def changeable_by_others(folder: str) -> str | None:
             above = "/" + "/".join(names[:number])
             found = os.stat(above)
             closed = _OTHERS_WRITE if number == len(names) or not found.st_mode & stat.S_ISVTX else 0
-            if closed & found.st_mode == stat.S_IWGRP and _is_alone_in(found.st_gid):
+            of_group = closed & found.st_mode == stat.S_IWGRP
+            if of_group and _is_alone_in(found.st_gid) and not names_others(above):
                 closed = 0
             if found.st_uid in safe and not found.st_mode & closed:
                 continue

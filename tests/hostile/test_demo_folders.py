@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbdata.own_files import changeable_by_others
+from tests.hostile.test_acls import listed
 from tests.hostile.users import User
 
 pytestmark = pytest.mark.needs("other users")
@@ -90,6 +91,9 @@ def test_who_can_change_where_a_path_leads(tmp_path: Path) -> None:
         os.chown(inner.parent, 0, group)
         inner.parent.chmod(mode)
         assert changeable_by_others(str(inner)) == (str(tmp_path / folder) if folder else None), oct(mode)
+    os.setxattr(inner.parent, "system.posix_acl_access", listed(BERT, 7))
+    assert changeable_by_others(str(inner)) == str(inner.parent), "its list names somebody else"
+    os.removexattr(inner.parent, "system.posix_acl_access")
     inner.parent.chmod(0o755)
     inner.chmod(0o1777)
     assert changeable_by_others(str(inner)) == str(inner)

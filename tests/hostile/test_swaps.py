@@ -24,7 +24,8 @@ from nbdata.engine.job.task import Task
 from nbdata.engine.unpack import several_sets
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.engine.upkeep import cleanup
+from nbdata.guarded_folders import GuardedFolders, TargetLost
 from nbdata.guarded_trees import Below
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.seals import Seals
@@ -608,3 +609,22 @@ def test_a_further_hard_link_is_made_only_to_the_recorded_file(
     assert (out / "x/l").read_text() == "abc"
     assert not (out / "y/m").exists()
     assert (out / "a/file").stat().st_nlink == 1
+
+
+def test_cleanup_of_a_folder_that_was_exchanged_since_it_looked_removes_nothing(
+    tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Path(".nbdata/0123456789abc")
+    for name in ("named", "private"):
+        (tmp_path / name / part).mkdir(parents=True, mode=0o700)
+    real = cleanup._Cleaning._below
+
+    def exchanged(self: Any, target: str, rows: Any) -> None:
+        (tmp_path / "named").rename(tmp_path / "away")
+        (tmp_path / "named").symlink_to(tmp_path / "private")
+        real(self, target, rows)
+
+    monkeypatch.setattr(cleanup._Cleaning, "_below", exchanged)
+    with pytest.raises(TargetLost, match="exchanged"):
+        nbdata.cleanup(tmp_path / "named", quiet=True)
+    assert (tmp_path / "private" / part).exists()

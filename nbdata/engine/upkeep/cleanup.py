@@ -52,6 +52,8 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, Cleanup)
     planned = Plan("cleanup", op.source)
+    if not is_url(op.source):
+        run.folders.hold(os.path.realpath(op.source))
     rows = run.row_file("plan")
     planned.details["dead"] = (
         0 if is_url(op.source) else dead_locks(remove=False) + dead_holders(remove=False)
@@ -133,7 +135,7 @@ class _Cleaning:
             base = target if os.path.isdir(target) else os.path.dirname(target)
             # From the folder that the user named on, nothing is reached through a link.
             at = self.root if is_inside(base, self.root) else base
-            below = Below(at)
+            below = Below(at, self._held() if at == self.root else None)
             for row in rows:
                 self.run.control.checkpoint()
                 kept = kept_in(os.path.join(self.root, row.path)) if row.action == "remove" else None
@@ -167,6 +169,14 @@ class _Cleaning:
             for cache in filter(None, caches.values()):
                 cache.release()
             lock.release()
+
+    def _held(self) -> int | None:
+        """Return a new descriptor of the folder that was looked at; raises TargetLost if its name leads elsewhere."""
+        named = self.run.folders.get(self.root)
+        if named is None:  # a file, or nothing any more
+            return None
+        named.check()
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=named.fd)
 
     def _remove(self, row: Leftover, gone: _Gone, below: Below, base: str) -> None:
         path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache is beside it
