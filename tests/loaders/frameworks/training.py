@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
@@ -79,7 +78,6 @@ def first(batch: list[Any]) -> int:
 def main(way: str, folder: str, notes: str) -> None:
     """Train in one way."""
     samples = nbdata.samples(folder, quiet=True)
-    torch.manual_seed(int(way == "none"))
     framework, _, kind = way.partition(" ")
     {"accelerate": accelerated, "torchrun": alone}[framework](kind, samples, notes)
 
