@@ -16,7 +16,7 @@ from nbdata.demo import serverstate
 from nbdata.errors import NotFound
 from nbdata.own_files import remove
 
-__all__ = ["close_ports", "open_ports", "trusted"]
+__all__ = ["close_ports", "open_ports", "self_signed", "trusted"]
 
 # The file in which SeaweedFS looks for its settings, in its current folder, and the certificate with its key.
 _CONFIG = "security.toml"
@@ -38,7 +38,7 @@ def close_ports(folder: Path) -> None:
     """
     pem = folder / _FILE
     with serverstate.fresh_file(pem) as file:
-        file.write(_certificate())
+        file.write(self_signed())
     place = json.dumps(str(pem))
     pair = f"cert = {place}\nkey = {place}\n"
     lines = [f"[grpc]\nca = {place}\n", *(f"[grpc.{name}]\n{pair}" for name in _GRPC)]
@@ -63,7 +63,7 @@ def trusted(folder: Path) -> ssl.SSLContext | None:
     return context
 
 
-def _certificate() -> bytes:
+def self_signed() -> bytes:
     """Return a new key with a certificate for 127.0.0.1, signed by itself, as PEM."""
     try:
         from cryptography import x509

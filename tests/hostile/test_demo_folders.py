@@ -11,30 +11,13 @@ import pytest
 
 from nbdata.own_files import changeable_by_others
 from tests.hostile.test_acls import listed
-from tests.hostile.users import User
+from tests.hostile.users import ANNA, BERT, User, anna, bert, reachable
+
+__all__ = ["anna", "bert", "reachable"]
 
 pytestmark = pytest.mark.needs("other users")
 
-ANNA, BERT = 54_321, 54_322
 DEMO = "nbdata demo --server moto --size 1MB --small"
-
-
-@pytest.fixture(autouse=True)
-def _reachable(tmp_path: Path) -> None:
-    """Let other users reach the folder of the test."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.name.startswith(("pytest-", "popen-", "test_", "nbt-", "tmp")) and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode & 0o777 | 0o011)
-
-
-@pytest.fixture
-def anna(tmp_path: Path) -> User:
-    return User(ANNA, tmp_path / "anna").make()
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> User:
-    return User(BERT, tmp_path / "bert").make()
 
 
 def made(folder: Path, owner: int, mode: int) -> Path:

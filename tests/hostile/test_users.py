@@ -14,32 +14,15 @@ from nbdata.guarded_folders import GuardedFolders
 from nbdata.own_files import own_folder
 from nbdata.runtime import state_folder
 from nbdata.transfer.committer import Committer, PendingFile
-from tests.hostile.users import User
+from tests.hostile.users import ANNA, BERT, User, anna, bert, reachable
 from tests.stores.folder_server import FolderServer, folder_server
+
+__all__ = ["anna", "bert", "reachable"]
 
 pytestmark = pytest.mark.needs("other users")
 
-ANNA, BERT = 54_321, 54_322
 # Modes of folders that others may write in: with the sticky bit, and without.
 SHARED = {"sticky": 0o1777, "open": 0o777}
-
-
-@pytest.fixture(autouse=True)
-def _reachable(tmp_path: Path) -> None:
-    """Let other users reach the folder of the test: access(2) asks for the rights of users without capabilities."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.name.startswith(("pytest-", "popen-", "test_", "nbt-", "tmp")) and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode & 0o777 | 0o011)
-
-
-@pytest.fixture
-def anna(tmp_path: Path) -> User:
-    return User(ANNA, tmp_path / "anna").make()
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> User:
-    return User(BERT, tmp_path / "bert").make()
 
 
 @pytest.fixture(params=SHARED)

@@ -8,9 +8,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE
 
-__all__ = ["User", "can_run_as"]
+__all__ = ["ANNA", "BERT", "User", "anna", "bert", "can_run_as", "reachable"]
+
+#: The ids of two users.
+ANNA, BERT = 54_321, 54_322
 
 _NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
@@ -78,3 +83,23 @@ class User:
             cwd=self.root, env={**self.environment(), **environment}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
         )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def reachable(tmp_path: Path) -> None:
+    """Let other users reach the folder of the test: access(2) asks for the rights of users without capabilities."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.name.startswith(("pytest-", "popen-", "test_", "nbt-", "tmp")) and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode & 0o777 | 0o011)
+
+
+@pytest.fixture
+def anna(tmp_path: Path) -> User:
+    """One of two users."""
+    return User(ANNA, tmp_path / "anna").make()
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> User:
+    """The other one."""
+    return User(BERT, tmp_path / "bert").make()
