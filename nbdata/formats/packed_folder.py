@@ -29,7 +29,7 @@ _BEGIN = MARK + b"\x80\x04ccollections\nOrderedDict\nq\x00)R"
 _FOLDER, _AT_A_TIME = b"h\x00)R", 1000
 # Most nested folders: more than a path can have.
 _DEEPEST = 2048
-_CLASS, _MARK = object(), object()
+_CLASS = object()
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _LOADS = ("GET", "BINGET", "LONG_BINGET")
 _TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
@@ -192,6 +192,7 @@ def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
 def _carried_out(program: bytes) -> Tree:
     """Interpret a pickle of nested ``OrderedDict``; raises ValueError or others if it is anything else."""
     stack: list[Any] = []
+    marks: list[int] = []
     memo: dict[Any, Any] = {}
     for opcode, argument, _ in pickletools.genops(program):
         name = opcode.name
@@ -210,8 +211,8 @@ def _carried_out(program: bytes) -> Tree:
             value, key = stack.pop(), stack.pop()
             _set(stack[-1], key, value)
         elif name == "SETITEMS":
-            begin = len(stack) - 1 - stack[::-1].index(_MARK)
-            pairs = stack[begin + 1 :]
+            begin = marks.pop()
+            pairs = stack[begin:]
             del stack[begin:]
             for key, value in zip(pairs[::2], pairs[1::2], strict=True):
                 _set(stack[-1], key, value)
@@ -219,8 +220,10 @@ def _carried_out(program: bytes) -> Tree:
             if (stack.pop(), stack.pop()) != ((), _CLASS):
                 raise ValueError("a call")
             stack.append(OrderedDict())
-        elif name in ("MARK", "EMPTY_TUPLE"):
-            stack.append(_MARK if name == "MARK" else ())
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "EMPTY_TUPLE":
+            stack.append(())
         elif name == "GLOBAL":
             stack.append(_class(*str(argument).split(" ", 1)))
         elif name == "STACK_GLOBAL":

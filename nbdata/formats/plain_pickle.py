@@ -5,9 +5,8 @@ resolves names, and nothing else is ever imported. NumPy's functions are not cal
 pickle can make them read memory outside the array. This module makes the arrays itself, from checked parts.
 
 Memory is bounded by the pickle's own size. Each array and set has its own bytes in a pickle, so content that is copied
-again and again is refused. CPython's table of remembered objects is as long as the largest number that a pickle names,
-so numbers that it cannot need are refused before it is loaded. What is left is the ratio of objects to bytes: at most
-64.
+again and again is refused. What else loading would cost is found before it (`formats.pickle_cost`). What is left is
+the ratio of objects to bytes: at most 64.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ import functools
 import io
 import math
 import pickle
-import pickletools
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from nbdata.errors import BadArchive, BadOption, NbdataError
+from nbdata.formats.pickle_cost import HashSteps, refuse_costly
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -42,8 +40,9 @@ _NUMPY = (
 
 # How often the bytes of a pickle may be copied: once into the content of an array, and from there into the array.
 _COPIES, _LEAST_COPIES = 2, 1024
-# Largest number of a remembered object that is allowed whatever the size of the pickle.
-_LEAST_MEMO = 1 << 16
+
+# Most dimensions of an array in NumPy 2.
+_MOST_SIDES = 64
 
 _TRUST = "Unpickling runs its code: say allow_pickle=True only if you trust who made it"
 
@@ -68,7 +67,7 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
     """
     try:
         view = memoryview(data).cast("B")
-        _refuse_large_memo(view)
+        refuse_costly(view)
         return _unwrapped(_Plain(io.BytesIO(data), what, remedy, _Copies(len(view))).load(), {})
     except NbdataError:
         raise
@@ -82,16 +81,22 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
 
 
 class _Copies:
-    """Limits the copies that are made of a pickle's content, in bytes and items."""
+    """Limits the copies that are made of a pickle's content, in bytes and items, and the hashing of the items."""
 
     def __init__(self, size: int) -> None:
         self._left = _COPIES * size + _LEAST_COPIES
+        self._hashing = HashSteps(size)
 
     def take(self, of: Any) -> None:
         """Count a copy that is about to be made."""
         self._left -= len(of)
         if self._left < 0:
             raise ValueError("copies of one content, of more bytes than the whole has")
+
+    def take_keys(self, keys: Collection[Any]) -> None:
+        """Count a copy into a set or a dict that is about to be made."""
+        self.take(keys)
+        self._hashing.take_keys(keys)
 
 
 class _Plain(pickle.Unpickler):
@@ -168,16 +173,12 @@ def _array(copies: _Copies, data: Any, kind: Any, shape: Any, order: str = "C", 
     """Make an array; NumPy stores transposed ones in order K, with the axes to transpose it by."""
     import numpy as np
 
-    if (
-        not isinstance(kind, _Type)
-        or not isinstance(data, (bytes, bytearray))
-        or not isinstance(shape, tuple)
-    ):
+    if not isinstance(kind, _Type) or not isinstance(data, (bytes, bytearray)):
         raise TypeError("the parts of an array")
     real = kind.real()
-    if any(not isinstance(side, int) or side < 0 for side in shape) or order not in ("C", "F", "K"):
+    if not _are_small(shape) or order not in ("C", "F", "K"):
         raise ValueError("the shape of an array")
-    if order == "K" and not (isinstance(axes, tuple) and sorted(axes) == list(range(len(shape)))):
+    if order == "K" and not (_are_small(axes) and sorted(axes) == list(range(len(shape)))):
         raise ValueError("the axes of an array")
     if math.prod(shape) * real.itemsize != len(data):
         raise ValueError("the size of an array")
@@ -185,6 +186,15 @@ def _array(copies: _Copies, data: Any, kind: Any, shape: Any, order: str = "C", 
     if order == "K":
         return np.frombuffer(bytearray(data), real).reshape(shape).transpose(axes)
     return np.frombuffer(bytearray(data), real).reshape(shape, order=order)  # type: ignore[call-overload]
+
+
+def _are_small(sides: Any) -> bool:
+    """True for the sides or axes of an array: others could take for ever to multiply or to compare."""
+    return (
+        isinstance(sides, tuple)
+        and len(sides) <= _MOST_SIDES
+        and all(isinstance(side, int) and 0 <= side < 1 << 63 for side in sides)
+    )
 
 
 def _number(copies: _Copies, kind: Any, data: Any = b"") -> Any:
@@ -217,17 +227,17 @@ def _byte_array(copies: _Copies, given: Any = b"") -> bytearray:
 
 
 def _set(copies: _Copies, items: Any = ()) -> set[Any]:
-    copies.take(items)
+    copies.take_keys(items)
     return set(items)
 
 
 def _frozen_set(copies: _Copies, items: Any = ()) -> frozenset[Any]:
-    copies.take(items)
+    copies.take_keys(items)
     return frozenset(items)
 
 
 def _ordered(copies: _Copies, items: Any = ()) -> _Ordered:
-    copies.take(items)
+    copies.take_keys([pair[0] for pair in (items.items() if isinstance(items, dict) else items)])
     return _Ordered(items)
 
 
@@ -307,70 +317,3 @@ def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
         for key, one in value.items():
             made[key] = _unwrapped(one, known)
     return known[id(value)]
-
-
-# -- before it is loaded ------------------------------------------------------------------------------
-
-_STOP, _PUT, _LONG_PUT = b"."[0], b"p"[0], b"r"[0]
-_LINE = re.compile(rb"[^\n]*\n")
-# Bytes of the length before content of variable length, by instruction; and the instructions with one or two lines.
-_COUNTS: dict[int, int] = {}
-_LINES: dict[int, int] = {}
-
-
-def _steps() -> re.Pattern[bytes]:
-    """Return the pattern of instructions of fixed length, and fill the tables of the others."""
-    fixed: dict[int, bytes] = {}
-    for one in pickletools.opcodes:
-        code = ord(one.code)
-        length = 0 if one.arg is None else one.arg.n
-        if length >= 0:
-            if code not in (_STOP, _LONG_PUT):
-                fixed[length] = fixed.get(length, b"") + re.escape(bytes([code]))
-        elif length == pickletools.UP_TO_NEWLINE:
-            _LINES[code] = 2 if one.arg is pickletools.stringnl_noescape_pair else 1
-        else:
-            _COUNTS[code] = {
-                pickletools.TAKEN_FROM_ARGUMENT1: 1,
-                pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-            }.get(length, 4)
-    parts = [b"[" + codes + b"]" + b"." * length for length, codes in sorted(fixed.items())]
-    # Numbers below `_LEAST_MEMO`. The repetition is limited, since each one takes memory.
-    return re.compile(b"(?:" + b"|".join([*parts, rb"r..\0\0"]) + b"){0,10000}", re.DOTALL)
-
-
-_STEPS = _steps()
-
-
-def _refuse_large_memo(data: memoryview) -> None:
-    """Raise ValueError if a remembered object has a number that the pickle cannot need."""
-    at, size = 0, len(data)
-    most = max(size, _LEAST_MEMO)
-    while at < size:
-        steps = _STEPS.match(data, at)
-        if steps is not None and steps.end() > at:
-            at = steps.end()
-            continue
-        code = data[at]
-        at += 1
-        if code == _LONG_PUT:
-            _refuse_above(most, int.from_bytes(data[at : at + 4], "little"))
-            at += 4
-        elif code in _COUNTS:
-            width = _COUNTS[code]
-            at += width + int.from_bytes(data[at : at + width], "little")
-        elif code in _LINES:
-            for _ in range(_LINES[code]):
-                line = _LINE.match(data, at)
-                if line is None:
-                    return
-                if code == _PUT:
-                    _refuse_above(most, int(line[0]))
-                at = line.end()
-        else:  # the end, or not a pickle
-            return
-
-
-def _refuse_above(most: int, number: int) -> None:
-    if number > most:
-        raise ValueError(f"object number {number:,} of a pickle that has fewer")

@@ -379,6 +379,10 @@ class SampleIndex:
         try:
             key = self.key(number)
             found = [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
+            if not found:
+                raise ValueError("a sample of no objects")
+            for one in found:
+                one.path.encode("utf-8", "surrogateescape")  # what no file's name has, no store is asked for
         except (ValueError, TypeError, IndexError, RecursionError):
             raise _damaged(self.path) from None
         for one in found:

@@ -337,6 +337,15 @@ class Fetcher:
             with self._changed:
                 self._fail(sample, error)
             return []
+        try:
+            return self._begin(sample, pieces)
+        except (MemoryError, OverflowError):
+            largest = max(pieces, key=lambda piece: piece.size)
+            with self._changed:
+                self._fail(sample, _too_large(largest))
+            return []
+
+    def _begin(self, sample: _Sample, pieces: list[Piece]) -> list[Read[_Object]]:
         requests: list[Read[_Object]] = []
         with self._changed:
             sample.begun, sample.left = True, len(pieces)
@@ -467,6 +476,16 @@ class Fetcher:
                     return
                 run = self._second.popleft()
             run()
+
+
+def _too_large(piece: Piece) -> NbdataError:
+    return NbdataError(
+        "there is no memory for an object of a sample",
+        path=piece.info.key,
+        expected=f"an object of {piece.size:,} bytes, as the index says",
+        remedy="Stream such data to the disk with cache_stream; if the size is wrong, build the index anew: "
+        'refresh="always"',
+    )
 
 
 def _no_thread() -> NbdataError:

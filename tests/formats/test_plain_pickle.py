@@ -29,6 +29,7 @@ PLAIN = st.recursive(
         st.lists(inner)
         | st.lists(inner).map(tuple)
         | st.dictionaries(st.text(), inner)
+        | st.dictionaries(st.tuples(LEAVES, st.tuples(st.text(), st.text())), inner)
         | st.dictionaries(st.text(), inner).map(collections.OrderedDict)
         | st.frozensets(st.integers())
         | st.sets(st.text())
@@ -209,3 +210,90 @@ def test_an_ordered_dict_that_holds_itself_comes_back() -> None:
     found = load_plain(pickle.dumps([made, made]), "it")
     assert type(found[0]) is collections.OrderedDict
     assert found[0]["a"][0] is found[0] is found[1]
+
+
+_LEVELS = 27  # 2**27 steps: more than so small a pickle may take, and yet they end if nothing refuses them
+
+
+def _nested(again: bytes = b"2") -> bytes:
+    """Return the instructions that make a tuple of two equal tuples of two equal tuples, and so on."""
+    return b")" + (again + b"\x86") * _LEVELS
+
+
+_BY_NUMBER = b")" + b"".join(b"q%ch%c\x86" % (number, number) for number in range(_LEVELS))
+_BY_LINE = b")" + b"".join(b"p%d\ng%d\n\x86" % (number, number) for number in range(_LEVELS))
+_BY_LONG = b")" + b"".join(b"r%c\0\0\0j%c\0\0\0\x86" % (number, number) for number in range(_LEVELS))
+_IN_ORDER = b")" + b"".join(b"\x94h%c\x86" % number for number in range(_LEVELS))
+_MARKED = b")" + b"".join(b"q%c0(h%ch%ct" % (number, number, number) for number in range(_LEVELS))
+
+
+@pytest.mark.parametrize("nested", [_nested(), _BY_NUMBER, _BY_LINE, _BY_LONG, _IN_ORDER, _MARKED])
+def test_a_key_whose_hash_would_not_end_is_refused(nested: bytes) -> None:
+    """A hash is computed in C, where no interrupt ends it."""
+    with pytest.raises(BadArchive, match="hashes would not end"):
+        load_plain(b"\x80\x04}" + nested + b"Ns.", "it")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"}(%bNu.",
+        b"(%bNd.",
+        b"\x8f(%b\x90.",
+        b"(%b\x91.",
+        b"cbuiltins\nset\n]%ba\x85R.",
+        b"cbuiltins\nset\n((%bltR.",
+        b"cbuiltins\nfrozenset\n%b\x85\x85R.",
+        b"ccollections\nOrderedDict\n]]%baNaa\x85R.",
+        b"ccollections\nOrderedDict\n%bN\x86\x85\x85R.",
+        b"(}(1%b01})N}%bNs.",
+    ],
+)
+def test_no_way_to_make_a_key_leaves_its_hash_out(data: bytes) -> None:
+    with pytest.raises(BadArchive, match="hashes would not end"):
+        load_plain(b"\x80\x04" + data.replace(b"%b", _nested()), "it")
+
+
+def test_many_keys_share_one_bound() -> None:
+    """Each of them alone may take its steps: there are a million of them, in 20 KB."""
+    one = b")" + b"2\x86" * 18 + b"q\0"
+    with pytest.raises(BadArchive, match="hashes would not end"):
+        load_plain(b"\x80\x04" + one + b"0](" + b"cbuiltins\nset\nh\0\x85\x85R" * 1000 + b"e.", "it")
+
+
+def test_a_deep_key_is_refused() -> None:
+    """The hash of one of a million levels overflows the C stack, which ends the process."""
+    with pytest.raises(BadArchive, match="hashes would not end"):
+        load_plain(b"\x80\x04}N" + b"\x85" * 5000 + b"Ns.", "it")
+
+
+def test_the_shape_and_the_axes_of_an_array_are_plain_numbers() -> None:
+    array = pickle.dumps(np.zeros((2, 3)).transpose(1, 0)[:, ::1], 5)
+    assert load_plain(array, "it").shape == (3, 2)
+    begin = b"cnumpy._core.numeric\n_frombuffer\n(C\0cnumpy\ndtype\n(X\2\0\0\0f8\x89\x88tRq\xff"
+    nested = _nested() + b"N\x86" + _nested() + b"K\1\x86"
+    for rest in (
+        b"(" + b"K\1" * 65 + b"tU\1CtR.",
+        b"K\0\x8a\x09" + b"\1" * 9 + b"\x86U\1CtR.",
+        b"K\0K\1\x86U\1K(" + nested + b"ttR.",
+    ):
+        with pytest.raises(BadArchive, match=r"the (shape|axes) of an array"):
+            load_plain(b"\x80\x04" + begin + rest, "it")
+
+
+def test_classes_that_were_registered_by_number_are_not_taken() -> None:
+    """CPython keeps those that other pickles loaded, and asks nobody then."""
+    import copyreg
+
+    copyreg.add_extension("os", "getcwd", 240)
+    try:
+        assert pickle.loads(b"\x80\x04\x82\xf0)R.") == os.getcwd()
+        with pytest.raises(BadArchive, match="the instruction"):
+            load_plain(b"\x80\x04\x82\xf0)R.", "it")
+    finally:
+        copyreg.remove_extension("os", "getcwd", 240)
+
+
+def test_what_is_remembered_with_and_without_a_number_is_refused() -> None:
+    with pytest.raises(BadArchive, match="both with and without a number"):
+        load_plain(b"\x80\x04]q\1)\x94\x86.", "it")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -44,6 +45,8 @@ _NO_HEAD = (400, 401, 403, 405, 406, 500, 501)
 # Limits, since a server may make up pages and folders without end: the bytes read of an index page, the depth of
 # folders, and the number of folders.
 _PAGE, _DEPTH, _FOLDERS = 16 << 20, 64, 100_000
+# Names of the folders that are open at one time, one below the other, in memory.
+_NAMES = 2_000_000
 # Files that are asked about at the same time, and files asked about ahead of the listing's reader.
 _ASKING, _AHEAD = 8, 64
 # Characters of a path or query that stay as written: all valid ones, and escapes.
@@ -52,6 +55,14 @@ _PATH, _QUERY = "/-_.~!$&'()*+,;=:@%[]", "/-_.~!$&'()*+,;=:@%[]?"
 _PAGES = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".jsp", ".cgi")
 # Files for which servers report the file's own compression as if they had applied it.
 _PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".svgz", ".br")
+
+
+@dataclass
+class _Walked:
+    """How far a listing of folders has come: folders that were opened, and names of those that are open."""
+
+    folders: int = 0
+    names: int = 0
 
 
 class _Url(NamedTuple):
@@ -251,7 +262,7 @@ class HttpStore(Store):
         if folder and folder == self._object:
             return
         with ThreadPoolExecutor(_ASKING, thread_name_prefix="http-head") as asking:
-            for info in self._walk(folder + slash, start, [0], 0, asking):
+            for info in self._walk(folder + slash, start, _Walked(), 0, asking):
                 if info.key > after:
                     yield info
 
@@ -268,30 +279,33 @@ class HttpStore(Store):
                     yield info or ObjectInfo(f"{folder}{name.rstrip('/')}/", -1)
 
     def _walk(
-        self, folder: str, start: str, folders: _Count, depth: int, asking: ThreadPoolExecutor
+        self, folder: str, start: str, walked: _Walked, depth: int, asking: ThreadPoolExecutor
     ) -> Iterator[ObjectInfo]:
         """Yield all objects below a folder, in key order, from its index pages."""
-        folders[0] += 1
-        if depth > _DEPTH or folders[0] > _FOLDERS:
+        walked.folders += 1
+        found = self._page(folder)
+        if found is None and depth:
+            # The page above links to it: not an empty folder, but one that cannot be read.
+            yield ObjectInfo(folder.rstrip("/"), -1)
+        names = sorted(name for name in found or () if name.startswith(start))
+        del found
+        walked.names += len(names)
+        if depth > _DEPTH or walked.folders > _FOLDERS or walked.names > _NAMES:
             raise BadOption(
                 "the server's folders have no end",
                 path=self._said(folder),
-                expected=f"at most {_DEPTH} below each other and {_FOLDERS:,} in all",
+                expected=f"at most {_DEPTH} below each other, {_FOLDERS:,} in all, and {_NAMES:,} names in those "
+                "from the first to the deepest",
                 remedy="Name what is wanted with --files-from FILE",
             )
-        found = self._page(folder)
-        if (
-            found is None and depth
-        ):  # the page above links to it: not an empty folder, but one that cannot be read
-            yield ObjectInfo(folder.rstrip("/"), -1)
-        names = sorted(name for name in found or () if name.startswith(start))
         for at in range(0, len(names), _AHEAD):
             some = names[at : at + _AHEAD]
             for name, info in zip(some, asking.map(lambda n: self._look(folder + n), some), strict=True):
                 if info is not None:
                     yield info
                 else:
-                    yield from self._walk(f"{folder}{name.rstrip('/')}/", "", folders, depth + 1, asking)
+                    yield from self._walk(f"{folder}{name.rstrip('/')}/", "", walked, depth + 1, asking)
+        walked.names -= len(names)
 
     def _look(self, key: str) -> ObjectInfo | None:
         """Return the object that a link leads to, or None for a folder."""
@@ -368,10 +382,6 @@ class HttpStore(Store):
 
     def delete(self, keys: Iterable[str]) -> None:
         raise self._refused()
-
-
-# In the class, `list` means the method.
-_Count = list[int]
 
 
 def _kind(response: Response) -> str:

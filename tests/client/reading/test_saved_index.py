@@ -188,6 +188,38 @@ def test_a_damaged_path_in_an_index_is_told(local: Callable[[IndexWriter], Path]
         found[0]
 
 
+def test_a_name_that_no_file_has_is_damage(local: Callable[[IndexWriter], Path]) -> None:
+    writer = IndexWriter()
+    writer.add("a", [SampleObject("txt", "\ud900.txt", 17, "")])
+    with (
+        nbdata.samples(str(local(writer)), refresh="never") as found,
+        pytest.raises(NbdataError, match="the index is damaged"),
+    ):
+        found[0]
+
+
+def test_a_sample_of_no_objects_is_damage(local: Callable[[IndexWriter], Path]) -> None:
+    writer = IndexWriter()
+    writer.add("a", [])
+    with (
+        nbdata.samples(str(local(writer)), refresh="never") as found,
+        pytest.raises(NbdataError, match="the index is damaged"),
+    ):
+        found[0]
+
+
+def test_a_size_for_which_there_is_no_memory_is_told_with_the_object(
+    local: Callable[[IndexWriter], Path],
+) -> None:
+    writer = IndexWriter()
+    writer.add("03", [SampleObject("jpg", "03.jpg", 35 << 40, '"0"')])
+    writer.add("03", [SampleObject("jpg", "03.jpg", 5, "")])
+    with nbdata.samples(str(local(writer)), refresh="never") as found:
+        with pytest.raises(NbdataError, match=r"no memory for an object of a sample: .*03\.jpg"):
+            found[0]
+        assert found[1]["jpg"] == b"3 jpg"
+
+
 def test_a_folder_in_a_store_with_the_name_of_an_index_is_none(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, elsewhere: Callable[[str], None]
 ) -> None:

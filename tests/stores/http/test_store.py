@@ -200,6 +200,28 @@ def test_folders_without_end_are_an_error(tmp_path: Path) -> None:
         nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "out", quiet=True)
 
 
+def test_folders_with_names_without_end_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the folders from the first to the deepest are in memory; those of folders side by side are not."""
+    monkeypatch.setattr("nbdata.stores.http.store._NAMES", 20)
+
+    def answer(head: str) -> bytes:
+        path = head.split()[1]
+        if not path.endswith("/"):
+            return ok(b"1")
+        names = [f"{name}/" for name in "abc"] if path == "/" else [f"{number}" for number in range(9)]
+        return ok(
+            "".join(f"<a href='{name}'>x</a>" for name in [*names, *also]).encode(), "Content-Type: text/html"
+        )
+
+    also: list[str] = []
+    with serving(each(answer)) as port:
+        report = nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "out", quiet=True)
+        assert report.counts == {"fetched": 27}
+        also.extend(f"more{number}" for number in range(9))
+        with pytest.raises(BadOption, match="20 names in those from the first to the deepest"):
+            nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "again", quiet=True)
+
+
 def test_a_folder_that_is_no_page_is_named(tmp_path: Path) -> None:
     page = ok(b"{}", "Content-Type: application/json")
     with serving(each(lambda head: page)) as port, pytest.raises(BadOption, match="files-from"):
