@@ -345,7 +345,7 @@ class Fetcher:
                 self._fail(sample, _too_large(largest))
             return []
 
-    def _begin(self, sample: _Sample, pieces: list[Piece]) -> list[Read[_Object]]:
+    def _begin(self, sample: _Sample, pieces: Sequence[Piece]) -> list[Read[_Object]]:
         requests: list[Read[_Object]] = []
         with self._changed:
             sample.begun, sample.left = True, len(pieces)
