@@ -25,8 +25,9 @@ from tests.slow import take
 
 __all__ = ["AFTER", "BEFORE", "BETWEEN", "BODY", "HEAD", "Exchange", "Fault", "FaultProxy", "Plan", "Tally"]
 
-#: Largest number of simultaneous connections; further clients wait.
-CONNECTIONS = 64
+#: Largest number of simultaneous connections; further ones wait. More than a client opens: one that holds all of them
+#: open, idle, would wait for itself.
+CONNECTIONS = 256
 # Bytes that are carried at once, and the largest size of a head (request or status line with headers).
 _BLOCK, _HEAD_BYTES = 256 << 10, 64 << 10
 # Seconds after which a stalled connection ends, even if it was forgotten.
