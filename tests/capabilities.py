@@ -103,20 +103,23 @@ def _java() -> bool:
     return Path(_COMPRESS_JAR).exists() and all(map(shutil.which, ("java", "javac")))
 
 
-# Archive programs; tests unpack archives that they made.
+# Programs that make the archives that tests unpack, and the lists of checksums that they read.
 for _name in (
     "ar",
     "bsdtar",
     "busybox",
+    "cksfv",
     "cpio",
     "7zz",
     "dpkg-deb",
     "git",
     "go",
+    "hashdeep",
     "java",
     "npm",
     "pax",
     "perl",
+    "rhash",
     "zstd",
     "zip",
     "unzip",

@@ -1,22 +1,23 @@
-r"""Read and write checksum files, line by line.
+r"""Read and write checksum files.
 
 ==========  ==============================  ==========================================================
 style       line                            written by
 ==========  ==============================  ==========================================================
 GNU         ``HEX  name``, ``HEX *name``    md5sum, sha256sum …
 reversed    ``HEX name``                    BSD's ``md5 -r``; also with a tab
-BSD         ``MD5 (name) = HEX``            BSD's md5, ``md5sum --tag``, cksum
+BSD         ``MD5 (name) = HEX``            BSD's md5, ``md5sum --tag``, cksum, ``rhash --bsd``
 OpenSSL     ``MD5(name)= HEX``              ``openssl dgst``
 bare        ``HEX``, ``HEX  -``             scripts, ``md5sum < name``
 base64      any of them, ``BASE64`` for     ``cksum --base64``, ``rclone hashsum --base64``, ``openssl … | base64``
             ``HEX``
+SFV         ``name HEX``, in ``.sfv``       cksfv and others for Usenet and archives of releases
 ==========  ==============================  ==========================================================
 
 GNU's tools put a backslash before a line whose name has a backslash, newline or carriage return, and write these as
 ``\\``, ``\n`` and ``\r`` (https://www.gnu.org/software/coreutils/manual/html_node/cksum-output-modes.html). With
-``--zero``, lines end in NUL and nothing is escaped. Windows adds a byte order mark, CRLF or UTF-16. All of these are
-read. Blank lines and lines that begin with ``#`` or ``;`` are comments. Every other line is an entry or a problem; none
-is skipped.
+``--zero``, lines end in NUL and nothing is escaped. Windows adds a byte order mark, CRLF or UTF-16. gzip compresses
+them. All of these are read. Blank lines and lines that begin with ``#`` or ``;`` are comments. Every other line is an
+entry or a problem; none is skipped. `nbdata.integrity.checksum_documents` reads what has other lines.
 
 Names are decoded as file names are (UTF-8 with surrogateescape). Encode the result of `format_checksums` the same way.
 """
@@ -26,9 +27,12 @@ from __future__ import annotations
 import base64
 import codecs
 import re
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nbdata.integrity.checksum_documents import Claim, claims_of
+from nbdata.integrity.checksum_names import algorithm_in, is_sfv
 from nbdata.integrity.digests import DIGEST_LENGTHS, algorithm_of
 
 if TYPE_CHECKING:
@@ -43,9 +47,12 @@ _MAX_PROBLEMS = 1000  # listed one by one; a wrong file of millions of lines mus
 
 # A digest in base64 always ends in "=", as its length is no multiple of three bytes. So it never looks like hex.
 _DIGEST = r"(?P<digest>[0-9a-fA-F]+|[A-Za-z0-9+/_-]+={1,2})"
+_NAME_FIRST = re.compile(r"(?P<name>\S.*?)[ \t]+(?P<digest>[0-9a-fA-F]{8})", re.DOTALL)
+_DIGEST_ALONE = re.compile(_DIGEST)
+_GZIP = b"\x1f\x8b"
 _UNTAGGED = re.compile(_DIGEST + r"(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
 # The name is greedy: BSD's tools escape nothing in it, so the last parenthesis ends it.
-_TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) ?\((?P<name>.+)\) ?= ?" + _DIGEST + r"\s*", re.DOTALL)
+_TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) *\((?P<name>.+)\) ?= ?" + _DIGEST + r"\s*", re.DOTALL)
 _TAGS = {
     "MD5": "md5",
     "SHA1": "sha1",
@@ -57,6 +64,8 @@ _TAGS = {
     "SHA-512": "sha512",
     "SHA2-512": "sha512",
     "CRC32": "crc32",
+    "CRC-32": "crc32",
+    "CRC-32C": "crc32c",
     "CRC32C": "crc32c",
     "CRC64NVME": "crc64nvme",
 }
@@ -66,10 +75,12 @@ _UNREAD = {56: "SHA-224", 96: "SHA-384"}
 _NEITHER = "neither a checksum nor a comment"
 # A line that begins with so many hexadecimal digits is, or was, a checksum; another one is a title or a remark.
 _DIGEST_FIRST = re.compile(r"\W*[0-9A-Fa-f]{16}")
-# What gpg --clearsign puts around the lines (RFC 9580, section 7): a header, and a signature.
+# What gpg --clearsign puts around the lines (RFC 9580, section 7): a header, and a signature. Each begins a line, and a
+# signature ends at the next line of dashes, so that no text is searched twice.
 _SIGNED = re.compile(
-    r"-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[A-Za-z-]+: [^\r\n]*\r?\n)*"
-    r"|-----BEGIN PGP SIGNATURE-----\r?\n(?:(?!-----)[^\n]*\n)*-----END PGP SIGNATURE-----"
+    r"^-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[A-Za-z-]+: [^\r\n]*\r?\n)*"
+    r"|^-----BEGIN PGP SIGNATURE-----\r?\n(?:(?!-----)[^\n]*\n)*-----END PGP SIGNATURE-----",
+    re.MULTILINE,
 )
 # "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
@@ -119,36 +130,62 @@ class ChecksumFile:
     problems: list[ChecksumFormat]
 
 
-def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFile:
+def parse_checksums(data: bytes, *, name: str = "", algorithm: str | None = None) -> ChecksumFile:
     """Parse a checksum file of any style. Raises no error for any content.
 
     Parameters
     ----------
     data : bytes
-        The file. More than `MAX_SIZE` bytes are not read, and are a problem.
+        The file. More than `MAX_SIZE` bytes, also once decompressed, are not read, and are a problem.
+    name : str, optional
+        The file's name, which may tell the algorithm, and tells SFV.
     algorithm : str or None
-        The algorithm of digests without a tag, for example from the file's name. Digests of other algorithms are then
-        problems. None derives it from the digest's length, except for CRC-32C (`digests.algorithm_of`).
+        The algorithm of digests without a tag; digests of other algorithms are then problems. None takes that in the
+        file's name, else derives it from the digest's length, except for CRC-32C (`digests.algorithm_of`).
     """
-    if len(data) > MAX_SIZE:
-        return ChecksumFile(
-            [], [ChecksumFormat(0, f"{len(data)} bytes are too much for a checksum file ({MAX_SIZE})")]
-        )
-    found = ChecksumFile([], [])
-    unlisted, harmless = 0, True
-    for number, line in _lines(data):
-        entry = _parse_line(line, algorithm)
+    try:
+        data = _decompressed(data)
+    except (ValueError, zlib.error) as error:
+        return ChecksumFile([], [ChecksumFormat(0, str(error))])
+    algorithm = algorithm or algorithm_in(name)
+    found = _Found()
+    text = _decoded(data)
+    claims = None if is_sfv(name) else claims_of(text)
+    if claims is None:
+        for number, line in _lines(text):
+            entry = _parse_line(line, algorithm, name_first=is_sfv(name))
+            plain = entry == _NEITHER and not _DIGEST_FIRST.match(line)
+            found.add(number, entry, line, plain=plain)
+    else:
+        for claim in claims:
+            found.add(claim.line, _claimed(claim, algorithm), claim.name)
+    return found.file()
+
+
+class _Found:
+    """The entries of a file, and its problems."""
+
+    def __init__(self) -> None:
+        self._file = ChecksumFile([], [])
+        self._unlisted, self._harmless = 0, True
+
+    def add(self, number: int, entry: Entry | str, line: str, *, plain: bool = False) -> None:
+        """Add an entry, or say what is wrong with a line; `plain` if it is a title or a remark."""
         if isinstance(entry, Entry):
-            found.entries.append(entry)
-            continue
-        text = entry.endswith(_UNKNOWN) or (entry == _NEITHER and not _DIGEST_FIRST.match(line))
-        if len(found.problems) < _MAX_PROBLEMS:
-            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", text))
+            self._file.entries.append(entry)
+            return
+        harmless = plain or entry.endswith(_UNKNOWN)
+        if len(self._file.problems) < _MAX_PROBLEMS:
+            self._file.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}", harmless))
         else:
-            unlisted, harmless = unlisted + 1, harmless and text
-    if unlisted:
-        found.problems.append(ChecksumFormat(0, f"{unlisted} more lines hold no checksum", harmless))
-    return found
+            self._unlisted, self._harmless = self._unlisted + 1, self._harmless and harmless
+
+    def file(self) -> ChecksumFile:
+        """Return all of it."""
+        if self._unlisted:
+            more = ChecksumFormat(0, f"{self._unlisted} more lines hold no checksum", self._harmless)
+            self._file.problems.append(more)
+        return self._file
 
 
 def format_checksums(entries: Iterable[Entry]) -> str:
@@ -164,12 +201,31 @@ def format_checksums(entries: Iterable[Entry]) -> str:
     return "".join(map(_format_entry, entries))
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are no comments, with their numbers from 1."""
+def _decompressed(data: bytes) -> bytes:
+    """Return the bytes of a file that gzip may have compressed (RFC 1952).
+
+    Raises ValueError or zlib.error if they are damaged or too many.
+    """
+    out = data if not data.startswith(_GZIP) else b""
+    while data.startswith(_GZIP) and len(out) <= MAX_SIZE:
+        unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        out += unzip.decompress(data, MAX_SIZE + 1 - len(out))
+        if not unzip.eof and len(out) <= MAX_SIZE:
+            raise ValueError("the compressed file is cut short")
+        data = unzip.unused_data
+    if len(out) > MAX_SIZE:
+        raise ValueError(f"{len(out)} bytes are too much for a checksum file ({MAX_SIZE})")
+    return out
+
+
+def _decoded(data: bytes) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        text = data.decode("utf-16", "replace")
-    else:
-        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+        return data.decode("utf-16", "replace")
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are no comments, with their numbers from 1."""
     text = _SIGNED.sub(lambda found: "\n" * found[0].count("\n"), text)  # keeps the numbers of the lines
     zero = "\0" in text  # no name has a NUL, so only --zero writes it
     for number, line in enumerate(text.split("\0" if zero else "\n"), start=1):
@@ -178,34 +234,51 @@ def _lines(data: bytes) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _parse_line(line: str, algorithm: str | None) -> Entry | str:
+def _parse_line(line: str, algorithm: str | None, *, name_first: bool) -> Entry | str:
     """Parse a line. Returns its entry, or a description of the problem."""
+    if name_first:
+        match = _NAME_FIRST.fullmatch(line.rstrip())
+        return _entry(match["name"], "CRC32", match["digest"], None) if match else _NEITHER
     line = line.lstrip(" \t")
     escaped = line.startswith("\\")
     line = line[1:] if escaped else line
     if match := _TAGGED.fullmatch(line):
-        algorithm = _TAGS.get(match["tag"].upper())
-        if algorithm is None:
-            return f"{match['tag']}{_UNKNOWN}"
-        digest = _hex(match["digest"])
+        tag = match["tag"]
     elif match := _UNTAGGED.fullmatch(line) or _UNTAGGED.fullmatch(line.rstrip()):
-        digest = _hex(match["digest"])
-        algorithm = algorithm or algorithm_of(digest)
-        if algorithm is None:
-            if len(digest) in _UNREAD:
-                return f"{_UNREAD[len(digest)]}{_UNKNOWN}"
-            return f"{len(digest)} hexadecimal digits do not tell the algorithm"
+        tag = ""
     else:
         return _NEITHER
-    if len(digest) != DIGEST_LENGTHS[algorithm]:
-        return f"{len(digest)} hexadecimal digits are no digest of {algorithm}"
     name = match["name"]
     if name is not None and escaped:
         if not _ESCAPED_NAME.fullmatch(name):
             return "a backslash in it escapes nothing"
         name = _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], name)
-    name = name if name and name.strip() not in _NAMELESS else None
-    return Entry(name, algorithm, digest)
+    return _entry(name, tag, match["digest"], algorithm)
+
+
+def _claimed(claim: Claim, algorithm: str | None) -> Entry | str:
+    if not claim.digest:
+        return claim.tag
+    if not _DIGEST_ALONE.fullmatch(claim.digest):
+        return f"{claim.digest[:80]!r} is no digest"
+    return _entry(claim.name, claim.tag, claim.digest, algorithm)
+
+
+def _entry(name: str | None, tag: str, digest: str, algorithm: str | None) -> Entry | str:
+    """Return what a digest says; a description of the problem if it is none."""
+    digest = _hex(digest)
+    if tag:
+        algorithm = _TAGS.get(tag.upper())
+        if algorithm is None:
+            return f"{tag}{_UNKNOWN}"
+    algorithm = algorithm or algorithm_of(digest)
+    if algorithm is None:
+        if len(digest) in _UNREAD:
+            return f"{_UNREAD[len(digest)]}{_UNKNOWN}"
+        return f"{len(digest)} hexadecimal digits do not tell the algorithm"
+    if len(digest) != DIGEST_LENGTHS[algorithm]:
+        return f"{len(digest)} hexadecimal digits are no digest of {algorithm}"
+    return Entry(name if name and name.strip() not in _NAMELESS else None, algorithm, digest)
 
 
 def _hex(digest: str) -> str:

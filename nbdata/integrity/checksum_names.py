@@ -7,7 +7,7 @@ import re
 
 from nbdata.integrity.digests import ALGORITHMS
 
-__all__ = ["SIDECAR_SUFFIXES", "algorithm_in", "is_checksum_file", "is_manifest", "owner_of"]
+__all__ = ["SIDECAR_SUFFIXES", "algorithm_in", "is_checksum_file", "is_manifest", "is_sfv", "owner_of"]
 
 SIDECAR_SUFFIXES = {
     ".md5": "md5",
@@ -31,11 +31,12 @@ _MANIFEST = re.compile(
       | (.*-)?checksums?                        # CHECKSUM, Fedora-38-x86_64-CHECKSUM
       | checksum.*\.txt
       | (tag)?manifest-(md5|sha1|sha256|sha512)\.txt   # BagIt, RFC 8493
+      | .+\.sfv                                 # CRC-32 after the names
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 # A quick test: each of these names contains one of these words, and most other names contain none.
-_HINT = re.compile("md5|sha|crc|checksum|manifest", re.IGNORECASE)
+_HINT = re.compile("md5|sha|crc|checksum|manifest|sfv", re.IGNORECASE)
 _ALGORITHM = re.compile("|".join(ALGORITHMS), re.IGNORECASE)
 
 
@@ -45,8 +46,13 @@ def is_checksum_file(name: str) -> bool:
 
 
 def is_manifest(name: str) -> bool:
-    """Whether the name is a usual one for the checksums of a whole folder, such as ``MD5SUMS``."""
-    return _MANIFEST.fullmatch(posixpath.basename(name)) is not None
+    """Whether the name is a usual one for the checksums of a whole folder, such as ``MD5SUMS`` or ``MD5SUMS.gz``."""
+    return _MANIFEST.fullmatch(_unzipped(posixpath.basename(name))) is not None
+
+
+def is_sfv(name: str) -> bool:
+    """Whether the name is that of a list in the format SFV, whose lines begin with the file's name."""
+    return _unzipped(name).lower().endswith(".sfv")
 
 
 def owner_of(name: str) -> str | None:
@@ -61,5 +67,12 @@ def algorithm_in(name: str) -> str | None:
     base = posixpath.basename(name)
     if sidecar := _SIDECAR.fullmatch(base):
         return SIDECAR_SUFFIXES[sidecar[2].lower()]
+    if is_sfv(name):
+        return "crc32"
     match = _ALGORITHM.search(base)
     return match[0].lower() if match else None
+
+
+def _unzipped(name: str) -> str:
+    """The name without the suffix that gzip gives it."""
+    return name[:-3] if name.lower().endswith(".gz") else name

@@ -7,7 +7,11 @@ entry's folder may be one of the creator's machine: ``/home/x/NAME``, ``./NAME``
 to another file of the data set, it is for that file, as in ``md5sum -c``.
 
 *List*: all other checksum files. These are manifests (``MD5SUMS``, ``checksums.txt`` …), and ``*.md5`` files with
-several entries or with one entry for another file. Names are relative to the folder of the list.
+several entries or with one entry for another file. Names are relative to the folder of the list, if they are there
+(`nbdata.integrity.listed_names`).
+
+A digest without a name in a checksum file whose own name leads to no file, such as ``f1.md5`` beside ``f1.bin``, is for
+the only file of its folder that it fits: of those that are called ``f1.…``, else of all.
 
 Checksum files in a separate folder mirror the data set, or lie there in any other unambiguous way. Consider a sidecar
 whose own path leads to no file, and whose folder the data set does not have. It is for the only file of that base name.
@@ -22,21 +26,23 @@ import ntpath
 import posixpath
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import ChecksumFile, Entry, parse_checksums
 from nbdata.integrity.checksum_names import (
     SIDECAR_SUFFIXES,
-    algorithm_in,
     is_checksum_file,
     is_manifest,
     owner_of,
 )
 from nbdata.integrity.digests import ALGORITHMS
+from nbdata.integrity.listed_names import DataNames, resolve, written
+from nbdata.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 __all__ = [
     "SIDECAR_SUFFIXES",
@@ -109,6 +115,8 @@ class Expectations:
         The digests of missing files, if the sources agree.
     problems : list of Problem
         Problems to report. A check with problems has not checked everything.
+    notes : list of str
+        Names that were taken for files which they do not name as they are written.
     """
 
     expected: dict[str, Expected] = field(default_factory=dict)
@@ -117,6 +125,7 @@ class Expectations:
     missing: list[str] = field(default_factory=list)
     lost: dict[str, Expected] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def collect_expectations(
@@ -126,6 +135,7 @@ def collect_expectations(
     *,
     algorithm: str = "auto",
     separate_folder: bool = False,
+    others: Callable[[], Collection[str] | None] = tuple,
 ) -> Expectations:
     """Find the digest that each file should have.
 
@@ -143,6 +153,9 @@ def collect_expectations(
         One of `ALGORITHMS`. ``"auto"`` takes the strongest algorithm known for each file.
     separate_folder : bool
         Whether the checksum files have their own root (``--against``).
+    others : callable
+        Returns the files there that are not to be checked, to which a digest without a name could belong as well; None
+        if they are not known: then it belongs to none. Called at most once, and only for such a digest.
 
     Raises
     ------
@@ -153,7 +166,7 @@ def collect_expectations(
         raise BadOption(
             f"algorithm: {algorithm!r} is not known", remedy=f"Choose auto or one of {', '.join(ALGORITHMS)}"
         )
-    collector = _Collector(data_names, checksum_names, separate_folder=separate_folder)
+    collector = _Collector(data_names, checksum_names, separate_folder=separate_folder, others=others)
     for source in sorted(collector.sources):
         collector.add(source, read(source))
     return collector.result((algorithm,) if algorithm != "auto" else ALGORITHMS)
@@ -162,13 +175,22 @@ def collect_expectations(
 class _Collector:
     """Collects the claims of all checksum files, and decides only when all are read."""
 
-    def __init__(self, data: Iterable[str], sources: Iterable[str], *, separate_folder: bool) -> None:
+    def __init__(
+        self,
+        data: Iterable[str],
+        sources: Iterable[str],
+        *,
+        separate_folder: bool,
+        others: Callable[[], Collection[str] | None],
+    ) -> None:
         self.data = set(data)
         self.sources = set(sources)
-        self.separate = separate_folder
+        self.separate, self.others = separate_folder, others
         self.claims: defaultdict[str, list[Expected]] = defaultdict(list)
         self.complete_folders: set[str] = set()
         self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.names = DataNames(self.data)
         if separate_folder:
             self.data_folders = set(map(posixpath.dirname, self.data))
             self.data_by_base = _by_base_name(self.data)
@@ -177,19 +199,46 @@ class _Collector:
 
     def add(self, source: str, content: bytes) -> None:
         """Read one checksum file."""
-        found = parse_checksums(content, algorithm=algorithm_in(source))
+        found = parse_checksums(content, name=source)
         for problem in found.problems:
             where = f"line {problem.line}: " if problem.line else ""
             self.problems.append(Problem(source, where + problem.message, harmless=problem.harmless))
         if not found.entries and not found.problems:
             self.problems.append(Problem(source, "holds no checksum"))
         owner = owner_of(source)
+        if owner not in self.data and len(found.entries) == 1 and found.entries[0].name is None:
+            fits = self._only_fit(source, owner)
+            if fits is not None:
+                self.notes.append(
+                    f"{source}: its digest has no name, and was taken for that of {shortened(fits)}"
+                )
+                self._claim(fits, found.entries[0], source)
+                return
         if owner in self.data and not found.entries:
             self.claims[owner]  # named, though without a known digest: so it is not extra
         elif owner and self._is_sidecar(found.entries, owner):
             self._add_sidecar(source, owner, found.entries[0])
         else:
             self._add_list(source, posixpath.dirname(source), found)
+
+    def _only_fit(self, source: str, owner: str | None) -> str | None:
+        """Return the only file of a checksum file's folder that a digest without a name can be for."""
+        there = [] if self.separate else self.by_folder.get(posixpath.dirname(source), [])
+        alike = [name for name in there if owner is not None and name.startswith(f"{owner}.")]
+        (only,) = alike or there if len(alike or there) == 1 else (None,)
+        return only if only in self.data else None
+
+    @cached_property
+    def by_folder(self) -> dict[str, list[str]]:
+        """The files that have no sidecar of their own, and the others, by folder; empty if these are not known."""
+        others = self.others()
+        if others is None:
+            return {}
+        with_sidecar = {owner for source in self.sources if (owner := owner_of(source))}
+        grouped: defaultdict[str, list[str]] = defaultdict(list)
+        for name in {*self.data, *others} - with_sidecar:
+            grouped[posixpath.dirname(name)].append(name)
+        return dict(grouped)
 
     def _is_sidecar(self, entries: list[Entry], owner: str) -> bool:
         if len(entries) != 1:
@@ -200,7 +249,7 @@ class _Collector:
         folder, base = posixpath.split(owner)
         if base not in (posixpath.basename(name), ntpath.basename(name)):
             return False
-        named = _resolve(folder, name)
+        named = written(folder, name)
         return named == owner or named not in self.data
 
     def _add_sidecar(self, source: str, owner: str, entry: Entry) -> None:
@@ -237,19 +286,25 @@ class _Collector:
         if self.separate and folder:
 
             def matches(base: str) -> int:
-                return sum(_resolve(base, entry.name) in self.data for entry in found.entries)
+                return sum(written(base, entry.name) in self.data for entry in found.entries)
 
             folder = "" if matches("") > matches(folder) else folder
+        resolved = resolve(
+            [entry.name for entry in found.entries], self.names, folder, "" if self.separate else folder
+        )
+        if resolved.example is not None:
+            self.notes.append(_moved(source, resolved.moved, *resolved.example))
         names: set[str] = set()
         usable = not found.problems
-        for entry in found.entries:
-            name = _resolve(folder, entry.name)
+        for entry, name in zip(found.entries, resolved.paths, strict=True):
             if name is None:
                 usable = False
                 message = "a digest among several has no file name"
                 if entry.name is not None:
-                    kind = "absolute" if entry.name.startswith("/") else "unsafe"
-                    message = f"{kind} name {entry.name!r}: it must be relative to the list, without '..'"
+                    message = (
+                        f"{shortened(entry.name)!r} leads elsewhere, and no single file here has its last parts: "
+                        "it must be relative to the list, without '..'"
+                    )
                 self.problems.append(Problem(source, message))
             elif name in self.data or name not in self.sources:
                 names.add(name)
@@ -263,7 +318,7 @@ class _Collector:
 
     def result(self, algorithms: tuple[str, ...]) -> Expectations:
         """Return the expectations, with the first of these algorithms that is known for each file."""
-        result = Expectations(problems=self.problems)
+        result = Expectations(problems=self.problems, notes=self.notes)
         for name in sorted(self.data | self.claims.keys()):
             heard = self.claims.get(name)
             if heard and len(heard) == 1 and heard[0].algorithm in algorithms and name in self.data:
@@ -299,14 +354,6 @@ def _by_base_name(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(grouped)
 
 
-def _resolve(folder: str, name: str | None) -> str | None:
-    """The path that a name in a list in `folder` means; None without a name, or if it could lead outside.
-
-    Any ``..`` is refused, even one that stays inside: through a symbolic link, ``a/../b`` need not be ``b``.
-    """
-    if name is None or name.startswith("/") or (".." in name and ".." in name.split("/")):
-        return None
-    path = f"{folder}/{name}" if folder else name
-    if name and path[0] not in "./" and path[-1] != "/" and "//" not in path and "/." not in path:
-        return path  # `normpath` would not change it
-    return posixpath.normpath(posixpath.join(folder, name))
+def _moved(source: str, count: int, example: str, path: str) -> str:
+    others = f" ({count:,} names of this kind)" if count > 1 else ""
+    return f"{source}: {shortened(example)!r} was taken for {shortened(path)}{others}"

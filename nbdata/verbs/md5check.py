@@ -34,6 +34,13 @@ class Md5check(Selecting, Storing):
     a line of a checksum file cannot be read or used (unreadable), or if no file can be verified. Extra
     and unverifiable files are counted and named, but are no failure, as with md5sum --check.
 
+    Lists are read as md5sum, BSD, OpenSSL, rhash, SFV and hashdeep write them, as Get-FileHash (as a
+    table, list or CSV) and certutil do on Windows, as tables with a column for the path, and as the
+    JSON that Zenodo, Figshare and Dataverse give for a record; each also compressed by gzip. Names
+    from another machine count, too: with backslashes, or absolute ones, of which the longest tail
+    counts that only one file has; the report says which. A digest without a name is for the only file
+    that it fits, such as f1.md5 for f1.bin.
+
     --write makes files that md5sum, sha256sum and so on can check. A manifest works with
     ``md5sum --check MD5SUMS`` in PATH, a sidecar with the same command in its own folder. Existing
     digests are compared first. If one differs from its file, it stays as it is and the job fails,

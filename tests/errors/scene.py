@@ -117,6 +117,9 @@ class Scene:
             "twice/a.txt": "alpha\n",
             "twice/MD5SUMS": f"{'0' * 32}  a.txt\n{'1' * 32}  a.txt\n",
             "unread/a.txt": "alpha\n",
+            "leading/f1.bin": "one\n",
+            "leading/MD5SUMS": f"{hashlib.md5(b'one' + bytes([10])).hexdigest()}  f1.bin\n"
+            f"{'0' * 32}  /home/b/f2.bin\n",
             "unread/MD5SUMS": f"{hashlib.md5(b'alpha' + bytes([10])).hexdigest()}  a.txt\n{'0' * 31}  b.txt\n",
             "x.rar": "Rar!\x1a\x07",
             "mine/other.txt": "",

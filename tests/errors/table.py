@@ -216,6 +216,7 @@ CHECKS = [
     Mistake("a file that is missing", "md5check sums", "TransferFailed"),
     Mistake("a checksum file that contradicts itself", "md5check twice", "TransferFailed"),
     Mistake("a checksum that is cut off", "md5check unread", "TransferFailed"),
+    Mistake("a list with names of files elsewhere", "md5check leading", "TransferFailed"),
     Mistake("write and compare at once", "md5check tree --write --against sums", "BadOption"),
     Mistake("no archive there", "untar_volumes none data", "NotFound"),
     Mistake("a file that is not an archive", "untar_volumes file.txt data", "BadArchive"),

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -289,3 +290,11 @@ def test_no_content_whatever_raises(data):
 def test_a_name_that_no_line_can_say_is_refused(name):
     with pytest.raises(ValueError, match="not a file name"):
         format_checksums([Entry(name, "md5", A)])
+
+
+@pytest.mark.parametrize("before", ["", "x"])
+def test_signatures_without_an_end_take_no_quadratic_time(before):
+    data = f"{before}-----BEGIN PGP SIGNATURE-----\n".encode() * 60_000
+    start = time.process_time()
+    assert parse_checksums(data).entries == []
+    assert time.process_time() - start < 10

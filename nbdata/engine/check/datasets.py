@@ -83,6 +83,18 @@ class DataSet:
             self.sources[entry.path] = entry.info
         self.listing.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
 
+    def others(self) -> set[str] | None:
+        """Return the files beside a single one that are no checksum files; None in a store, which is not listed."""
+        if not self.single:
+            return set()
+        if not isinstance(self.folder.store, LocalStore):
+            return None
+        with contextlib.suppress(OSError), os.scandir("/" + self.folder.key) as found:
+            return {one.name for one in found if not is_checksum_file(one.name) and one.is_file()} - {
+                self.single
+            }
+        return None
+
     def selected(
         self, operation: Selecting, missing: Iterable[str], gone: list[str], checked: Container[str] = ()
     ) -> Iterator[Entry]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from nbdata.engine.check.datasets import DataSet, beside, parent
@@ -88,7 +88,7 @@ class KnownChecksums:
         self.missing, self.lost = found.missing, found.lost
         self.extra = set(found.extra)
         self.reasons = {p.name: f"{p.message} ({p.source})" for p in found.problems if p.name is not None}
-        self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems])
+        self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems]) + bounded(found.notes)
         unreadable = [p for p in found.problems if p.name is None and not p.harmless]
         lines = Counter(p.source for p in unreadable)
         for problem in unreadable:
@@ -114,7 +114,7 @@ def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
     known = KnownChecksums(
         data.folder.place, f"a {kind} in NAME.md5 (.sha256 …) or a manifest such as MD5SUMS beside the files"
     )
-    known.take(_read(run, op, data.names, data.folder, data.sources, known.notes, separate=False))
+    known.take(_read(run, op, data.names, data.folder, data.sources, known.notes, others=data.others))
     if op.repair is not None and not known.knows(data):
         known = _against(run, op, data, op.repair)
         known.by_repair = True
@@ -133,6 +133,10 @@ def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
     return known
 
 
+def _unknown() -> None:
+    return None
+
+
 def _read(
     run: Run,
     op: Md5check,
@@ -141,7 +145,8 @@ def _read(
     sources: dict[str, ObjectInfo],
     notes: list[str],
     *,
-    separate: bool,
+    separate: bool = False,
+    others: Callable[[], Collection[str] | None] = _unknown,
 ) -> Expectations:
     """The expectations for these names from the checksum files of a folder."""
     keys = {name: info.key for name, info in sources.items() if info.size <= MAX_SIZE}
@@ -149,7 +154,9 @@ def _read(
         [f"{name}: too large for a checksum file, not read" for name in sorted(sources.keys() - keys)]
     )
     read = ChecksumReader(run.control, folder.store, keys)
-    return collect_expectations(names, keys, read, algorithm=op.algorithm, separate_folder=separate)
+    return collect_expectations(
+        names, keys, read, algorithm=op.algorithm, separate_folder=separate, others=others
+    )
 
 
 # -- --against ------------------------------------------------------------------------------------
@@ -229,16 +236,16 @@ def _elsewhere(
     """The expectations from checksum files of another folder.
 
     Checksum files in a folder above the data may name files relative to that folder (``md5sum data/* > data.md5``) or
-    to the data folder; the reading that matches more files is used.
+    to the data folder; the reading that matches more files is used, and of two alike that of the names as written.
     """
     names = data.names | data.sources.keys()  # a list may also name the checksum files of the data
     within = (
         data.folder.place.removeprefix(folder.place) if data.folder.place.startswith(folder.place) else ""
     )
     read = _read(run, op, names, folder, sources, notes, separate=data.folder.place != folder.place)
-    if within and len(read.expected) < len(data.names):
+    if within and (len(read.expected) < len(data.names) or read.notes):
         above = _read(run, op, (within + name for name in names), folder, sources, [], separate=True)
-        if len(above.expected) > len(read.expected):
+        if (len(above.expected), not above.notes) > (len(read.expected), not read.notes):
             read = _below(above, within)
     return read
 
@@ -260,6 +267,7 @@ def _below(above: Expectations, within: str) -> Expectations:
             replace(p, name=p.name[cut:] if p.name.startswith(within) else None) if p.name else p
             for p in above.problems
         ],
+        above.notes,
     )
 
 

@@ -20,8 +20,8 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.stored_volume import StoredVolume
 from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_files import parse_checksums
-from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, is_manifest, owner_of
-from nbdata.integrity.expectations import Expectations, Expected, Problem, collect_expectations
+from nbdata.integrity.checksum_names import is_checksum_file, is_manifest, owner_of
+from nbdata.integrity.expectations import Expected, Problem, collect_expectations
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -165,7 +165,7 @@ class ChecksumFiles:
         """Yield each name in the lists, relative to the base, with the name of the list."""
         for name, content in self._contents.items():
             inner = name[: name.rfind("/") + 1]
-            for entry in parse_checksums(content).entries:
+            for entry in parse_checksums(content, name=name).entries:
                 if entry.name is not None:
                     yield inner + entry.name.removeprefix("./"), name
 
@@ -195,9 +195,9 @@ class ChecksumFiles:
             return lists[name] if name in lists else read(name)
 
         found = collect_expectations(
-            there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere)
+            there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere), others=_unknown
         )
-        expected = {**self._by_base_name(there, found), **found.expected}
+        expected = found.expected
         _refuse_contradictions(self._run, there, expected, found.problems)
         if self._elsewhere and there and not expected:
             raise NotFound(
@@ -213,6 +213,7 @@ class ChecksumFiles:
             for problem in found.problems
             if problem.name is None and not (problem.harmless or problem.source in used)
         ]
+        notes += found.notes
         if there and not used and (sidecars or lists):
             shown = [*sidecars, *lists]
             more = " …" if len(shown) > _NAMED else ""
@@ -224,25 +225,6 @@ class ChecksumFiles:
             notes.append(f"{', '.join(unread[:_NAMED])}: not read, as too large, of unknown size or too many")
         return Published({numbers[name]: one for name, one in expected.items()}, notes[: _NAMED + 2])
 
-    def _by_base_name(self, there: Mapping[str, StoredVolume], found: Expectations) -> dict[str, Expected]:
-        """The digests of volumes that a list names by another path, if each file name is there once.
-
-        The path is that on another machine, or from another folder. Of a list beside the volumes it must end with the
-        name of their folder.
-        """
-        told, own = dict[str, set[Expected]](), posixpath.basename(self._base.rstrip("/"))
-        for name, content in self._contents.items():
-            for entry in parse_checksums(content, algorithm=algorithm_in(name)).entries:
-                folder, _, base = (entry.name or "").replace("\\", "/").rpartition("/")
-                if self._elsewhere or (folder and posixpath.basename(folder) == own):
-                    told.setdefault(base, set()).add(Expected(entry.algorithm, entry.digest, name))
-        once = {base: next(iter(all_)) for base, all_ in told.items() if len(all_) == 1}
-        return {
-            name: once[base]
-            for name in there
-            if name not in found.expected and (base := posixpath.basename(name)) in once
-        }
-
     def _name_of(self, volume: StoredVolume) -> str:
         """The name by which these files may know a volume; empty if they cannot.
 
@@ -252,6 +234,10 @@ class ChecksumFiles:
             return "" if volume.gone else volume.name
         near = volume.lies_in(self._store) and volume.info.key.startswith(self._base)
         return volume.info.key[len(self._base) :] if near else ""
+
+
+def _unknown() -> None:
+    """What else lies beside volumes is not known, so no digest without a name is for one of them."""
 
 
 def _sorted_out(

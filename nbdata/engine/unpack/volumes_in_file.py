@@ -13,6 +13,7 @@ from nbdata.engine.unpack.volumes import Candidates
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file
+from nbdata.integrity.listed_names import beside
 from nbdata.origins import is_below
 from nbdata.paths import has_glob, join, last_component
 from nbdata.transfer.sources import head_of
@@ -48,6 +49,7 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
         return (), None
     data = content_of(run, location.store, info)
     names = _checked(data, name) if is_checksum_file(name) else _lines(data)
+    names = beside(names)
     for one in names:
         if one.startswith("/") or "\0" in one or not is_below(one.removeprefix("./"), ""):
             raise BadOption(
@@ -71,7 +73,7 @@ def _lines(data: bytes) -> list[str]:
 
 def _checked(data: bytes, name: str) -> list[str]:
     """The names in a checksum file; empty for a sidecar."""
-    found = parse_checksums(data)
+    found = parse_checksums(data, name=name)
     for problem in found.problems:
         raise BadOption(
             f"{name}, line {problem.line}: {problem.message}", expected="volumes with their checksums, in order",

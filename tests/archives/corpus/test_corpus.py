@@ -149,8 +149,8 @@ LZ4.
 SOURCE is the first volume, a folder, a glob, or a file that lists the volumes. Such a file is a checksum file, as
 `md5sum` writes it, or a plain list with one name per line, called `NAME.lst` or `NAME.list`. In Python, SOURCE can also
 be a list. Volumes are joined in the order of the list; a checksum file of numbered volumes may have any order, and may
-also list other files. A list may name volumes below a link; they are read, and `--delete-volumes` keeps them and says
-so.
+also list other files. Names with backslashes are those of Windows; of absolute names the common folder is that of the
+list. A list may name volumes below a link; they are read, and `--delete-volumes` keeps them and says so.
 
 An archive with a volume that is repeated, is empty, or is missing between others is refused before any of it is
 written. The plan names a volume that is smaller than the others. A missing last volume is noticed only at the end of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -361,6 +362,88 @@ def test_nbdatas_own_folder_does_not_count_as_data(tree: Path) -> None:
     (tree / ".nbdata").mkdir()
     (tree / ".nbdata/partial").write_bytes(b"half")
     assert check(tree).counts == {"ok": 5}
+
+
+# -- lists that another machine or program made ---------------------------------------------------
+
+
+def windows(tree: Path, start: str = "", end: str = "\r\n") -> str:
+    """Return a list of all files, with the names that Windows writes."""
+    return manifest(tree).replace("/", "\\").replace("  ", f"  {start}").replace("\n", end)
+
+
+@pytest.mark.parametrize("start", ["", ".\\", "D:\\data\\set\\", "\\\\nas\\share\\set\\"])
+def test_a_list_of_windows_is_for_the_same_files(tree: Path, start: str) -> None:
+    (tree / "MD5SUMS").write_bytes(windows(tree, start).encode("utf-16"))
+    (tree / "b/e.txt").unlink()
+    flip(tree / "b/c.bin")
+    report = check(tree)
+    assert report.counts == {"ok": 3, "mismatch": 1, "missing": 1}
+    assert {row.path for row in report.rows if row.action == "missing"} == {"b/e.txt"}
+    assert len([note for note in report.notes if "was taken for" in note]) == 1
+
+
+def test_a_list_with_absolute_names_of_another_machine_is_for_the_same_files(
+    tree: Path, tmp_path: Path
+) -> None:
+    """And --repair knows what a missing file is called here."""
+    (tree / "MD5SUMS").write_text(manifest(tree).replace("  ", "  /home/someone/set/"))
+    nbdata.pull(str(tree), str(tmp_path / "copy"), quiet=True)
+    (tree / "b/e.txt").unlink()
+    assert check(tree).counts == {"ok": 4, "missing": 1}
+    assert check(tree, repair=str(tmp_path / "copy")).counts == {"ok": 4, "repaired": 1}
+
+
+def test_a_list_of_a_folder_above_is_for_the_same_files(tree: Path, tmp_path: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree).replace("  ", "  set/"))
+    assert check(tree).counts == {"ok": 5}
+
+
+def test_a_deleted_file_is_missing_though_a_copy_lies_elsewhere(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(sums(tree, "a.txt", "b/c.bin"))
+    for name in ("a.txt", "b/c.bin"):
+        (tree / "old" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).rename(tree / "old" / name)
+    assert {path for path, action in found(check(tree)).items() if action == "missing"} == {
+        "a.txt",
+        "b/c.bin",
+    }
+
+
+@pytest.mark.needs("hashdeep")
+def test_a_list_of_hashdeep_is_for_the_files(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "set.txt").write_text(sums(tree, "-r", ".", program="hashdeep"))
+    flip(tree / "b/c.bin")
+    assert check(tree, against=tmp_path / "set.txt").counts == {"ok": 4, "mismatch": 1}
+
+
+def test_what_a_repository_says_of_its_files_is_for_them(tree: Path, tmp_path: Path) -> None:
+    digest = hashlib.md5((tree / "a.txt").read_bytes()).hexdigest()
+    (tmp_path / "record.json").write_text(
+        json.dumps(
+            {
+                "files": [
+                    {"key": "a.txt", "checksum": f"md5:{digest}"},
+                    {"key": "b.zip", "checksum": f"md5:{digest}"},
+                ]
+            }
+        )
+    )
+    assert found(check(tree, against=tmp_path / "record.json"))["a.txt"] == "ok"
+    assert found(check(tree / "a.txt", against=tmp_path / "record.json")) == {"a.txt": "ok"}
+    assert found(check(tree, against=tmp_path / "record.json"))["b.zip"] == "missing"
+
+
+def test_a_digest_without_a_name_is_for_the_file_that_it_fits(tree: Path) -> None:
+    (tree / "a.md5").write_text(hashlib.md5((tree / "a.txt").read_bytes()).hexdigest())
+    for place in (tree, tree / "a.txt"):
+        report = check(place)
+        assert found(report)["a.txt"] == "ok"
+        assert "a.md5: its digest has no name, and was taken for that of a.txt" in report.notes
+    (tree / "a.json").write_text("{}")
+    assert "ok" not in found(check(tree)).values()
+    with pytest.raises(nbdata.NotFound):
+        nbdata.md5check(tree / "a.txt", quiet=True)
 
 
 # -- checksum files in another place --------------------------------------------------------------

@@ -486,8 +486,8 @@ def test_a_list_of_the_folder_above_is_understood(content: Path, tmp_path: Path)
     report = untar(volumes, tmp_path / "out", against=str(tmp_path / "MD5SUMS"))
     assert report.details["compared"] == report.details["volumes"] > 1
     (tmp_path / "MD5SUMS").write_text(text + f"{'0' * 32}  w/a.tar.00\n")
-    plan = untar(volumes, tmp_path / "out2", against=str(tmp_path / "MD5SUMS"), dry_run=True)
-    assert any(note.endswith("except 1 volume without a digest") for note in plan.notes)
+    again = untar(volumes, tmp_path / "out2", against=str(tmp_path / "MD5SUMS"))
+    assert again.details["compared"] == report.details["volumes"]
 
 
 def test_a_zip_is_not_compared_as_a_whole(content: Path, tmp_path: Path) -> None:

@@ -85,6 +85,19 @@ def test_a_list_of_names_in_a_store_does_so_too_and_its_volumes_are_deleted(
     assert report.counts == {"unchanged": 30}
 
 
+@pytest.mark.parametrize("start", ["D:\\sets\\v\\", "/home/someone/v/"])
+def test_a_list_of_another_machine_names_what_lies_beside_it(
+    shuffled: list[str], start: str, tmp_path: Path
+) -> None:
+    text = sums(tmp_path / "v", shuffled, hashlib.sha256).replace("  ", f"  {start}")
+    (tmp_path / "v" / "SHA256SUMS").write_text(text)
+    report = untar(tmp_path / "v" / "SHA256SUMS", tmp_path / "out")
+    assert report.details["compared"] == len(shuffled)
+    (tmp_path / "v" / "order.lst").write_text("".join(f"{start}{name}\r\n" for name in shuffled))
+    untar(tmp_path / "v" / "order.lst", tmp_path / "again")
+    assert tree(tmp_path / "again") == tree(tmp_path / "out") == tree(tmp_path / "made")
+
+
 def test_a_list_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     for name in ("../x", "/etc/passwd", "a/../../x", "%2e%2e/x", "%252E%252e/x", "..%2fx", "..\\x"):
         (tmp_path / "x.lst").write_text(f"a\n{name}\n")
