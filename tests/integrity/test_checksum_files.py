@@ -294,7 +294,7 @@ def test_a_name_that_no_line_can_say_is_refused(name):
 
 @pytest.mark.parametrize("before", ["", "x"])
 def test_signatures_without_an_end_take_no_quadratic_time(before):
-    data = f"{before}-----BEGIN PGP SIGNATURE-----\n".encode() * 60_000
+    data = f"{before}-----BEGIN PGP SIGNATURE-----\n".encode() * 30_000
     start = time.process_time()
     assert parse_checksums(data).entries == []
     assert time.process_time() - start < 10
