@@ -78,11 +78,13 @@ _LOOKS = (
     ),
     ("bearer", re.compile(r"\b(bearer)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
     ("basic", re.compile(r"\b(basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
+    # Each takes time with the length of the text, not with its square: nothing before "://" is looked for, and what may
+    # stand in a password is bounded.
     # user:password@ of a URL, except these very words, which documentation uses; and a token in the user's place
     (
         "://",
         re.compile(
-            r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^\s/?#@\"'<>:]*:[^\s/?#@\"'<>]*@", re.IGNORECASE
+            r"((?<=[a-z0-9+.-])://)(?!user:password@)[^\s/?#@\"'<>:]*:[^\s/?#@\"'<>]*@", re.IGNORECASE
         ),
         r"\1",
     ),
@@ -90,7 +92,7 @@ _LOOKS = (
     (
         "://",
         re.compile(
-            r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@|arn:)[^\s/?#@\"'<>:\[]*:(?!\d*[/?#])[^\s@\"'<>]*@",
+            r"((?<=[a-z0-9+.-])://)(?!user:password@|arn:)[^\s/?#@\"'<>:\[]*:(?!\d*[/?#])[^\s@\"'<>]{0,4096}@",
             re.IGNORECASE,
         ),
         r"\1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_place_is_shown_without_password_and_query(place: str, shown: str) -> 
 def test_what_looks_like_a_secret_is_cut_out(text: str, shown: str) -> None:
     assert scrub(text) == shown
     assert scrub(shown) == shown
+
+
+@pytest.mark.parametrize("text", ["a." * 60_000, "a-" * 60_000, "a://b:" * 10_000, "https://" * 10_000])
+def test_a_long_text_takes_no_quadratic_time(text: str) -> None:
+    """Keys of a store are such texts, and nothing else of the process goes on meanwhile."""
+    start = time.process_time()
+    assert scrub(f"{text}://") == f"{text}://"
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("before", ["", "x", "x.", "-", "1", "see:...", "jdbc:"])
+def test_a_password_is_cut_out_whatever_stands_before_the_scheme(before: str) -> None:
+    assert "hunter22" not in scrub(f"{before}ftp://me:hunter22@host/x")
+    assert "hunter22" not in scrub(f"{before}ftp://me:hun/ter?hunter22@host/x")
 
 
 def test_a_known_value_is_cut_out_however_it_is_written() -> None:

@@ -28,6 +28,8 @@ _SHIFTED = [(magic, shift) for magic in (_BLOCK, _END) for shift in range(8)]
 # Largest output of a block, in bytes, that is decoded in parallel: twice the block's size before its runs of equal
 # bytes are expanded. A block of zeros may expand to 45 MB.
 _MOST = 1_800_000
+# Wrong ends at which a block is tried. In a block of 900 kB there is one by chance once in ten million.
+_MOST_WRONG = 16
 
 
 class DamagedBlock(OSError):
@@ -84,7 +86,9 @@ class Bzip2Block:
         self.eof = False
         self.needs_input = True
         self.state = state
-        self._tried = False  # whether decoding was tried up to a wrong end, or the block is damaged
+        self._wrong = (
+            0  # wrong ends of the block, up to which decoding was tried; more than 0 if it is damaged
+        )
 
     @property
     def unused_data(self) -> bytes:
@@ -98,7 +102,7 @@ class Bzip2Block:
 
     def at_end(self) -> None:
         """Note that the input is complete; raises DamagedBlock if the block is damaged rather than cut short."""
-        if self._tried:
+        if self._wrong:
             raise DamagedBlock("a block does not decode", len(self._buffer))
 
     def _begin(self, max_length: int) -> bytes | None:
@@ -119,14 +123,14 @@ class Bzip2Block:
 
     def _begin_block(self, max_length: int) -> bytes | None:
         """Return the first bytes of the block; None until its end has arrived."""
-        while (end := self._find_end()) >= 0:
+        while (end := self._find_end()) >= 0 and self._wrong < _MOST_WRONG:
             block = bz2.BZ2Decompressor()
             text = _as_stream(self._buffer, self._bit, end, self._place.level)
             try:
                 return self._decode(block, text, max_length)
             except DamagedBlock:
-                self._tried = True  # this marker may have been a coincidence
-        if len(self._buffer) > _LONGEST:
+                self._wrong += 1  # this marker may have been a coincidence
+        if len(self._buffer) > _LONGEST or self._wrong == _MOST_WRONG:
             raise DamagedBlock("a block does not decode", len(self._buffer))
         return None
 

@@ -42,10 +42,15 @@ def shortened(name: str) -> str:
     return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
 
 
+# Characters of the names of folders that are remembered: for a whole archive, and for each folder with something in it.
+_FOLDER_NAMES, _FOLDER_NAMES_EACH = 64 << 20, 2048
+
+
 class PathGuard:
     """Decides final paths and records which paths the archive has used so far.
 
-    It remembers the path of every file, folder and link: about 150 bytes for each.
+    It remembers the path of every file, folder and link: about 150 bytes for each. The names of the folders that they
+    lie in have a bound of their own, since one name can lead through 2,000 folders that nothing else lies in.
 
     Parameters
     ----------
@@ -60,7 +65,9 @@ class PathGuard:
         self._files: set[str] = set()
         self._folders: set[str] = set()  # case-folded, like the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
+        self._link_lengths: set[int] = set()
         self._filed: set[str] = set()  # folders of files
+        self._held = -_FOLDER_NAMES  # characters of the names of folders, beyond what is allowed
         self._resolved: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
@@ -101,10 +108,8 @@ class PathGuard:
             if len(part.encode("utf-8", "surrogateescape")) > _NAME_MAX:
                 raise _unsafe(name, f"has a component of more than {_NAME_MAX} bytes in its name")
         kept = parts[self._strip :]
-        for length in range(1, len(kept) if self._links else 1):
-            folder = "/".join(kept[:length])
-            if _fold(folder) in self._links:
-                raise _unsafe(name, f"would be written through the symbolic link {folder}")
+        if self._links and (link := self._link_above(kept)):
+            raise _unsafe(name, f"would be written through the symbolic link {link}")
         if kept and len(parts) > self._strip and parts[-1] == base:
             self._resolved[folder] = "".join(f"{part}/" for part in kept[:-1])
         return "/".join(kept) or None
@@ -147,7 +152,9 @@ class PathGuard:
             raise _unsafe(path, "is a symbolic link to nbdata's own records")
         self._add_parents(path)
         self._files.discard(path)
-        self._links[_fold(path)] = target
+        folded = _fold(path)
+        self._links[folded] = target
+        self._link_lengths.add(len(folded))
         return posixpath.normpath(target)
 
     def hard_link_target(self, path: str, linkname: str) -> tuple[str, str]:
@@ -177,11 +184,28 @@ class PathGuard:
             )
         return "hardlink", target
 
+    def _link_above(self, parts: list[str]) -> str:
+        """Return the folder of a path that is a symbolic link; empty if none is."""
+        folded = _fold("/".join(parts))
+        end = folded.find("/")
+        for length in range(1, len(parts)):
+            # Only such prefixes are made as are as long as a link: a name may have 2,000.
+            if end in self._link_lengths and folded[:end] in self._links:
+                return "/".join(parts[:length])
+            end = folded.find("/", end + 1)
+        return ""
+
     def _add_parents(self, path: str) -> None:
         parent = _fold(path).rpartition("/")[0]
+        self._held -= _FOLDER_NAMES_EACH
         while parent and parent not in self._folders:
             self._folders.add(parent)
+            self._held += len(parent)
             parent = parent.rpartition("/")[0]
+        if self._held > 0:
+            raise _unsafe(
+                path, "lies in a folder that others lie in, and so on, so often that memory would be filled"
+            )
 
 
 def _fold(path: str) -> str:

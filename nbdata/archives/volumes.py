@@ -21,6 +21,7 @@ volume. Names do not reveal the last volume unless they say *of 5*. If it is mis
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -74,7 +75,7 @@ _PART = re.compile(
     re.IGNORECASE,
 )
 # Characters that may be an index at the end of a name; names that differ before them are not a set.
-_AT_END = re.compile(r"[0-9A-Za-z]*\Z")
+_AT_END = string.ascii_letters + string.digits
 _ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", re.IGNORECASE)
 _SIDECAR = re.compile(
     r".*\.(md5|sha1|sha224|sha256|sha384|sha512|crc|crc32|crc32c|sfv|sig|asc)(sums?)?(\.txt)?"
@@ -201,7 +202,7 @@ def guess_format(name: str) -> str | None:
 def set_prefix(name: str) -> str:
     """Return the common start of all names in the set that this name may belong to."""
     part = _PART.fullmatch(name)
-    return part[1] + part[2] if part is not None else _AT_END.sub("", name)
+    return part[1] + part[2] if part is not None else name.rstrip(_AT_END)
 
 
 def is_later_part(name: str) -> bool:

@@ -25,6 +25,8 @@ __all__ = ["LOCAL", "Entry", "RangeSource", "ZipDirectory"]
 #: The first bytes of a member, and so of most archives.
 LOCAL = b"PK\3\4"
 _END, _LOCATOR, _END64, _ENTRY = (b"PK\5\6", b"PK\6\7", b"PK\6\6", b"PK\1\2")
+# Extra fields that are read: ZIP64, NTFS times, times, and the path in Unicode (APPNOTE 4.5, Info-ZIP's extrafld.txt).
+_KNOWN_EXTRA = (0x0001, 0x000A, 0x5455, 0x7075)
 _END_SIZE, _LOCATOR_SIZE, _END64_SIZE, _ENTRY_SIZE = 22, 20, 56, 46
 _COMMENT = 0xFFFF
 # Bytes at the end that are read first; they also contain the directory of up to a few thousand members.
@@ -253,12 +255,14 @@ class ZipDirectory:
     def _extra(self, at: int) -> dict[int, bytes]:
         """Parse the extra fields of an entry, by kind; truncated ones are ignored, as in other programs."""
         name, length = struct.unpack_from("<HH", self._data, at + 28)
-        data = self._data[at + _ENTRY_SIZE + name : at + _ENTRY_SIZE + name + length]
+        begin = at + _ENTRY_SIZE + name
+        end = min(begin + length, len(self._data))
         found: dict[int, bytes] = {}
-        while len(data) >= 4:
-            kind, size = struct.unpack_from("<HH", data)
-            found.setdefault(kind, data[4 : 4 + size])
-            data = data[4 + size :]
+        while begin + 4 <= end:
+            kind, size = struct.unpack_from("<HH", self._data, begin)
+            if kind in _KNOWN_EXTRA:
+                found.setdefault(kind, bytes(self._data[begin + 4 : min(begin + 4 + size, end)]))
+            begin += 4 + size
         return found
 
     def __len__(self) -> int:

@@ -30,6 +30,8 @@ _METHODS = (0, 8)
 # Bytes of Python objects: a zip entry, an object and its first item, an array, and each further item.
 _ENTRY, _MAPPING, _LIST, _ITEM = 1024, 320, 160, 112
 _BLOCK = 1 << 20
+# Tags of TIFF (TIFF 6.0, sections 8 and 15): width and length of a tile, samples of a pixel, bits of a sample.
+_TILE = (322, 323, 277, 258)
 # Formats of pictures that are one picture, decoded by Pillow and its libraries, after their size is known.
 _PICTURES = (
     *("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "JPEG2000", "AVIF"),
@@ -76,8 +78,15 @@ def refuse_large_text(data: bytes, budget: Budget) -> None:
 def refuse_large_image(image: Any, budget: Budget) -> None:
     """Count the pixels of an opened picture, as decoded and as returned, before they are decoded."""
     width, height = image.size
+    if image.format == "TIFF":  # of which a whole tile is decoded, however small the picture is
+        numbers = [_largest(image.tag_v2.get(tag, 1)) for tag in _TILE]
+        budget.spend(math.prod(numbers) // 8)
     each = {"L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}.get(image.mode, 4)  # others become RGB
     budget.spend(2 * width * height * each)
+
+
+def _largest(value: Any) -> int:
+    return max(map(int, value if isinstance(value, tuple) else (value,)), default=1)
 
 
 def open_image(data: bytes) -> Any:

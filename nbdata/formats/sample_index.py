@@ -30,8 +30,10 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import itertools
 import json
 import mmap
+import operator
 import os
 import re
 import struct
@@ -39,14 +41,15 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from nbdata.bounded import parse_json
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
+from nbdata.formats.sample_objects import SampleObject, ShardMember
 from nbdata.own_files import through_no_link
 
-__all__ = ["IndexWriter", "SampleIndex", "SampleObject", "ShardMember"]
+__all__ = ["IndexWriter", "SampleIndex"]
 
 _MAGIC = b"nbidx\x00\x00\x02"
 _COLUMNS = {
@@ -69,55 +72,6 @@ _UP = re.compile(r"(?:^|[/\\])\.\.(?:$|[/\\])")
 _LENGTH = 8
 # Most bytes of a key: no store has longer ones (see `nbdata.transfer.bad_entries`).
 _LONGEST_KEY = 4 * 8192
-
-
-class SampleObject(NamedTuple):
-    """One object of a sample.
-
-    Attributes
-    ----------
-    field : str
-        The field's name within the sample.
-    path : str
-        Relative to the source.
-    size : int
-        Bytes; -1 if the store does not say.
-    etag : str
-    modified : float or None
-        Seconds since 1970.
-    version : str
-    """
-
-    field: str
-    path: str
-    size: int
-    etag: str
-    modified: float | None = None
-    version: str = ""
-
-
-class ShardMember(NamedTuple):
-    """One field of a sample in a shard.
-
-    Attributes
-    ----------
-    field : str
-    shard : int
-        The number of the shard.
-    offset : int
-        Start of the content in the shard; -1 if it is not contiguous there. Of an FFRecord file: the number of the
-        record.
-    size : int
-        Bytes.
-    crc : int
-        CRC-32 of the content (RFC 1952, section 8).
-    """
-
-    field: str
-    shard: int
-    offset: int
-    size: int
-    crc: int
 
 
 def _plain_etag(found: SampleObject) -> bytes | None:
@@ -344,6 +298,16 @@ class SampleIndex:
     def __len__(self) -> int:
         return len(self._key_ends)
 
+    def is_in_order(self) -> bool:
+        """True if no two samples share objects or keys; a check for an index from another user.
+
+        Else a short index could stand for objects without end.
+        """
+        return all(
+            all(map(operator.le, column, itertools.islice(column, 1, None)))
+            for column in (self._begins, self._key_ends)
+        )
+
     def is_of_shards(self, count: int) -> bool:
         """True if all samples lie in shards numbered below `count`; a check for an index from another user."""
         numbers = self._tags.cast("B").cast("I")[::4]
@@ -351,7 +315,7 @@ class SampleIndex:
         told = isinstance(self.about.get("left_out"), int) and isinstance(
             self.about.get("left_out_names"), list
         )
-        return told and members == len(self._kinds) and max(numbers, default=0) < count
+        return told and self.is_in_order() and members == len(self._kinds) and max(numbers, default=0) < count
 
     def pieces(self, about: dict[str, Any]) -> list[bytes | memoryview]:
         """Return the bytes of a file with the same samples, and another `about` in its header."""

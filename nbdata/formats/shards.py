@@ -42,7 +42,6 @@ _EACH_FIELD = 256
 _LONGEST_NAME = 4096
 _BLOCK = 256 << 10
 
-_NAME = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
 #: The reason for a member whose sample ended before it.
@@ -90,8 +89,21 @@ def _split(name: str) -> tuple[str, str] | None:
     stem, dot, extension = base.partition(".")
     if stem and dot and "\n" not in name:
         return name[: len(name) - len(extension) - 1], extension
-    found = _NAME.match(name)  # an unusual name
-    return (found[1], found[2]) if found else None
+    return _split_unusual(name)
+
+
+def _split_unusual(name: str) -> tuple[str, str] | None:
+    """Split as WebDataset's pattern does, ``^((?:.*/|)[^.]+)[.]([^/]*)$``, which takes quadratic time for some names.
+
+    The extension begins at the first dot of the last component. Before it stands a character or more, without a dot,
+    from the beginning or a slash on; and before that slash there is no line end.
+    """
+    dot = name.find(".", name.rfind("/") + 1)
+    if dot < 0:
+        return None
+    line = name.find("\n", 0, dot)
+    begin = name.rfind("/", 0, dot - 1 if line < 0 else min(dot - 1, line)) + 1
+    return (name[:dot], name[dot + 1 :]) if name.rfind(".", 0, dot) < begin < dot else None
 
 
 def is_meta(name: str) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
-from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
+from nbdata.formats.sample_index import IndexWriter, SampleIndex
+from nbdata.formats.sample_objects import SampleObject
 from nbdata.formats.samples import by_sample, split_name
 from nbdata.redaction import redacted
 from nbdata.sizes import counted

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from nbdata.bounded import size_in
 from nbdata.disk import PARTIAL
-from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
@@ -30,6 +30,9 @@ __all__ = ["FsspecStore"]
 
 # Bytes that a buffered fsspec file fetches or sends at a time.
 _BLOCK = 8 << 20
+# Bounds on a listing of folders below each other, which fsspec collects: their depth, and bytes of memory, of which an
+# entry takes some hundred beside its path.
+_DEPTH, _LISTED, _ENTRY = 256, 4 << 30, 1000
 # Protocols that create an object when its file is closed, and none when the file is discarded.
 _WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "obs", "oci"}
 # Errors of botocore and aiohttp that are no OSError, by the name of a class in their hierarchy.
@@ -338,6 +341,7 @@ def _find(fs: Any, path: str) -> dict[str, dict[str, Any]]:
         return dict(fs.find(path, detail=True))
     top = fs._strip_protocol(path)
     found, pending = dict[str, dict[str, Any]](), [top]
+    held = 0
     while pending:
         folder = pending.pop()
         try:
@@ -350,10 +354,18 @@ def _find(fs: Any, path: str) -> dict[str, dict[str, Any]]:
             raise
         for entry in entries:
             name = entry["name"].rstrip("/")
+            held += len(name) + _ENTRY
             if entry["type"] == "directory" and name != folder:
                 pending.append(name)
             else:
                 found[entry["name"]] = entry
+        if held > _LISTED or folder.count("/") - top.count("/") > _DEPTH:
+            raise BadOption(
+                "the folders have no end",
+                path=folder[:200],
+                expected=f"at most {_DEPTH} below each other, and {_LISTED // (_ENTRY + 100):,} entries in all",
+                remedy="Name what is wanted with --files-from FILE",
+            )
     return found
 
 

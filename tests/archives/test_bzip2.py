@@ -122,6 +122,20 @@ def test_bits_that_look_like_a_block_start_by_chance_are_ignored(
     assert len(points) == 5
 
 
+def test_a_block_full_of_bits_that_look_like_its_end_is_tried_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A valid block may have 150,000 of them, and each try costs as much as the whole block."""
+    monkeypatch.setattr(
+        bzip2, "_find_end", lambda data, begin: begin + 8 if begin + 8 < 8 * len(data) else -1
+    )
+    tries, stream = [], bzip2._as_stream
+    monkeypatch.setattr(bzip2, "_as_stream", lambda *args: tries.append(1) or stream(*args))
+    with pytest.raises(DamagedBlock, match="does not decode"):
+        decoded(bz2.compress(content("random", 250_000), 1) + REST)
+    assert len(tries) == bzip2._MOST_WRONG
+
+
 def test_a_block_without_an_end_is_not_buffered_without_limit() -> None:
     with pytest.raises(DamagedBlock):
         decoded(bz2.compress(b"x")[:14] + bytes(2_000_000))

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import tarfile
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -392,6 +393,31 @@ def test_more_than_the_limit_is_refused() -> None:
     assert len(members_of(blob, max_expansion=len(blob))) == 1
     with pytest.raises(BadArchive, match="expands to more"):
         contents(blob, max_expansion=50_000)
+
+
+def test_folders_within_folders_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of 4 KB can lead through 2,000 folders, whose names together have 4 million characters."""
+    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 10_000_000)
+    few = [(f"{number}/" + "a/" * 2000, "folder", None) for number in range(2)]
+    assert len(members_of(tar_of(*few))) == 2
+    many = [(f"{number}/" + "a/" * 2000 + "x", "file", b"") for number in range(4)]
+    with pytest.raises(UnsafeMember, match="memory would be filled"):
+        members_of(tar_of(*many))
+
+
+def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
+    link = ("link", "symlink", "a")
+    start = time.process_time()
+    members_of(tar_of(link, *[("a/" * 2000 + "x", "file", b"") for _ in range(1500)]))
+    assert time.process_time() - start < 5
+    with pytest.raises(UnsafeMember, match="through the symbolic link a/b/LINK"):
+        members_of(tar_of(("a/b/link", "symlink", "c"), ("a/b/LINK/x", "file", b"")))
+
+
+def test_many_files_and_folders_do_not_reach_that_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 0)
+    names = [f"{'d' * 200}/{'e' * 200}/{number:04}/{number}" for number in range(500)]
+    assert len(members_of(tar_of(*[(name, "file", b"") for name in names]))) == 500
 
 
 def test_endless_header_data_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import time
 from itertools import product
 from string import ascii_lowercase
 
@@ -230,3 +231,10 @@ def test_a_name_with_three_letters_at_its_end_is_an_archive_of_any_name() -> Non
     assert choose_set(["data.bin", "other.dat"], first="data.bin").names == ("data.bin",)
     with pytest.raises(MissingVolume):
         choose_set(["a.tar.gz.aac"], first="a.tar.gz.aac")
+
+
+def test_the_start_of_a_long_name_takes_no_quadratic_time() -> None:
+    start = time.process_time()
+    assert set_prefix("a" * 8000 + "_") == "a" * 8000 + "_"
+    assert set_prefix("x." + "a" * 8000) == "x."
+    assert time.process_time() - start < 5

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,23 @@ def test_what_would_take_too_much_memory_is_refused(field: str, data: bytes, eno
     ) as caught:
         nbdata.decode({"__key__": "n/1", field: data}, max_bytes=f"{enough // 3}B")
     assert "max_bytes=" in caught.value.remedy
+
+
+def tiled(side: int) -> bytes:
+    """Return a TIFF of one pixel, in a tile of this width and length (TIFF 6.0, section 15)."""
+    tile = zlib.compress(bytes(side * side))
+    tags = [
+        (256, 1), (257, 1), (258, 8), (259, 8), (262, 1), (277, 1),
+        (322, side), (323, side), (324, 138), (325, len(tile)),
+    ]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return (b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)).ljust(138, b"\0") + tile
+
+
+def test_a_small_picture_in_a_large_tile_is_refused() -> None:
+    assert nbdata.decode({"tif": tiled(16)}, max_bytes="1MB")["tif"].size
+    with pytest.raises(NbdataError, match="would take too much"):
+        nbdata.decode({"tif": tiled(4096)}, max_bytes="1MB")
 
 
 def test_the_fields_of_a_sample_share_the_limit() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import tarfile
+import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,6 +69,25 @@ def read(data: bytes) -> tuple[list[tuple[str, dict[str, bytes]]], LeftOut]:
 )
 def test_the_key_ends_at_the_first_dot_of_the_base_name(name: str, wanted: tuple[str, str] | None) -> None:
     assert split_member(name) == wanted
+
+
+# WebDataset's pattern, which its `base_plus_ext` has.
+PATTERN = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+
+
+@settings(max_examples=1000)
+@given(st.text(st.sampled_from("a./\n_"), max_size=12))
+def test_names_are_split_as_the_pattern_of_webdataset_does(name: str) -> None:
+    found = PATTERN.match(name)
+    assert split_member(name) == (None if found is None else (found[1], found[2].lower()))
+
+
+def test_a_name_of_slashes_takes_no_quadratic_time() -> None:
+    start = time.process_time()
+    for _ in range(1000):
+        assert split_member("/" * 4095 + "a") is None
+        assert split_member("./" * 2047 + "a") is None
+    assert time.process_time() - start < 10
 
 
 NAMES = st.one_of(

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+import fsspec
 import pytest
 
 import nbdata
 from nbdata.errors import StoreUnavailable, TransferFailed
 from nbdata.operation import Context
 from nbdata.stores.base import Store
+from nbdata.stores.fsspec_store import _find
 from nbdata.stores.http.pages import EMPTY_PAGES, Pages
 from nbdata.stores.resolve import open_place
 from tests.stores.s3.test_odd_servers import job
@@ -272,3 +274,29 @@ def test_a_link_of_an_index_page_that_no_request_can_ask_for_is_reported(tmp_pat
     with serving(each(answer)) as port, pytest.raises(TransferFailed) as caught:
         nbdata.pull(f"http://127.0.0.1:{port}/d/", tmp_path, quiet=True)
     assert caught.value.report.counts == {"unreadable": 1, "fetched": 1}
+
+
+class _Endless(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Each folder has a folder, and some files."""
+
+    def __init__(self, files: int, depth: int) -> None:
+        super().__init__()
+        self._files, self._depth = files, depth
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> list[dict[str, object]]:
+        folder = {"name": f"{path}/sub", "type": "directory", "size": 0}
+        files = [{"name": f"{path}/{number}", "type": "file", "size": 1} for number in range(self._files)]
+        return [folder, *files] if path.count("/") < self._depth else files
+
+
+def test_folders_without_end_of_any_file_system_are_an_error() -> None:
+    with pytest.raises(nbdata.BadOption, match="the folders have no end"):
+        _find(_Endless(1, 1000), "top")
+    assert len(_find(_Endless(1, 200), "top")) == 201
+
+
+def test_entries_without_end_of_any_file_system_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbdata.stores.fsspec_store._LISTED", 1100 * 1000)
+    with pytest.raises(nbdata.BadOption, match="the folders have no end"):
+        _find(_Endless(20, 100), "top")
+    assert len(_find(_Endless(20, 10), "top")) == 220

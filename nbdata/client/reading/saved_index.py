@@ -44,7 +44,7 @@ def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
     """
     with _fetched(operation, _beside(operation), path) as fresh:
         found = known_index(fresh)
-        if found is None or not _says_enough(found.about):
+        if found is None or not _says_enough(found.about) or not found.is_in_order():
             return None
         folder = as_folder(folder_part(operation.place))
         prefix = Opened(operation).open(folder).key

@@ -14,7 +14,8 @@ from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import Head, refuse_wrong
 from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of
-from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
+from nbdata.formats.sample_index import IndexWriter, SampleIndex
+from nbdata.formats.sample_objects import ShardMember
 from nbdata.reading.loose import grouped, index_name, refuse_twice
 from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from isal.isal_zlib import crc32
 
 from nbdata.errors import BadOption, ChecksumMismatch
-from nbdata.formats.sample_index import SampleIndex, ShardMember
+from nbdata.formats.sample_index import SampleIndex
+from nbdata.formats.sample_objects import ShardMember
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader

@@ -14,7 +14,8 @@ from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
-from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
+from nbdata.formats.sample_index import IndexWriter, SampleIndex
+from nbdata.formats.sample_objects import ShardMember
 from nbdata.formats.shards import LeftOut, sums_in
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies

@@ -61,7 +61,7 @@ def links_below(page: str, url: str) -> set[str]:
         # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
         # leads nowhere, and the file is counted as unreadable.
         found.add("/".join(said if any("/" in part or "\0" in part for part in parts) else parts))
-    return {name for name in found if len(name) > LONGEST or not _linked_above(name, found)}
+    return _without_linked_above(found)
 
 
 def _path(link: SplitResult, base: SplitResult, top: str) -> str | None:
@@ -95,13 +95,20 @@ def _without_dots(path: str) -> str:
     return "/".join(kept)
 
 
-def _linked_above(name: str, found: set[str]) -> bool:
-    at = name.find("/")
-    while 0 <= at < len(name) - 1:
-        if name[: at + 1] in found:
-            return True
-        at = name.find("/", at + 1)
-    return name + "/" in found
+def _without_linked_above(found: set[str]) -> set[str]:
+    """Return the names without those that lie below a folder that is among them, or are one without its slash."""
+    kept, above = set[str](), None
+    for name in sorted(found):  # what lies below a folder comes right behind it
+        if len(name) > LONGEST:
+            kept.add(name)
+        elif above is not None and name.startswith(above):
+            continue
+        elif name.endswith("/"):
+            kept.add(name)
+            above = name
+        elif f"{name}/" not in found:
+            kept.add(name)
+    return kept
 
 
 class _Links(HTMLParser):

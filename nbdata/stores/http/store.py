@@ -45,8 +45,8 @@ _NO_HEAD = (400, 401, 403, 405, 406, 500, 501)
 # Limits, since a server may make up pages and folders without end: the bytes read of an index page, the depth of
 # folders, and the number of folders.
 _PAGE, _DEPTH, _FOLDERS = 16 << 20, 64, 100_000
-# Names of the folders that are open at one time, one below the other, in memory.
-_NAMES = 2_000_000
+# Bytes of memory for the names in the folders that are open at one time, one below the other; and for one name.
+_NAMES, _NAME = 256 << 20, 60
 # Files that are asked about at the same time, and files asked about ahead of the listing's reader.
 _ASKING, _AHEAD = 8, 64
 # Characters of a path or query that stay as written: all valid ones, and escapes.
@@ -59,7 +59,7 @@ _PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst",
 
 @dataclass
 class _Walked:
-    """How far a listing of folders has come: folders that were opened, and names of those that are open."""
+    """How far a listing has come: folders that were opened, and bytes for the names in those that are open."""
 
     folders: int = 0
     names: int = 0
@@ -289,13 +289,14 @@ class HttpStore(Store):
             yield ObjectInfo(folder.rstrip("/"), -1)
         names = sorted(name for name in found or () if name.startswith(start))
         del found
-        walked.names += len(names)
+        held = sum(map(len, names)) + _NAME * len(names)
+        walked.names += held
         if depth > _DEPTH or walked.folders > _FOLDERS or walked.names > _NAMES:
             raise BadOption(
                 "the server's folders have no end",
                 path=self._said(folder),
-                expected=f"at most {_DEPTH} below each other, {_FOLDERS:,} in all, and {_NAMES:,} names in those "
-                "from the first to the deepest",
+                expected=f"at most {_DEPTH} below each other, {_FOLDERS:,} in all, and {_NAMES:,} bytes of names in "
+                "those from the first to the deepest",
                 remedy="Name what is wanted with --files-from FILE",
             )
         for at in range(0, len(names), _AHEAD):
@@ -305,7 +306,7 @@ class HttpStore(Store):
                     yield info
                 else:
                     yield from self._walk(f"{folder}{name.rstrip('/')}/", "", walked, depth + 1, asking)
-        walked.names -= len(names)
+        walked.names -= held
 
     def _look(self, key: str) -> ObjectInfo | None:
         """Return the object that a link leads to, or None for a folder."""

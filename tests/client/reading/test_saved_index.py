@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import nbdata
 from nbdata.client.reading import saved_index
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
+from nbdata.formats.sample_index import IndexWriter, SampleIndex
+from nbdata.formats.sample_objects import SampleObject
 from nbdata.reading import stored_index
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -186,6 +188,16 @@ def test_a_damaged_path_in_an_index_is_told(local: Callable[[IndexWriter], Path]
         pytest.raises(NbdataError, match="the index is damaged"),
     ):
         found[0]
+
+
+def test_an_index_whose_samples_share_objects_is_not_used(local: Callable[[IndexWriter], Path]) -> None:
+    """One of 8 MB could stand for a hundred thousand samples of a hundred thousand objects each."""
+    writer = IndexWriter()
+    for key in "abc":
+        writer.add(key, [SampleObject("txt", "03.jpg", 5, "")])
+    writer._columns.begins[1:] = array("Q", [3, 0, 3])
+    with nbdata.samples(str(local(writer)), refresh="never") as found:
+        assert [*found.keys] == sorted({name.partition(".")[0] for name in FILES})
 
 
 def test_a_name_that_no_file_has_is_damage(local: Callable[[IndexWriter], Path]) -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nbdata
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.stores.base import Location
-from nbdata.stores.http.index_page import links_below
+from nbdata.stores.http.index_page import _without_linked_above, links_below
 from nbdata.stores.resolve import open_place
 from tests.stores import folder_server as folder_server_module
 from tests.stores.folder_server import FolderServer, folder_server
@@ -194,6 +196,23 @@ def test_names_that_joining_would_change_are_pulled_as_they_are(tmp_path: Path) 
     assert caught.value.report.counts == {"fetched": len(names), "failed": 1, "unrepresentable": 1}
 
 
+def _linked_above(name: str, found: set[str]) -> bool:
+    folders = {one for one in found if one.endswith("/") and one != name and name.startswith(one)}
+    return bool(folders) or (not name.endswith("/") and name + "/" in found)
+
+
+@given(st.sets(st.text(st.sampled_from("ab/"), min_size=1, max_size=6)))
+def test_what_lies_below_a_folder_that_is_linked_too_is_left_to_its_page(names: set[str]) -> None:
+    assert _without_linked_above(names) == {name for name in names if not _linked_above(name, names)}
+
+
+def test_names_of_slashes_take_no_quadratic_time() -> None:
+    names = {f"{number}" + "/" * 16_000 for number in range(500)} | {"x/"}
+    start = time.process_time()
+    assert _without_linked_above(names) == names
+    assert time.process_time() - start < 10
+
+
 def test_folders_without_end_are_an_error(tmp_path: Path) -> None:
     page = ok(b"<a href='deeper/'>x</a>", "Content-Type: text/html")
     with serving(each(lambda head: page)) as port, pytest.raises(BadOption, match="no end"):
@@ -202,7 +221,7 @@ def test_folders_without_end_are_an_error(tmp_path: Path) -> None:
 
 def test_folders_with_names_without_end_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the folders from the first to the deepest are in memory; those of folders side by side are not."""
-    monkeypatch.setattr("nbdata.stores.http.store._NAMES", 20)
+    monkeypatch.setattr("nbdata.stores.http.store._NAMES", 20 * 62)
 
     def answer(head: str) -> bytes:
         path = head.split()[1]
@@ -218,7 +237,7 @@ def test_folders_with_names_without_end_are_an_error(tmp_path: Path, monkeypatch
         report = nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "out", quiet=True)
         assert report.counts == {"fetched": 27}
         also.extend(f"more{number}" for number in range(9))
-        with pytest.raises(BadOption, match="20 names in those from the first to the deepest"):
+        with pytest.raises(BadOption, match="1,240 bytes of names in those from the first to the deepest"):
             nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "again", quiet=True)
 
 

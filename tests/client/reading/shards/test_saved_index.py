@@ -12,7 +12,8 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption
-from nbdata.formats.sample_index import IndexWriter, SampleObject, ShardMember
+from nbdata.formats.sample_index import IndexWriter
+from nbdata.formats.sample_objects import SampleObject, ShardMember
 from tests.client.reading.shards.test_shards import packed
 from tests.client.reading.test_saved_index import elsewhere
 from tests.conftest import client_of
