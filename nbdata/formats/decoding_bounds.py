@@ -76,8 +76,7 @@ def refuse_large_text(data: bytes, budget: Budget) -> None:
 def refuse_large_image(image: Any, budget: Budget) -> None:
     """Count the pixels of an opened picture, as decoded and as returned, before they are decoded."""
     width, height = image.size
-    each = {"L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}.get(image.mode, 4)  # others become RGB
-    budget.spend(2 * width * height * each)
+    budget.spend(2 * width * height * (1 if image.mode == "L" else 4))  # others become RGB, int32 or float32
 
 
 def open_image(data: bytes) -> Any:
