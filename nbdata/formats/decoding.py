@@ -22,6 +22,7 @@ from nbdata.formats.decoding_bounds import (
     refuse_large_text,
     unpack,
 )
+from nbdata.formats.pixels import pixels_of
 from nbdata.formats.samples import split_name
 from nbdata.sizes import parse_size
 
@@ -94,8 +95,9 @@ def decode(
         From `nbdata.samples`. Names that start with two underscores stay as they are.
     images : {"pil", "numpy", "torch"}, default "pil"
         ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width for grey
-        images. ``"torch"``: uint8 tensor of channels × height × width. Images of modes other than grey and RGB
-        become RGB.
+        images. ``"torch"``: uint8 tensor of channels × height × width. Grey images of 16 bits are uint16, as tensors
+        int32; grey TIFFs of 32 bits are int32 or float32. Images of modes other than grey and RGB become RGB of 8 bits:
+        without transparency, and with the upper 8 bits of each color.
     max_bytes : int or str, default 1 GiB
         Limit on the memory of all decoded fields together, such as ``"4GiB"``. A field that would exceed it is an
         error before it is decoded. Pictures count twice, because they are copied once.
@@ -185,15 +187,13 @@ def _image(data: bytes, images: str, budget: Budget) -> Any:
         if images == "pil":
             opened.load()
             return opened.copy()
-        import numpy as np
-
-        plain = opened if opened.mode in ("L", "RGB") else opened.convert("RGB")
-        array = np.array(plain)
+        array = pixels_of(opened)
     if images == "numpy":
         return array
     import torch
 
-    tensor = torch.from_numpy(array)
+    # Few operations of PyTorch take uint16.
+    tensor = torch.from_numpy(array.astype("int32") if array.dtype == "uint16" else array)
     return tensor.unsqueeze(0) if tensor.ndim == 2 else tensor.permute(2, 0, 1).contiguous()
 
 

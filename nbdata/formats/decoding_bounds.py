@@ -81,8 +81,7 @@ def refuse_large_image(image: Any, budget: Budget) -> None:
     if image.format == "TIFF":  # of which a whole tile is decoded, however small the picture is
         numbers = [_largest(image.tag_v2.get(tag, 1)) for tag in _TILE]
         budget.spend(math.prod(numbers) // 8)
-    each = {"L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}.get(image.mode, 4)  # others become RGB
-    budget.spend(2 * width * height * each)
+    budget.spend(2 * width * height * (1 if image.mode == "L" else 4))  # others become RGB, int32 or float32
 
 
 def _largest(value: Any) -> int:

@@ -15,12 +15,13 @@ from typing import Any
 from torch.utils import data as torch_data
 
 from nbdata.client.records.reader import FileReader
+from nbdata.client.records.registry import ReaderRegistry
 from nbdata.errors import BadOption
 
-__all__ = ["ConcatDataset", "DataLoader", "Dataset", "Subset"]
+__all__ = ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset"]
 
 
-class Dataset(torch_data.Dataset[Any]):
+class Dataset(torch_data.Dataset[Any], ReaderRegistry):
     """A data set over FFRecord files, whose items are lists of samples: ``dataset[[3, 1, 4]]``.
 
     Override `process`, which is called once per batch; or ``__getitem__`` and ``__len__``, to read in another way.

@@ -16,6 +16,7 @@ from typing import Any
 from nbdata.client.records.named import NamedRecords
 from nbdata.errors import BadOption
 from nbdata.formats.decoding_bounds import open_image
+from nbdata.formats.pixels import with_8_bits
 
 __all__ = ["BACKEND", "FFRecordBackend", "LoadMultiViewImageFromFilesHF", "register"]
 
@@ -154,8 +155,9 @@ def _image(data: bytes, color_type: str) -> Any:
     if color_type not in modes:
         raise BadOption(f"color_type={color_type!r} is not known without mmcv", expected=", ".join(modes))
     with open_image(data) as opened:
-        mode = modes[color_type] or (opened.mode if opened.mode in ("L", "RGB", "RGBA") else "RGB")
-        array = np.array(opened.convert(mode))
+        plain = with_8_bits(opened)
+        mode = modes[color_type] or (plain.mode if plain.mode in ("L", "RGB", "RGBA") else "RGB")
+        array = np.array(plain.convert(mode))
     if array.ndim == 3:  # R, G, B, and maybe A
         array[..., :3] = array[..., 2::-1].copy()
     return array

@@ -165,6 +165,15 @@ def test_workers_of_loaders_that_begin_at_once_agree_on_the_epoch_of_their_pass(
     assert late.begin(11) == 3, "a worker of the first loader"
 
 
+def test_a_worker_that_is_many_passes_behind_has_the_same_epochs() -> None:
+    passes = Passes(3)
+    fast, slow, other = (in_worker(passes) for _ in range(3))
+    fast_first, other_first = [fast.begin(11) for _ in range(9)], other.begin(22)
+    assert (fast_first, other_first) == ([*range(3, 12)], 12)
+    assert fast.begin(11) == 13, "12 is an epoch of the other loader"
+    assert [slow.begin(11) for _ in range(11)] == [*range(3, 12), 13, 14]
+
+
 def test_an_epoch_that_is_set_holds_although_the_seed_is_that_of_the_pass_before() -> None:
     passes = Passes(0)
     assert in_worker(passes).begin(11) == 0

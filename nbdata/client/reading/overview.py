@@ -15,6 +15,7 @@ from nbdata.client.reading.source import Source
 from nbdata.errors import NbdataError
 from nbdata.formats.decoding import MAX_DECODED, is_image
 from nbdata.formats.decoding_bounds import Budget, open_image, refuse_large_image
+from nbdata.formats.pixels import with_8_bits
 from nbdata.rendering import dim, html_table
 from nbdata.sizes import format_size
 
@@ -153,8 +154,9 @@ def _picture(name: str, data: object) -> str:
     try:
         with open_image(data) as opened:
             refuse_large_image(opened, Budget(MAX_DECODED))
-            opened.thumbnail((_PIXELS, _PIXELS))
-            small = opened.convert("RGB")
+            plain = with_8_bits(opened)
+            plain.thumbnail((_PIXELS, _PIXELS))
+            small = plain.convert("RGB")
         out = io.BytesIO()
         small.save(out, "JPEG", quality=70)
     except Exception:  # a broken picture must not hide the rest

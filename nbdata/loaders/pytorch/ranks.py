@@ -18,8 +18,8 @@ __all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of", "refuse_no_rank"]
 # Variables with the rank and the number of ranks, by what sets them. SLURM's are those of a step that srun started:
 # those of the job are also there where one process runs alone.
 _ENVIRONMENT = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
-# Most passes whose workers may start at the same time.
-_PASSES = 4
+# Most loaders whose workers may be in a pass at the same time, and the numbers that are kept of each.
+_LOADERS, _NUMBERS = 4, 4
 
 
 class Rank(NamedTuple):
@@ -134,18 +134,18 @@ class Dealt(DistributedSampler[Any]):
 class Passes:
     """Counts the passes of all workers together, so that the workers of one pass agree on its epoch.
 
-    The workers of one pass have the same base seed, which PyTorch draws anew for each pass. Persistent workers keep
-    theirs, and count. The counts are in shared memory, since neither forked nor spawned workers can tell their parent.
-    The last few passes are remembered, because those of several loaders may start at once. A copy counts by itself.
+    The workers of one pass have the same base seed, which PyTorch draws anew for each pass. Persistent workers, and
+    pipelines that repeat, keep theirs and count. The counts are in shared memory, since neither forked nor spawned
+    workers can tell their parent. Runs of passes with the same seed and successive epochs are remembered, because one
+    worker may be many passes ahead of another. There are a few, for several loaders at once. A copy counts by itself.
     """
 
     def __init__(self, epoch: int) -> None:
         context = multiprocessing.get_context("spawn")  # its locks can be passed to forked workers too
         self._lock = context.Lock()
-        self._next = context.RawArray("q", [epoch, 0])  # epoch and slot of the next pass
-        self._known = context.RawArray(
-            "q", 3 * _PASSES
-        )  # base seed, count and epoch of each; the count starts at 1
+        self._next = context.RawArray("q", [epoch, 0])  # epoch of the next pass, and place of the next run
+        # Of each run: the base seed, the first and the last count (from 1), and the epoch of the first.
+        self._known = context.RawArray("q", _LOADERS * _NUMBERS)
         self._count = 0
 
     def __reduce__(self) -> tuple[Callable[..., Passes], tuple[Any, ...]]:
@@ -174,14 +174,20 @@ class Passes:
         """
         self._count += 1
         with self._lock:
-            for at in range(0, len(self._known), 3):
-                if (self._known[at], self._known[at + 1]) == (seed, self._count):
-                    return int(self._known[at + 2]) if epoch is None else epoch
             following, at = self._next
-            epoch = following if epoch is None else epoch
-            self._known[at : at + 3] = [seed, self._count, epoch]
-            self._next[:] = [epoch + 1, (at + 3) % len(self._known)]
-            return int(epoch)
+            begun = following if epoch is None else epoch
+            for run in range(0, len(self._known), _NUMBERS):
+                known, first, last, first_epoch = self._known[run : run + _NUMBERS]
+                own = first_epoch + self._count - first
+                if known == seed and first <= self._count <= last:
+                    return int(own) if epoch is None else epoch
+                if known == seed and self._count == last + 1 and own == begun:
+                    self._known[run + 2] = self._count
+                    self._next[0] = begun + 1
+                    return int(begun)
+            self._known[at : at + _NUMBERS] = [seed, self._count, self._count, begun]
+            self._next[:] = [begun + 1, (at + _NUMBERS) % len(self._known)]
+            return int(begun)
 
 
 def _shared(lock: Any, following: Any, known: Any) -> Passes:
