@@ -100,8 +100,8 @@ class _Named:
         self.path, self.fd = path, fd
         self._identity = _identity(fd)
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        _close(self.fd)
 
     def check(self, *, deleted: bool = True) -> None:
         """Raise TargetLost if the name leads to another folder by now, or with `deleted` to none."""

@@ -7,13 +7,15 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from nbdata.ending import Daemon
+
 __all__ = ["ForkLock", "begin"]
 
 
 def begin(work: Callable[..., object], *args: object, name: str) -> bool:
     """Run `work` in its own daemon thread; return False if the system gives no more threads."""
     try:
-        threading.Thread(target=work, args=args, name=name, daemon=True).start()
+        Daemon(work, *args, name=name).start()
     except RuntimeError:
         return False
     return True

@@ -10,7 +10,6 @@ outlive the file that first needs them.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import gc
@@ -229,7 +228,6 @@ def _forget_jobs() -> None:
     if inline_host.cache_info().currsize:
         host = inline_host()
         host.close()
-        atexit.unregister(host.close)
         inline_host.cache_clear()
     hosts._say_once.cache_clear()
     for folder in [name for name in holders._holders if name.startswith(f"{SESSION.root}/")]:

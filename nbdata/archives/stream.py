@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nbdata.ending import Daemon
 from nbdata.errors import BadArchive, BadOption
 
 if TYPE_CHECKING:
@@ -265,9 +266,7 @@ class Readahead(io.RawIOBase):
         self._used = 0
         # The thread refers only to the queue and the source. So a Readahead that is dropped without close() can be
         # garbage collected, and its finaliser closes it.
-        self._thread = threading.Thread(
-            target=self._queue.run, args=(source,), name="nbdata-readahead", daemon=True
-        )
+        self._thread = Daemon(self._queue.run, source, name="nbdata-readahead")
         self._thread.start()
 
     def readable(self) -> bool:

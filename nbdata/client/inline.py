@@ -6,7 +6,6 @@ main thread computes. The agent exists for that reason.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from nbdata.client.context import bindings_of, capture
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.naming import named
+from nbdata.ending import at_end
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.operation import Operation
@@ -121,12 +121,13 @@ class InlineHost:
     """Carries operations out in this process; the Host protocol of nbdata.protocols."""
 
     def __init__(self) -> None:
-        self._jobs, self._process = Jobs(), os.getpid()
+        self._jobs = Jobs()
 
     def close(self) -> None:
-        """Remove the rows of all jobs and plans. A forked child calls this too, but the rows are its parent's."""
-        if os.getpid() == self._process:
-            self._jobs.close()
+        """Interrupt the jobs that run, and remove the rows of all jobs and plans."""
+        for job in self._jobs.unfinished():
+            job.task.interrupt()
+        self._jobs.close()
 
     def plan(self, operation: Operation) -> Plan:
         planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
@@ -158,7 +159,7 @@ class InlineHost:
 def inline_host() -> InlineHost:
     """Return the one InlineHost of this process."""
     host = InlineHost()
-    atexit.register(host.close)
+    at_end(host, InlineHost.close)
     return host
 
 

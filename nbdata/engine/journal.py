@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 from collections.abc import Callable
 
+from nbdata.ending import Daemon
 from nbdata.engine.job.task import Task
 from nbdata.history import record_of, remember
 from nbdata.rendering import printable
@@ -33,7 +33,7 @@ class Journal:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._queue: queue.SimpleQueue[tuple[Task, str, str, bool] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._thread = Daemon(self._write, name="journal")
         self._thread.start()
         self._said = ""
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from nbdata.ending import at_end
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, without_calls
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
@@ -129,6 +130,7 @@ class Fetcher:
         self._began: float | None = None
         self.timeline = Timeline()
         self.counts = Counts()
+        at_end(self, Fetcher.close)
 
     # -- called from any thread -------------------------------------------------------------------
 

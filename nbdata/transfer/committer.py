@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks, syncfs
+from nbdata.ending import Daemon
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.guarded_folders import NamedFolders
 from nbdata.transfer.control import Control
@@ -135,7 +136,7 @@ class Committer:
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
         self._ended = False  # no more files come
         self._broken: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread = Daemon(self._run, name="committer")
 
     def __enter__(self) -> Committer:
         self.target.enter()
@@ -211,7 +212,7 @@ class Committer:
             raise self._broken
         self.target.sync_folders()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread = Daemon(self._run, name="committer")
         self._thread.start()
 
     def _finish(self) -> None:

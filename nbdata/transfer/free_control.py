@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from nbdata.ending import at_end
 from nbdata.errors import Cancelled, NbdataError
 from nbdata.transfer.bad_entries import BadEntries
 from nbdata.transfer.control import Pulse
@@ -34,6 +35,7 @@ class FreeControl:
         self._units = self._moved = self._retries = self._pushed_back = 0
         self.error: NbdataError | None = None
         self.bad_entries = BadEntries(warn=True)
+        at_end(self, FreeControl.stop)
 
     def stop(self) -> None:
         """Stop the work: wake every call that waits on the network, and let each checkpoint raise Cancelled."""

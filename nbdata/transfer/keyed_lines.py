@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from nbdata.own_files import through_no_link
 
@@ -49,8 +49,9 @@ class KeyedLines:
         self._fd = -1
         self._block = (0, b"")
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        if self._fd >= 0:
+            _close(self._fd)
 
     def __len__(self) -> int:
         return len(self._at) + len(self._others)

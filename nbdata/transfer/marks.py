@@ -25,6 +25,7 @@ import secrets
 import threading
 import time
 
+from nbdata.ending import Daemon
 from nbdata.errors import NbdataError, NotFound
 from nbdata.own_files import is_shared, own_folders_in, read_small
 from nbdata.runtime import runtime_folder
@@ -76,7 +77,7 @@ class Mark:
 
     def keep(self) -> None:
         """Touch the mark regularly from now on."""
-        threading.Thread(target=self._beat, name="mark", daemon=True).start()
+        Daemon(self._beat, name="mark").start()
 
     def _beat(self) -> None:
         while not self._gone.wait(_BEAT):

@@ -6,7 +6,7 @@ The owner of the folder above it can do that, also in a sticky one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from nbdata.own_files import remove, small_file
@@ -35,8 +35,9 @@ class Staging:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         self.fd = os.open(path, flags) if fd is None else fd
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        if self.fd >= 0:
+            _close(self.fd)
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from nbdata.ending import Daemon
 from nbdata.transfer.control import Control
 
 __all__ = ["FIRST", "MOST", "Unit", "WorkerPool", "run_units"]
@@ -127,7 +128,7 @@ class WorkerPool:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._changed.notify_all()
             while self._working < self._places() and self._more() and self._error is None:
-                thread = threading.Thread(target=self._work, name="mover", daemon=True)
+                thread = Daemon(self._work, name="mover")
                 try:
                     thread.start()
                 except RuntimeError:  # the system gives no more threads, so the existing ones do the work

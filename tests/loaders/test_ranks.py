@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -163,3 +164,50 @@ def test_a_loader_takes_no_order_of_somebody_else(samples: Samples, name: str) -
 
 def test_trainers_see_that_a_loader_gives_each_rank_its_part(samples: Samples) -> None:
     assert isinstance(SampleLoader(samples, 4).sampler, DistributedSampler)
+
+
+@pytest.mark.parametrize("made", [Samples.batch_sampler, Samples.sampler])
+def test_a_distributed_sampler_around_a_sampler_is_refused(samples: Samples, made: Any) -> None:
+    order = made(samples, 4) if made is Samples.batch_sampler else made(samples)
+    with pytest.raises(BadOption, match="rank= and world_size="):
+        DistributedSampler(order, 2, 0)
+
+
+class IterableDatasetShard:
+    """As that of Accelerate and transformers: every N-th sample of a data set."""
+
+    def __init__(self, data: Iterable[Any], ranks: int, rank: int) -> None:
+        self.data, self.ranks, self.rank = data, ranks, rank
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from itertools.islice(self.data, self.rank, None, self.ranks)
+
+
+def test_a_stream_whose_samples_are_dealt_out_gives_those_of_all_ranks(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    read = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        read += keys(IterableDatasetShard(SampleStream(samples), 2, rank))
+    assert sorted(read) == KEYS
+
+
+class DataLoaderShard:
+    """As that of Accelerate: it reads the batches before the one at which it resumes, and drops them."""
+
+    batch_size = 4
+
+    def __init__(self, data: Iterable[Any], skip_batches: int) -> None:
+        self.data, self.skip_batches = data, skip_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from itertools.islice(self.data, self.skip_batches * self.batch_size, None)
+
+
+def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Samples) -> None:
+    assert keys(DataLoaderShard(SampleStream(samples), 9)) == KEYS[36:]
+    assert keys(DataLoaderShard(SampleStream(samples), 10)) == []
+    with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10.*SampleDataset"):
+        keys(DataLoaderShard(SampleStream(samples), 11))

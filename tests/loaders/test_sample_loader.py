@@ -40,6 +40,7 @@ __all__ = ["proxy", "samples", "train"]
     ),
     uneven=st.sampled_from(["keep", "drop", "repeat"]),
 )
+@pytest.mark.filterwarnings("ignore:nbdata. each epoch leaves out")
 @settings(max_examples=200, deadline=None)
 def test_however_often_batches_and_ranks_change_each_sample_comes_once(
     count: int, runs: list[tuple[int, int, int]], uneven: str

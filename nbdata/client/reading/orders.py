@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from types import FrameType
 from typing import Any, TypeVar
 
+from nbdata.client.reading.dealers import Dealer, dealer_of, refuse_distributed
 from nbdata.client.reading.epochs import epoch_of_sampler
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
@@ -22,6 +23,8 @@ _T = TypeVar("_T")
 _STATE = 1
 # The most characters of a wrong value that an error shows.
 _SHOWN = 60
+# The share of an epoch that may be left out without a warning.
+_LEFT_OUT = 0.1
 
 
 class Batch(list[int]):
@@ -206,21 +209,37 @@ class AheadIndices:
         self._at.set(epoch)
 
     def __len__(self) -> int:
-        return self.count // self.world_size
+        refuse_distributed(self, sys._getframe(1))
+        return self.count // self._ranks(dealer_of(sys._getframe(1)))[1]
+
+    def _ranks(self, dealer: Dealer | None) -> tuple[int, int]:
+        """Return the rank and the number of ranks; a dealer gets the indices of all."""
+        if dealer is not None:
+            return 0, 1
+        if 0 < self.count < self.world_size:
+            raise BadOption(
+                f"{counted(self.count, 'samples')} for {self.world_size} ranks: none for some of them",
+                remedy="Train with fewer ranks",
+            )
+        return self.rank, self.world_size
 
     def __iter__(self) -> Iterator[Index]:
+        dealer = dealer_of(sys._getframe(1))
+        rank, ranks = self._ranks(dealer)
+        if dealer is not None and dealer.epoch is not None:
+            self.set_epoch(dealer.epoch)
         epoch, start = self._at.begin()
         order = order_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-        steps = max(0, self.count - start) // self.world_size
-        every = (order[start + step * self.world_size + self.rank] for step in range(steps))
+        steps = max(0, self.count - start) // ranks
+        every = (order[start + step * ranks + rank] for step in range(steps))
         coming = deque(itertools.islice(every, self.ahead))
-        name = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
+        name = f"{self.shuffle} {self.seed} {rank}/{ranks}"
         told = epoch_of_sampler(name, whole=not start)
         for left in reversed(range(steps)):
             coming.extend(itertools.islice(every, 1))
             index = Index(coming.popleft())
             index.coming, index.epoch, index.last = coming, told, not left
-            self._at.drawn(epoch, self.count - left * self.world_size if left else 0)
+            self._at.drawn(epoch, self.count - left * ranks if left else 0)
             yield index
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,18 +249,6 @@ class AheadIndices:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next pass resume at a position; the number of ranks may differ. BadOption for another order."""
         self._at.load_state_dict(state, self)
-
-
-def _split_by(frame: FrameType) -> int:
-    """Return among how many ranks the caller deals the batches out itself; 0 if it does not.
-
-    Accelerate's `prepare` puts a ``BatchSamplerShard`` around the sampler of any loader. It gives every N-th batch to
-    each rank, so a sampler that had split before would lose what the other ranks should get.
-    """
-    caller = frame.f_locals.get("self")
-    if type(caller).__name__ != "BatchSamplerShard":
-        return 0
-    return 1 if getattr(caller, "split_batches", False) else int(getattr(caller, "num_processes", 0))
 
 
 class AheadBatches:
@@ -301,7 +308,7 @@ class AheadBatches:
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.ahead, self.drop_last, self.uneven = ahead, drop_last, uneven
-        self._at = Position()
+        self._at, self._warned = Position(), False
 
     @property
     def epoch(self) -> int:
@@ -367,8 +374,9 @@ class AheadBatches:
 
         Trainers count the steps that were made before against it.
         """
-        if _split_by(sys._getframe(1)):
-            return len(self._undivided())
+        refuse_distributed(self, sys._getframe(1))
+        if (dealer := dealer_of(sys._getframe(1))) is not None:
+            return len(self._undivided(dealer))
         self.refuse_no_step()
         return self.steps()
 
@@ -376,20 +384,34 @@ class AheadBatches:
         """Raise BadOption if no epoch has a single step, though there are samples."""
         if not self.count or self.steps() or (self.world_size > 1 and self.uneven == "keep"):
             return
-        ranks = f" for each of {self.world_size} ranks" if self.world_size > 1 else ""
-        raise BadOption(
-            f"{counted(self.count, 'samples', 'fill')} no step: a batch of {self.batch_size}{ranks}",
-            remedy='Make batches smaller, or fill the step up with uneven="repeat"'
-            if self.world_size > 1 else "Make batches smaller, or keep the rest with drop_last=False",
-        )  # fmt: skip
+        if self.world_size > 1:
+            raise self._no_step(self.world_size, 'fill the step up with uneven="repeat"')
+        raise self._no_step(1, "keep the rest with drop_last=False")
+
+    def _no_step(self, ranks: int, remedy: str) -> BadOption:
+        of_each = f" for each of {ranks} ranks" if ranks > 1 else ""
+        return BadOption(
+            f"{counted(self.count, 'samples', 'fill')} no step: a batch of {self.batch_size}{of_each}",
+            remedy=f"Make batches smaller, or {remedy}",
+        )
 
     def __iter__(self) -> Iterator[Batch]:
-        others = _split_by(sys._getframe(1))
-        return self._of_all(others) if others else self._own()
+        dealer = dealer_of(sys._getframe(1))
+        return self._own() if dealer is None else self._of_all(dealer)
+
+    def _warn_of_dropped(self, dropped: int) -> None:
+        """Warn once if an epoch leaves out many samples: who sees no report would not notice."""
+        if self._warned or dropped <= _LEFT_OUT * self.count:
+            return
+        self._warned = True
+        more = ' (uneven="repeat" or uneven="keep" takes them)' if self.world_size > 1 else ""
+        left_out = f"{dropped:,} of {counted(self.count, 'samples')}"
+        warnings.warn(f"nbdata: each epoch leaves out {left_out}, which fill no step{more}", stacklevel=3)
 
     def _own(self) -> Iterator[Batch]:
         """Yield the batches of this rank."""
         self.refuse_no_step()
+        self._warn_of_dropped(self.dropped)
         epoch, start = self._at.begin()
         order = f"{self.shuffle} {self.seed} {self.rank}/{self.world_size}"
         told, left = epoch_of_sampler(order, whole=not start), self.steps(start)
@@ -400,28 +422,33 @@ class AheadBatches:
             self._at.drawn(epoch, taken if left else 0)
             yield Batch(indices, ahead, told, last=not left)
 
-    def _undivided(self) -> AheadBatches:
-        """Return the batches of all ranks, as of one."""
+    def _undivided(self, dealer: Dealer) -> AheadBatches:
+        """Return the batches of all ranks, as of one; BadOption if the dealer would drop them all."""
+        if self.drop_last and 0 < self.count < self.batch_size * dealer.ranks:
+            raise self._no_step(dealer.ranks, "keep the rest with drop_last=False")
         return AheadBatches(
             self.count, self.batch_size, shuffle=self.shuffle, seed=self.seed, drop_last=self.drop_last
         )
 
-    def _of_all(self, others: int) -> Iterator[Batch]:
-        """Yield the batches of all ranks in turn, for an owner that deals them out to so many ranks itself.
+    def _of_all(self, dealer: Dealer) -> Iterator[Batch]:
+        """Yield the batches of all ranks in turn, for an owner that deals them out itself.
 
         That owner says how to treat a last step without a batch for each rank.
         """
-        whole = self._undivided()
-        whole.refuse_no_step()
+        whole, every = self._undivided(dealer), dealer.every
+        if self.drop_last:
+            self._warn_of_dropped(self.count % (self.batch_size * dealer.ranks))
+        if dealer.epoch is not None:
+            self.set_epoch(dealer.epoch)
         epoch, start = self._at.begin()
         told = epoch_of_sampler(f"{self.shuffle} {self.seed} all", whole=not start)
         left, taken = whole.steps(start), start
-        for indices, ahead in self.over(whole.batches(epoch, start), self.ahead * others):
+        for indices, ahead in self.over(whole.batches(epoch, start), self.ahead * every):
             left -= 1
             taken += self.batch_size
             self._at.drawn(epoch, taken if left else 0)
             # Of the coming batches this process gets each one that is a multiple of the ranks away.
-            yield Batch(indices, ahead[others - 1 :: others], told, last=left < others)
+            yield Batch(indices, ahead[every - 1 :: every], told, last=left < every)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
         """Yield the indices of each batch of an epoch, after its first `start` samples."""

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from nbdata.ending import at_end
 from nbdata.errors import BadOption
 
 __all__ = ["Pass", "given_of", "refuse_other", "states_of"]
@@ -26,6 +27,7 @@ class Pass(Iterator[Any]):
     def __init__(self, items: Generator[Any, None, None], state: Callable[[], dict[str, Any]]) -> None:
         self._items, self._state, self._process = items, state, os.getpid()
         _passes.add(self)
+        at_end(self, Pass.close)
 
     def __next__(self) -> Any:
         if os.getpid() != self._process:

@@ -16,6 +16,7 @@ from nbdata.caching.contents import MOST_ANNOUNCED
 from nbdata.caching.kept_folder import KeptFolder, name_of
 from nbdata.client.opened import resolved
 from nbdata.disk import disk_error
+from nbdata.ending import at_end
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
 from nbdata.origins import origin_of
@@ -104,6 +105,7 @@ class StagedFetcher:
         self._closed = False
         self.timeline = Timeline()
         self.counts = Counts()
+        at_end(self, StagedFetcher.close)
 
     def fetch(
         self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
@@ -323,9 +325,9 @@ class _Folder:
                 remedy="Put the cache into a folder of your own",
             )
 
-    def __del__(self) -> None:
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            _close(self._fd)
 
     def read(self, part: _Part) -> bytes:
         """Read some bytes of a file in the cache."""

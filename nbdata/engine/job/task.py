@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 from nbdata.disk import internal_error, is_full
+from nbdata.ending import Daemon
 from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.progress import Progress
 from nbdata.errors import Cancelled, NbdataError, cleaned, without_calls
@@ -59,7 +60,7 @@ class Task(Progress):
 
     def start(self, work: Callable[[Task], Report]) -> None:
         """Run `work` in a thread; its Report or its error becomes the task's end."""
-        self._thread = threading.Thread(target=self._work, args=(work,), name=f"job-{self.id}", daemon=True)
+        self._thread = Daemon(self._work, work, name=f"job-{self.id}")
         try:
             self._thread.start()
         except RuntimeError as error:  # the system gives no more threads

@@ -10,7 +10,7 @@ import os
 import posixpath
 import stat
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nbdata.disk import PARTIAL, disk_error, special_kind
 from nbdata.engine.job.run import Run
@@ -58,8 +58,8 @@ class Members:
         self._buffer = bytearray()
         self._order: Sequence[int] = range(0)
 
-    def __del__(self) -> None:
-        os.close(self._fd)
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        _close(self._fd)
 
     def __len__(self) -> int:
         return len(self._order)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import cached_property
 
+from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.base import Store, Upload
@@ -184,7 +185,7 @@ class BegunUploads:
             finally:
                 self._threads.discard(thread)
 
-        thread = threading.Thread(target=run, name="upload", daemon=True)
+        thread = Daemon(run, name="upload")
         self._threads.add(thread)
         thread.start()
 

@@ -19,6 +19,7 @@ from nbdata.caching.contents import CacheContents
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
 from nbdata.caching.known import KnownCache, known_cache, note_cache, note_in
 from nbdata.disk import file_error, full_disk_told, internal_error
+from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.staged import OpenCache
 from nbdata.engine.stream.file_fetching import FileFetching
@@ -140,7 +141,7 @@ class _Staging:
             while not over.wait(_LOOK) and not self.staged.end_if_left_paused(IDLE):
                 pass
 
-        threading.Thread(target=watch, name="paused-cache", daemon=True).start()
+        Daemon(watch, name="paused-cache").start()
         try:
             yield
         finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import posixpath
-import threading
 import time
 from collections.abc import Generator
 from types import TracebackType
@@ -21,6 +20,7 @@ from nbdata.archives.single_file import Begun, read_file, single_name
 from nbdata.archives.stream import REPAIR, JoinedStream, Readahead
 from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
+from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive
@@ -210,7 +210,7 @@ class ArchiveStream:
         stream = self._top
         assert stream is not None
         if self._run.control.is_set():
-            closing = threading.Thread(target=stream.close, name="closing", daemon=True)
+            closing = Daemon(stream.close, name="closing")
             closing.start()
             closing.join(0.3)
         else:

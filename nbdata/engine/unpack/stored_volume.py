@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
 from nbdata.archives.stream import Readable
+from nbdata.ending import Daemon
 from nbdata.errors import ChecksumMismatch, NotFound
 from nbdata.integrity.expectations import Expected
 from nbdata.stores.base import ObjectInfo, Store
@@ -113,7 +113,7 @@ class StoredVolume:
                 found.set_exception(error)
 
         try:
-            threading.Thread(target=read, name="first-bytes", daemon=True).start()
+            Daemon(read, name="first-bytes").start()
         except RuntimeError:  # no more threads can be started
             read()
         while not wait([found], _LOOK).done:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from nbdata.archives.member import Member
+from nbdata.ending import Daemon
 
 __all__ = ["SmallMember", "Writers"]
 
@@ -68,7 +69,7 @@ class Writers(Generic[_T]):
             return
         while len(self._threads) < self._count:
             name = f"writer-{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads.append(Daemon(self._work, name=name))
             self._threads[-1].start()
         with self._changed:
             self._changed.wait_for(lambda: self._waiting < WAITING or self._error is not None)

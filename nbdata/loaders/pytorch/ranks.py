@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 
+from nbdata.client.reading.dealers import deals_samples
 from nbdata.errors import BadOption
 
-__all__ = ["Dealt", "Passes", "Rank", "Ranked", "rank_of", "refuse_no_rank"]
+__all__ = ["Dealt", "Passes", "Rank", "Ranked", "dealt_by_accelerate", "rank_of", "refuse_no_rank"]
 
 # Variables with the rank and the number of ranks, by what sets them. SLURM's are those of a step that srun started:
 # those of the job are also there where one process runs alone.
@@ -98,7 +99,9 @@ class Ranked:
         refuse_no_rank(rank, world_size)
 
     def _rank(self) -> Rank:
-        dealing = _dealt_by_accelerate()
+        if deals_samples(sys._getframe(1)):
+            return Rank(0, 1)
+        dealing = dealt_by_accelerate()
         if dealing > 1 and self._given == (None, None):
             raise BadOption(
                 f"Accelerate deals samples out to {dealing} processes, and this data set would split them once more",
@@ -111,7 +114,7 @@ class Ranked:
         return {**self.__dict__, "_given": tuple(self._rank())[:2]}
 
 
-def _dealt_by_accelerate() -> int:
+def dealt_by_accelerate() -> int:
     """Return the number of processes among which Accelerate deals; 0 if the training does not use it."""
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
     known: dict[str, Any] = getattr(state, "_shared_state", {})

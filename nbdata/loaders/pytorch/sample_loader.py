@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
 from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
-from nbdata.sizes import counted
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
@@ -29,8 +27,6 @@ __all__ = ["SampleLoader"]
 # Default batches ahead, per worker, and for a loader without workers.
 _AHEAD_OF_WORKER, _AHEAD = 4, 8
 _STATE = 1
-# The share of an epoch that may be left out without a warning.
-_LEFT_OUT = 0.1
 # The most characters of a wrong value, and the most entries, that an error shows.
 _SHOWN, _FEW = 60, 8
 _END = object()
@@ -107,7 +103,7 @@ class SampleLoader(DataLoader[Any]):
         if ahead is None:
             ahead = _AHEAD_OF_WORKER * num_workers or _AHEAD
         self.samples = samples
-        self._given, self._begun, self._warned = (rank, world_size), False, False
+        self._given, self._begun = (rank, world_size), False
         refuse_no_rank(rank, world_size)
         self._rank = Rank(0, 1)  # until it is asked for
         self._order = samples.batch_sampler(
@@ -156,7 +152,6 @@ class SampleLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self._placed(begins=True)
         self._order.refuse_no_step()
-        self._warn_of_dropped()
         epoch, taken = self._order.epoch, self._order.start
         self._at = (epoch, taken)
         batches, done = super().__iter__(), time.monotonic()
@@ -173,17 +168,6 @@ class SampleLoader(DataLoader[Any]):
             self._at = (epoch, taken)
             yield batch
         self._at = (epoch + 1, 0)
-
-    def _warn_of_dropped(self) -> None:
-        """Warn once if an epoch leaves out many samples: who sees no report would not notice."""
-        dropped, count = self._order.dropped, self._order.count
-        if not self._warned and dropped > _LEFT_OUT * count:
-            self._warned = True
-            more = ' (uneven="repeat" or uneven="keep" takes them)' if self._rank.world_size > 1 else ""
-            warnings.warn(
-                f"nbdata: each epoch leaves out {dropped:,} of {counted(count, 'samples')}, which fill no step{more}",
-                stacklevel=3,
-            )
 
     # -- the position -----------------------------------------------------------------------------
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from nbdata.client.reading.dealers import skipped_by
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch.ranks import Passes, Ranked
+from nbdata.loaders.pytorch.ranks import Passes, Ranked, dealt_by_accelerate
 
 if TYPE_CHECKING:
     from nbdata.client.reading.passing import Pass
@@ -157,9 +159,12 @@ class SampleStream(Ranked, IterableDataset[Any]):
             shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
             resume=None if resumed is None else resumed["pass"],
         )  # fmt: skip
+        given = 0
         for sample in self._pass:
+            given += 1
             yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = self._begun = None
+        _refuse_skipped(given, *skipped_by(sys._getframe(1)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
@@ -188,6 +193,20 @@ def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
         raise KeyError(
             f"{error.args[0]!r} in the transform of the sample {sample.get('__key__')!r}, which has the fields {fields}"
         ) from error
+
+
+def _refuse_skipped(given: int, skipped: int, batch_size: int) -> None:
+    """Raise BadOption if a loader wants to resume behind the end of an epoch.
+
+    The Trainer of transformers does so after the first one: to it, the epochs of a stream are one, without a length. It
+    would train with the beginning of the next epoch again.
+    """
+    batches = -(-given // (batch_size * max(1, dealt_by_accelerate())))
+    if batches < skipped:
+        raise BadOption(
+            f"Accelerate skips {skipped} batches to resume, and an epoch of this stream has {batches}",
+            remedy="Train with SampleDataset(samples, transform), whose epochs have a length, or SampleLoader",
+        )
 
 
 def refuse_no_samples(samples: object) -> None:

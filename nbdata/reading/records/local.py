@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from isal.isal_zlib import crc32
 
@@ -65,9 +65,9 @@ class LocalFile:
             self.map = _mapped(self.fd, self.head.size, self.head.path)
         return self.map
 
-    def __del__(self) -> None:
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            _close(self.fd)
 
 
 #: Neighbours in one file: the file, their start there and in the buffer, their bytes, and per sample its number in the

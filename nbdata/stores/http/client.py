@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from nbdata.ending import at_end
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
 from nbdata.stores.http.dial import Closed, Malformed, Origin, dial, reason, remedy, shut, tls_context, way
@@ -56,7 +57,9 @@ class Pool:
         self._used = time.monotonic()
         self.reached = False
         _all_pools.add(self)
+        self._closed = False
         weakref.finalize(self, _close, self._idle)
+        at_end(self, Pool.close)
 
     def forget_all(self) -> None:
         """Empty the pool in a fork's child. Its connections are the parent's, and its lock may stay held for ever."""
@@ -133,12 +136,18 @@ class Pool:
         """Keep a connection whose response was read to its end."""
         self.reached, self._used = True, time.monotonic()
         with self._lock:
-            if len(self._idle) < _KEEP and self._pid == os.getpid():
+            if len(self._idle) < _KEEP and self._pid == os.getpid() and not self._closed:
                 # The finalizer holds the idle connections. If these held the pool, it would never be finalized.
                 del connection.pool
                 self._idle.append(connection)
                 return
         connection.drop()
+
+    def close(self) -> None:
+        """Close the idle connections, and keep none from now on."""
+        with self._lock:
+            self._closed = True
+            _close(self._idle)
 
     def close_idle(self) -> bool:
         """Close the connections that have been idle for too long. Returns True if the pool has been unused as long."""

@@ -13,6 +13,8 @@ import pytest
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, Batch, positions_of
 from nbdata.errors import BadOption
 
+pytestmark = pytest.mark.filterwarnings("ignore:nbdata. each epoch leaves out")
+
 
 def of_ranks(count: int, size: int, ranks: int, **options: object) -> list[list[list[int]]]:
     return [
@@ -177,10 +179,37 @@ def test_a_state_of_another_sampler_is_refused(state: object) -> None:
         order.load_state_dict(state)  # type: ignore[arg-type]
 
 
+class BatchSampler:
+    """As that of PyTorch, around a sampler of indices."""
+
+    def __init__(self, sampler: AheadIndices, batch_size: int) -> None:
+        self.sampler, self.batch_size = sampler, batch_size
+
+    def __len__(self) -> int:
+        return sum(1 for _ in range(0, len(self.sampler), self.batch_size))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            yield batch
+
+
+class DataLoaderShard:
+    """As that of Accelerate: it knows the epoch, and tells no sampler below its own."""
+
+    def __init__(self, sampler: BatchSamplerShard, iteration: int) -> None:
+        self.sampler, self.iteration = sampler, iteration
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.sampler
+
+
 class BatchSamplerShard:
     """As that of Accelerate: every N-th batch, and the length of that."""
 
-    def __init__(self, batches: AheadBatches, ranks: int, rank: int, *, split: bool = False) -> None:
+    def __init__(
+        self, batches: AheadBatches | BatchSampler, ranks: int, rank: int, *, split: bool = False
+    ) -> None:
         self.batch_sampler, self.num_processes, self.rank, self.split_batches = batches, ranks, rank, split
 
     def __len__(self) -> int:
@@ -210,6 +239,35 @@ def test_an_owner_that_deals_batches_out_itself_gets_those_of_all_ranks() -> Non
                 assert [batch.last for batch in batches if isinstance(batch, Batch)][-1]
     whole = BatchSamplerShard(AheadBatches(50, 4, shuffle=True, seed=1, world_size=2), 2, 0, split=True)
     assert [list(batch) for batch in whole] == alone
+
+
+def test_an_owner_that_deals_indices_out_itself_gets_those_of_all_ranks() -> None:
+    shards = [
+        BatchSamplerShard(BatchSampler(AheadIndices(50, shuffle=True, rank=rank, world_size=2), 4), 2, rank)
+        for rank in range(2)
+    ]
+    assert [len(shard) for shard in shards] == [13, 13]
+    assert sorted(chain(*chain(*map(list, shards)))) == list(range(50))
+
+
+def test_a_loader_that_deals_batches_out_says_the_epoch() -> None:
+    order = AheadBatches(50, 4, shuffle=True)
+    loader = DataLoaderShard(BatchSamplerShard(order, 2, 0), 3)  # as after a restart
+    assert list(loader) == [batch for batch, _ in zip(order.batches(3), range(13), strict=True)][::2]
+
+
+def test_an_owner_that_would_drop_all_batches_is_told_what_to_do() -> None:
+    shard = BatchSamplerShard(AheadBatches(50, 40, drop_last=True), 2, 0)
+    for use in (len, list):
+        with pytest.raises(
+            BadOption, match=r"fill no step: a batch of 40 for each of 2 ranks.*drop_last=False"
+        ):
+            use(shard)
+
+
+def test_fewer_indices_than_ranks_are_an_error() -> None:
+    with pytest.raises(BadOption, match="2 samples for 3 ranks"):
+        len(AheadIndices(2, world_size=3))
 
 
 def test_what_is_no_number_of_samples_is_told_with_what_to_use() -> None:

@@ -1,19 +1,27 @@
 """A training in Lightning with two processes.
 
-``python -m tests.loaders.frameworks.lightning_training FOLDER NOTES``.
+``python -m tests.loaders.frameworks.lightning_training WAY FOLDER NOTES``. WAY is the kind of the loader, and "resumed"
+if a new Trainer goes on in the middle of the second epoch.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from typing import Any
 
 import lightning
 import torch
+from torch.utils.data import DataLoader
 
 import nbdata
-from nbdata.loaders.pytorch import SampleLoader
+from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from tests.loaders.frameworks.training import BATCH, EPOCHS, note, number
+
+#: The step at which a training is stopped: an epoch of both ranks has 15.
+STOP = 19
+CHECKPOINT = os.path.join(tempfile.gettempdir(), "lightning.ckpt")
 
 
 class Model(lightning.LightningModule):
@@ -28,6 +36,11 @@ class Model(lightning.LightningModule):
         self.seen += batch.tolist()
         return self.layer(batch.float()[:, None]).sum() * 0
 
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Save a checkpoint in the middle of the second epoch."""
+        if self.global_step == STOP:
+            self.trainer.save_checkpoint(CHECKPOINT)
+
     def on_train_epoch_end(self) -> None:
         """Write what came."""
         note(self.notes, self.current_epoch, self.global_rank, self.seen)
@@ -38,22 +51,28 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.0)
 
 
-def main(folder: str, notes: str) -> None:
-    """Train for some epochs, with Lightning's own settings for several devices."""
-    loader = SampleLoader(
-        nbdata.samples(folder, quiet=True),
-        BATCH,
-        shuffle=True,
-        seed=2,
-        transform=number,
-        num_workers=1,
-        uneven="repeat",
+def made(kind: str, samples: Any) -> Any:
+    """Return the loader of a kind."""
+    if kind == "stream":
+        return DataLoader(SampleStream(samples, number, shuffle=True, seed=2), batch_size=BATCH)
+    if kind == "dataset":  # Lightning puts a sampler for several ranks there
+        return DataLoader(SampleDataset(samples, number), batch_size=BATCH, shuffle=True)
+    return SampleLoader(
+        samples, BATCH, shuffle=True, seed=2, transform=number, num_workers=1, uneven="repeat"
     )
-    trainer = lightning.Trainer(
-        max_epochs=EPOCHS, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
-    trainer.fit(Model(notes), loader)
+
+
+def main(way: str, folder: str, notes: str) -> None:
+    """Train for some epochs, with Lightning's own settings for several devices."""
+    kind, _, resumed = way.partition(" ")
+    for steps in (STOP, -1) if resumed else (-1,):
+        trainer = lightning.Trainer(
+            max_epochs=EPOCHS, max_steps=steps, accelerator="cpu", devices=2, strategy="ddp", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        model = Model(notes)
+        loader = made(kind, nbdata.samples(folder, quiet=True))
+        trainer.fit(model, loader, ckpt_path=CHECKPOINT if resumed and steps < 0 else None)
 
 
 if __name__ == "__main__":

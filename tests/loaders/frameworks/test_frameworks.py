@@ -1,4 +1,4 @@
-"""Inside Lightning, Accelerate, torchrun and torchdata's loader each sample of an epoch comes, and none is lost."""
+"""Inside Lightning, Accelerate, transformers, datasets, torchrun and torchdata's loader no sample of an epoch is lost."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
+from datasets.distributed import split_dataset_by_node
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import nbdata
-from nbdata.loaders.pytorch import SampleDataset
+from nbdata.client.reading.samples import Samples
+from nbdata.loaders.pytorch import SampleDataset, SampleStream
 from tests.waiting import PATIENCE
 
 COUNT, ROOT = 203, Path(__file__).parents[3]
@@ -48,43 +52,116 @@ def epochs(notes: Path) -> list[list[list[int]]]:
     ]
 
 
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "tests.loaders.frameworks.training"]
+def torchrun(ranks: int, module: str) -> list[str]:
+    return ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "-m", f"{MODULES}.{module}"]
 
 
-def check(seen: list[list[list[int]]], *, repeated: int) -> None:
+MODULES = "tests.loaders.frameworks"
+TORCHRUN = torchrun(2, "training")
+
+
+def check(seen: list[list[list[int]]], *, repeated: int, among: int = 2) -> None:
     for ranks in seen:
         counts = Counter(number for rank in ranks for number in rank)
-        assert len(ranks) == 2
+        assert len(ranks) == among
         assert sorted(counts) == list(range(COUNT)), "a sample was lost"
         assert counts.total() <= COUNT + repeated, "samples came twice"
         assert max(counts.values()) <= 2
     assert seen[0] != seen[1], "a new order in each epoch"
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["loader", "stream", "source"])
-def test_a_loader_that_was_made_before_the_process_group(folder: str, tmp_path: Path, kind: str) -> None:
-    run = trained([*TORCHRUN, f"torchrun {kind}", folder], tmp_path / "notes")
+def test_a_loader_that_was_made_before_the_process_group(
+    folder: str, tmp_path: Path, kind: str, ranks: int
+) -> None:
+    run = trained([*torchrun(ranks, "training"), f"torchrun {kind}", folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
-    check(epochs(tmp_path / "notes"), repeated=0)
+    check(epochs(tmp_path / "notes"), repeated=0, among=ranks)
 
 
-@pytest.mark.parametrize("kind", ["loader", "sampler", "stream"])
-def test_accelerate_deals_all_samples_out(folder: str, tmp_path: Path, kind: str) -> None:
-    run = trained([*TORCHRUN, f"accelerate {kind}", folder], tmp_path / "notes")
+def test_the_order_is_the_same_before_and_after_the_process_group_and_whatever_the_workers(
+    folder: str, tmp_path: Path
+) -> None:
+    seen = []
+    for way in ("loader", "loader later", "loader in workers"):
+        run = trained([*TORCHRUN, f"torchrun {way}", folder], tmp_path / way.replace(" ", "-"))
+        assert run.returncode == 0, run.stderr[-3000:]
+        seen.append(epochs(tmp_path / way.replace(" ", "-")))
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "loader", "batches", "stream", "shard", "batches split", "indices split", "batches dispatched", "loader resumed",
+        "batches resumed", "stream resumed",
+    ],
+)  # fmt: skip
+def test_accelerate_deals_all_samples_out(folder: str, tmp_path: Path, way: str) -> None:
+    run = trained([*TORCHRUN, f"accelerate {way}", folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
     check(epochs(tmp_path / "notes"), repeated=13)  # it fills the last step up from the first ones
 
 
+def test_batches_of_which_accelerate_would_drop_all_are_refused(folder: str, tmp_path: Path) -> None:
+    run = trained([*TORCHRUN, "accelerate few", folder], tmp_path / "notes")
+    assert run.returncode != 0
+    assert "a batch of 150 for each of 2 ranks" in run.stderr
+
+
 def test_a_stream_that_accelerate_would_split_again_is_refused(folder: str, tmp_path: Path) -> None:
-    run = trained([*TORCHRUN, "accelerate stream refused", folder], tmp_path / "notes")
+    run = trained([*TORCHRUN, "accelerate refused", folder], tmp_path / "notes")
     assert run.returncode != 0
     assert "give rank=0, world_size=1" in run.stderr
 
 
-def test_lightning_leaves_a_loader_as_it_is(folder: str, tmp_path: Path) -> None:
-    run = trained(["-m", "tests.loaders.frameworks.lightning_training", folder], tmp_path / "notes")
+@pytest.mark.parametrize("way", ["loader", "loader resumed", "dataset", "stream"])
+def test_lightning_trains_with_all_samples(folder: str, tmp_path: Path, way: str) -> None:
+    run = trained(["-m", f"{MODULES}.lightning_training", way, folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
     check(epochs(tmp_path / "notes"), repeated=13)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("way", ["map", "stream", "map 5", "map 20", "stream 5"])
+def test_the_trainer_of_transformers_trains_with_all_samples(
+    folder: str, tmp_path: Path, way: str, ranks: int
+) -> None:
+    run = trained([*torchrun(ranks, "trainer_training"), way, folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    check(epochs(tmp_path / "notes"), repeated=13, among=ranks)
+
+
+@pytest.mark.parametrize(
+    ("way", "told"), [("refused", "give rank=0, world_size=1"), ("stream 20", "Train with SampleDataset")]
+)
+def test_the_trainer_of_transformers_gets_no_stream_that_would_lose_samples(
+    folder: str, tmp_path: Path, way: str, told: str
+) -> None:
+    run = trained([*torchrun(2, "trainer_training"), way, folder], tmp_path / "notes")
+    assert run.returncode != 0
+    assert told in run.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [Samples.stream, SampleStream])
+def test_a_generator_of_datasets_is_split_once(
+    folder: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nbdata.samples(folder, quiet=True) as samples:
+
+        def generated() -> Iterator[dict[str, str]]:
+            for sample in kind(samples, shuffle=True):
+                yield {"key": sample["__key__"]}
+
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        read: list[str] = []
+        for rank in range(2):
+            monkeypatch.setenv("RANK", str(rank))
+            data = split_dataset_by_node(datasets.IterableDataset.from_generator(generated), rank, 2)
+            read += [one["key"] for one in data]
+        assert sorted(read) == samples.keys
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it

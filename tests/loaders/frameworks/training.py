@@ -5,8 +5,9 @@ It trains for two epochs and writes the numbers of the samples that it got to ``
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import nbdata
 from nbdata.loaders import webdataset
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 
-EPOCHS, BATCH = 2, 7
+EPOCHS, BATCH, SKIPPED = 2, 7, 4
 
 
 def number(sample: dict[str, Any]) -> int:
@@ -26,36 +27,68 @@ def number(sample: dict[str, Any]) -> int:
 
 
 def note(notes: str, epoch: int, rank: int, numbers: Iterable[int]) -> None:
-    """Write what a rank got in an epoch."""
-    Path(notes, f"{epoch}.{rank}").write_text(" ".join(map(str, numbers)))
+    """Write what a rank got in an epoch; a resumed training adds to it."""
+    with Path(notes, f"{epoch}.{rank}").open("a") as file:
+        file.write("".join(f"{one} " for one in numbers))
 
 
 def accelerated(way: str, samples: Any, notes: str) -> None:
     """Train with Accelerate, which deals batches or samples out itself to a loader that it prepares."""
-    from accelerate import Accelerator
+    from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate.data_loader import IterableDatasetShard
 
-    accelerator = Accelerator(cpu=True)
+    kind, _, how = way.partition(" ")
+    accelerator = Accelerator(
+        cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches={"dispatched": True}.get(how))
+    )
+    rank, ranks = accelerator.process_index, accelerator.num_processes
+    of_rank = {"rank": rank, "world_size": ranks} if how == "split" else {}
+    data = SampleDataset(samples, number)
     made: dict[str, Callable[[], Any]] = {
         "loader": lambda: SampleLoader(samples, BATCH, shuffle=True, seed=2, transform=number, num_workers=1),
-        "sampler": lambda: DataLoader(
-            SampleDataset(samples, number), batch_sampler=samples.batch_sampler(BATCH, shuffle=True, seed=2)
+        "batches": lambda: DataLoader(
+            data, batch_sampler=samples.batch_sampler(BATCH, shuffle=True, seed=2, **of_rank)
         ),
+        "indices": lambda: DataLoader(data, BATCH, sampler=samples.sampler(shuffle=True, seed=2, **of_rank)),
         "stream": lambda: DataLoader(
             SampleStream(samples, number, shuffle=True, rank=0, world_size=1), batch_size=BATCH
         ),
-        "stream refused": lambda: DataLoader(SampleStream(samples, number, shuffle=True), batch_size=BATCH),
+        "shard": lambda: DataLoader(
+            IterableDatasetShard(SampleStream(samples, number, shuffle=True), BATCH, False, ranks, rank),
+            BATCH,
+        ),
+        "refused": lambda: DataLoader(SampleStream(samples, number, shuffle=True), batch_size=BATCH),
+        "few": lambda: DataLoader(
+            data, batch_sampler=samples.batch_sampler(150, shuffle=True, drop_last=True)
+        ),
     }
-    loader = accelerator.prepare(made[way]())
+    loader = made[kind]() if kind == "shard" else accelerator.prepare(made[kind]())
+    if how == "resumed":  # in the middle of the second epoch, by a new program
+        note(notes, 0, rank, batches(loader))
+        note(notes, 1, rank, batches(itertools.islice(loader, SKIPPED)))
+        loader = accelerator.prepare(made[kind]())
+        loader.set_epoch(1)
+        note(notes, 1, rank, batches(accelerator.skip_first_batches(loader, SKIPPED)))
+        return
     for epoch in range(EPOCHS):
-        note(notes, epoch, accelerator.process_index, (one for batch in loader for one in batch.tolist()))
+        note(notes, epoch, rank, batches(loader))
         accelerator.wait_for_everyone()
     dist.destroy_process_group()
 
 
+def batches(loader: Iterable[Any]) -> Iterator[int]:
+    """Yield the numbers of all batches."""
+    return (one for batch in loader for one in batch.tolist())
+
+
 def alone(way: str, samples: Any, notes: str) -> None:
-    """Train with torch.distributed alone; the loader is made before the process group."""
+    """Train with torch.distributed alone; the loader is made before the process group, or later."""
+    kind, _, how = way.partition(" ")
+    workers = 2 if how == "in workers" else 0
     made: dict[str, Callable[[], Any]] = {
-        "loader": lambda: SampleLoader(samples, 1, shuffle=True, transform=number, uneven="keep"),
+        "loader": lambda: SampleLoader(
+            samples, 1, shuffle=True, transform=number, uneven="keep", num_workers=workers
+        ),
         "stream": lambda: DataLoader(
             SampleStream(samples, number, shuffle=True), batch_size=1, num_workers=2
         ),
@@ -63,8 +96,10 @@ def alone(way: str, samples: Any, notes: str) -> None:
             webdataset.source(samples, shuffle=True), batch_size=1, collate_fn=first
         ),
     }
-    loader = made[way]()
+    loader = None if how == "later" else made[kind]()
     dist.init_process_group("gloo")
+    if loader is None:
+        loader = made[kind]()
     for epoch in range(EPOCHS):
         note(notes, epoch, dist.get_rank(), [int(batch) for batch in loader])
     dist.destroy_process_group()

@@ -1,0 +1,88 @@
+"""Frameworks that deal the batches or samples of a whole epoch out to the ranks themselves.
+
+Accelerate, transformers and datasets put classes of their own around any sampler or data set, after it was made. What
+splits the epoch by itself would lose what the other ranks should get. So it looks at the calls that lead to it.
+"""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any, NamedTuple
+
+from nbdata.errors import BadOption
+
+__all__ = ["Dealer", "dealer_of", "deals_samples", "refuse_distributed", "skipped_by"]
+
+# The most calls between a loader of Accelerate and the sampler below it.
+_DEPTH = 16
+
+
+class Dealer(NamedTuple):
+    """A loader of Accelerate that asks for the batches of all ranks.
+
+    Attributes
+    ----------
+    every : int
+        The process gets one of so many batches; the others read the rest.
+    ranks : int
+        Batches that make a step of all ranks.
+    epoch : int or None
+        As the loader counts; it does not tell a sampler below its own.
+    """
+
+    every: int
+    ranks: int
+    epoch: int | None
+
+
+def _callers(frame: FrameType | None) -> dict[str, Any]:
+    """Return the objects whose methods lead to a call, by the name of their type; of several the innermost."""
+    found: dict[str, Any] = {}
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        owner = frame.f_locals.get("self")
+        found.setdefault(type(owner).__name__, owner)
+        frame = frame.f_back
+    return found
+
+
+def _loader(callers: dict[str, Any]) -> Any:
+    return callers.get("DataLoaderDispatcher", callers.get("DataLoaderShard"))
+
+
+def dealer_of(frame: FrameType) -> Dealer | None:
+    """Return who deals the batches out that a call asks for; None if the caller wants those of its own rank."""
+    callers = _callers(frame)
+    shard, dispatcher = callers.get("BatchSamplerShard"), callers.get("DataLoaderDispatcher")
+    epoch = getattr(_loader(callers), "iteration", None)
+    if shard is not None:  # each process draws all batches, and keeps some
+        ranks = 1 if getattr(shard, "split_batches", False) else int(getattr(shard, "num_processes", 1))
+        return Dealer(ranks, ranks, epoch)
+    return None if dispatcher is None else Dealer(1, 1, epoch)  # one process reads for all
+
+
+def deals_samples(frame: FrameType) -> bool:
+    """Return whether a data set's caller deals its samples out to the ranks.
+
+    It may be one of the datasets library, to whose generator the samples belong, after ``split_dataset_by_node``.
+    """
+    callers = _callers(frame)
+    of_datasets = callers.get("IterableDataset")
+    return "IterableDatasetShard" in callers or getattr(of_datasets, "_distributed", None) is not None
+
+
+def skipped_by(frame: FrameType) -> tuple[int, int]:
+    """Return the batches that a loader of Accelerate reads and drops to resume, and the samples of one of a rank."""
+    loader = _loader(_callers(frame))
+    return int(getattr(loader, "skip_batches", 0)), int(getattr(loader, "batch_size", None) or 1)
+
+
+def refuse_distributed(sampler: object, frame: FrameType) -> None:
+    """Raise BadOption if a ``DistributedSampler`` was put around a sampler: it would take its length for indices."""
+    owner = frame.f_locals.get("self")
+    if any(kind.__name__ == "DistributedSampler" for kind in type(owner).__mro__):
+        raise BadOption(
+            f"DistributedSampler takes a data set, and {type(sampler).__name__} is none: samples would be lost",
+            remedy="Give rank= and world_size= to batch_sampler or sampler, or use SampleLoader, which asks for them",
+        )
