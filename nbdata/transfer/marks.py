@@ -82,7 +82,7 @@ class Mark:
     def _beat(self) -> None:
         while not self._gone.wait(_BEAT):
             with contextlib.suppress(OSError):
-                os.utime(self._name, dir_fd=self._folder.fd)
+                os.utime(self._name, dir_fd=self._folder.fd, follow_symlinks=False)
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead and may work here now."""
@@ -109,8 +109,8 @@ class Mark:
         """Remove the temporaries of dead jobs. Returns the machine of a live job elsewhere, or None."""
         names = self._folder.names()
         with contextlib.suppress(OSError):
-            os.utime(self._name, dir_fd=self._folder.fd)
-            now = os.stat(self._name, dir_fd=self._folder.fd).st_mtime
+            os.utime(self._name, dir_fd=self._folder.fd, follow_symlinks=False)
+            now = os.stat(self._name, dir_fd=self._folder.fd, follow_symlinks=False).st_mtime
             mine = _look(self._folder.path, names, now, own=self._path, remove=self._folder)
             return mine or _others(self._folder.path, now)
         return None

@@ -6,6 +6,8 @@ import copy
 import io
 import os
 import pickle
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
+import nbdata
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch import CacheStreamDataset
+from nbdata.loaders.pytorch import CacheStreamDataset, SampleStream
 from nbdata.loaders.pytorch.ranks import Passes, _shared
 from nbdata.protocols import Item
 from tests.waiting import wait_until
@@ -146,9 +149,6 @@ def test_what_makes_no_sense_is_said_where_the_data_set_is_made(options: dict[st
 
 
 def test_nbdata_does_not_import_torch() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, nbdata, nbdata.loaders; nbdata.cache_stream; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
@@ -185,6 +185,38 @@ def test_the_pass_after_a_resumed_one_is_the_next_epoch() -> None:
     passes = Passes(0)
     assert [in_worker(passes).begin(11, 4) for _ in range(2)] == [4, 4]
     assert in_worker(passes).begin(22) == 5
+
+
+def test_a_stream_starts_no_program_that_imports_from_the_working_folder(tmp_path: Path) -> None:
+    """multiprocessing's tracker of locks does, as ``python -c``."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_bytes(b"1")
+    (tmp_path / "multiprocessing.py").write_text("raise SystemExit(9)")
+    code = """
+import sys
+sys.path = [path for path in sys.path if path not in ("", ".")]
+import nbdata
+from multiprocessing import resource_tracker
+from nbdata.loaders.pytorch import SampleStream
+from torch.utils.data import DataLoader
+stream = SampleStream(nbdata.samples("data"))
+for workers in (0, 1):
+    assert len([*DataLoader(stream, batch_size=None, num_workers=workers)]) == 1
+assert resource_tracker._resource_tracker._pid is None
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_spawned_workers_agree_on_the_epoch_of_their_pass(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"1")
+    (tmp_path / "b.txt").write_bytes(b"2")
+    stream = SampleStream(nbdata.samples(str(tmp_path)), shuffle=True, seed=1)
+    loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    for _ in range(2):
+        assert sorted(sample["txt"] for sample in loader) == [b"1", b"2"]
 
 
 def test_a_copy_counts_its_passes_by_itself() -> None:

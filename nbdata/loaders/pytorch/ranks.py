@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import fcntl
+import multiprocessing.reduction
 import os
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from nbdata.client.reading.dealers import deals_samples
 from nbdata.errors import BadOption
+from nbdata.threads import ForkLock
 
 __all__ = ["Dealt", "Passes", "Rank", "Ranked", "dealt_by_accelerate", "rank_of", "refuse_no_rank"]
 
@@ -134,6 +138,39 @@ class Dealt(DistributedSampler[Any]):
         return iter(())
 
 
+class _FileLock:
+    """A lock for the threads of the processes that have a file open.
+
+    The locks that multiprocessing passes to spawned workers start a program, which imports from the working folder.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._threads = fd, ForkLock()
+        weakref.finalize(self, os.close, fd)
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        self._threads.release()
+
+    def __reduce__(self) -> tuple[Callable[[Any], _FileLock], tuple[Any]]:
+        return _passed, (multiprocessing.reduction.DupFd(self._fd),)
+
+
+def _new_lock() -> _FileLock:
+    fd, path = tempfile.mkstemp(prefix="nbdata-")
+    os.unlink(path)
+    return _FileLock(fd)
+
+
+def _passed(fd: Any) -> _FileLock:
+    """Return the lock in a spawned worker."""
+    return _FileLock(fd.detach())
+
+
 class Passes:
     """Counts the passes of all workers together, so that the workers of one pass agree on its epoch.
 
@@ -144,8 +181,8 @@ class Passes:
     """
 
     def __init__(self, epoch: int) -> None:
-        context = multiprocessing.get_context("spawn")  # its locks can be passed to forked workers too
-        self._lock = context.Lock()
+        context = multiprocessing.get_context("spawn")  # its arrays can be passed to forked workers too
+        self._lock = _new_lock()
         self._next = context.RawArray("q", [epoch, 0])  # epoch of the next pass, and place of the next run
         # Of each run: the base seed, the first and the last count (from 1), and the epoch of the first.
         self._known = context.RawArray("q", _LOADERS * _NUMBERS)
