@@ -114,7 +114,7 @@ def test_the_examples_of_the_library_run_with_another_first_line(samples: Any) -
     assert sorted(numbers(loader.unbatched().shuffle(20).batched(6).unbatched())) == [*range(30)]
     with source(samples).select(lambda sample: sample["__key__"] < "05").decode().to_tuple("json") as few:
         assert sorted(numbers(few)) == [*range(5)]
-    mixed = wds.RandomMix([source(samples[:4]).decode(), source(samples[4:9]).decode()])
+    mixed = wds.RandomMix([source(samples[:4]).decode(), source(samples[4:9]).decode()], longest=True)
     assert sorted(int(sample["json"]["n"]) for sample in mixed) == [*range(9)]
     assert len(source(samples).with_length(30, silent=True)) == 30
     unpickled = pickle.loads(pickle.dumps(dataset.map(halved)))
