@@ -41,6 +41,10 @@ class Remarks:
         Zero bytes after the end of the archive.
     only_zeros : bool
         Whether at least one volume contains only zeros, where data may have been.
+    guessed : str
+        The encoding that was guessed for the names in a zip archive that does not say it; empty if none was.
+    guesses, not_utf8 : int
+        How many names were decoded so, and how many by a Unix program are not UTF-8 and were left as they are.
     """
 
     left_out: list[str] = field(default_factory=list)
@@ -52,6 +56,9 @@ class Remarks:
     trailing: int = 0
     zeros: int = 0
     only_zeros: bool = False
+    guessed: str = ""
+    guesses: int = 0
+    not_utf8: int = 0
 
     def leave_out(self, name: str) -> None:
         """Record a name, if it is one of the first."""
@@ -82,6 +89,15 @@ class Remarks:
             found.append(
                 f"members with an absolute name: {self.absolute:,}; the leading / was taken off, "
                 "so they lie below the target"
+            )
+        if self.guessed:
+            found.append(
+                f"names that do not say their encoding: {self.guesses:,}, read as {self.guessed}, which is a guess; "
+                "--names-encoding NAME decides"
+            )
+        if self.not_utf8:
+            found.append(
+                f"names that are not UTF-8: {self.not_utf8:,}, left as they are; --names-encoding NAME decodes them"
             )
         if self.unsafe:
             found.append(

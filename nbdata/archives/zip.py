@@ -234,6 +234,7 @@ def read_zip(
     name: str = "",
     listing: bool = False,
     max_window: int | None = None,
+    names_encoding: str | None = None,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
@@ -247,6 +248,8 @@ def read_zip(
         in `remarks`. The targets of symbolic links, which are stored as their content, are not read.
     max_window : int, optional
         As in `nbdata.archives.decompress.open_decompressed`.
+    names_encoding : str, optional
+        Encoding of the names that are not marked as UTF-8. None guesses it, and notes that in `remarks`.
 
     Raises
     ------
@@ -258,13 +261,15 @@ def read_zip(
     NotFound
         If a pattern of `members` matches nothing; raised before the first member is handed over.
     """
-    directory = ZipDirectory(source, name)
+    directory, remarks = ZipDirectory(source, name, names_encoding), remarks or Remarks()
+    remarks.guessed, remarks.guesses = directory.guessed, directory.guesses
+    remarks.not_utf8 = directory.unreadable
     selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
     wanted = bytearray(len(directory))
     for number in range(len(directory)):
         wanted[number] = selection.takes("/".join(components(directory.name(number))))
     selection.check_all_matched()
-    reading, spent, remarks = _Reading(source), [0], remarks or Remarks()
+    reading, spent = _Reading(source), [0]
 
     def spend(size: int) -> None:
         spent[0] += size

@@ -12,13 +12,15 @@ import calendar
 import stat
 import struct
 import time
+import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nbdata.errors import BadArchive
+from nbdata.archives.zip_names import SAMPLE, guessed_encoding
+from nbdata.errors import BadArchive, BadOption
 
 __all__ = ["LOCAL", "Entry", "RangeSource", "ZipDirectory"]
 
@@ -61,7 +63,7 @@ class Entry:
     Attributes
     ----------
     name : str
-        As stored, with slashes; if a Unix program wrote it, bytes that are not UTF-8 become surrogates.
+        With slashes. If a Unix program wrote it, bytes that are not UTF-8 become surrogates.
     kind : str
         ``file``, ``folder``, ``symlink``, or another Unix type: ``device`` or ``fifo``.
     method : int
@@ -96,11 +98,17 @@ class ZipDirectory:
     source : RangeSource
     name : str
         Name of the archive in messages.
+    names_encoding : str, optional
+        Encoding of the names that are not marked as UTF-8. None guesses it.
 
     Attributes
     ----------
     start : int
         Offset of the directory; all members come before it.
+    guessed : str
+        The encoding that was guessed; empty if no name needed one.
+    guesses, unreadable : int
+        The number of names that were decoded so, and of those by a Unix program that are not UTF-8.
 
     Raises
     ------
@@ -108,8 +116,9 @@ class ZipDirectory:
         If there is no directory, or its parts contradict each other.
     """
 
-    def __init__(self, source: RangeSource, name: str) -> None:
-        self._source, self._name = source, name
+    def __init__(self, source: RangeSource, name: str, names_encoding: str | None = None) -> None:
+        self._source, self._name, self._names_encoding = source, name, names_encoding
+        self.guessed, self.guesses, self.unreadable = "", 0, 0
         tail_start = max(0, source.size - _TAIL)
         self._tail, self._tail_start = source.range(tail_start, source.size), tail_start
         at = self._find_end()
@@ -208,13 +217,22 @@ class ZipDirectory:
         """Find the position of each entry and sort the entries by offset."""
         data, at = self._data, 0
         positions, offsets = array("Q"), array("Q")
+        doubtful, sampled = list[bytes](), 0
         while at + _ENTRY_SIZE <= len(data) and data[at : at + 4] == _ENTRY:
             name, extra, comment = struct.unpack_from("<HHH", data, at + 28)
             positions.append(at)
             offsets.append(self._offset(at))
+            stored = data[at + _ENTRY_SIZE : at + _ENTRY_SIZE + name]
+            if not stored.isascii() and self._names_encoding is None and self._is_doubtful(at, stored):
+                self.guesses += 1
+                if sampled < SAMPLE:
+                    doubtful.append(stored)
+                    sampled += len(stored)
             at += _ENTRY_SIZE + name + extra + comment
         if at != len(data) or len(positions) & 0xFFFF != count & 0xFFFF:
             raise self.bad("a damaged directory")
+        if doubtful:
+            self.guessed = guessed_encoding(doubtful)
         order = sorted(range(len(offsets)), key=offsets.__getitem__)
         self._positions = array("Q", (positions[number] for number in order))
         self._offsets = array("Q", (offsets[number] for number in order))
@@ -308,19 +326,58 @@ class ZipDirectory:
             _time(clock, date, extra), self._offsets[number], bool(flags & _ENCRYPTED),
         )  # fmt: skip
 
+    def _is_doubtful(self, at: int, stored: bytes) -> bool:
+        """Whether the encoding of a name must be guessed. Names by Unix programs that are not UTF-8 are counted."""
+        made_by, flags = struct.unpack_from("<HxxH", self._data, at + 4)
+        if flags & _UTF8 or self._unicode_path(at, stored) is not None:
+            return False
+        if made_by >> 8 != _UNIX:
+            return True
+        self.unreadable += "\udc80" <= max(stored.decode("utf-8", "surrogateescape")) <= "\udcff"
+        return False
+
+    def _unicode_path(self, at: int, stored: bytes) -> str | None:
+        """Return the name that Info-ZIP's field of the Unicode path has, if it is that of this name (APPNOTE 4.6.9)."""
+        told = self._extra(at).get(0x7075, b"")
+        if len(told) <= 5 or told[0] != 1 or struct.unpack_from("<I", told, 1)[0] != zlib.crc32(stored):
+            return None
+        return told[5:].decode("utf-8", "surrogateescape")
+
     def _named(self, at: int) -> str:
         made_by, flags = struct.unpack_from("<HxxH", self._data, at + 4)
         (length,) = struct.unpack_from("<H", self._data, at + 28)
         stored = self._data[at + _ENTRY_SIZE : at + _ENTRY_SIZE + length]
         if flags & _UTF8:
             return stored.decode("utf-8", "surrogateescape")
-        told = self._extra(at).get(0x7075, b"")
-        if len(told) > 5:
-            return told[5:].decode("utf-8", "surrogateescape")
-        if made_by >> 8 == _UNIX:
-            return stored.decode("utf-8", "surrogateescape")
-        name = stored.decode("cp437")
-        return name if "/" in name else name.replace("\\", "/")  # as some Windows programs write it
+        if (told := self._unicode_path(at, stored)) is not None:
+            return told
+        of_unix = made_by >> 8 == _UNIX
+        if stored.isascii():
+            name = stored.decode("ascii")
+        elif self._names_encoding is not None:
+            name = self._in_given_encoding(stored)
+        elif of_unix:
+            name = stored.decode("utf-8", "surrogateescape")
+        else:
+            try:
+                name = stored.decode(self.guessed)
+            except UnicodeDecodeError:  # not among those of which it was guessed
+                name = stored.decode("cp437")
+        # After it is decoded: in Shift-JIS, half of a character may look like a backslash.
+        return (
+            name if of_unix or "/" in name else name.replace("\\", "/")
+        )  # as some Windows programs write it
+
+    def _in_given_encoding(self, stored: bytes) -> str:
+        assert self._names_encoding is not None
+        try:
+            return stored.decode(self._names_encoding)
+        except UnicodeDecodeError:
+            raise BadOption(
+                f"--names-encoding: a name in the zip archive is not in {self._names_encoding}",
+                path=self._name, got=repr(stored[:80]),
+                remedy="Give the encoding of the computer that made it, or leave it out: it is guessed then",
+            ) from None  # fmt: skip
 
 
 def _kind(name: str, mode: int, attributes: int) -> str:

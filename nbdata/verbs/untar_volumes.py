@@ -143,6 +143,13 @@ class UntarVolumes(Decompressing, Writing):
         "Format: zip, or tar with this compression. auto: from the content of the archive.",
         choices=("auto", "tar", "gz", "bz2", "xz", "zst", "lz4", "zip"),
     )
+    names_encoding: str | None = option(
+        None,
+        "Encoding of the names in a zip archive that are not marked as UTF-8, such as cp932 (Japan), gbk, big5, cp949 "
+        "(Korea) or cp866: that of the computer that made it (default: guessed from the names, and said).",
+        kind="text",
+        metavar="NAME",
+    )
     max_expansion: int | None = option(
         None,
         "Refuse to write more than SIZE in total (default: what the limit of the disk allows).",
@@ -189,6 +196,14 @@ class UntarVolumes(Decompressing, Writing):
                 "untar_volumes: no TARGET", remedy="Name the folder to unpack into, or use --list"
             )
         check_part_size(self.part_size)
+        if self.names_encoding is not None:
+            try:
+                b"a".decode(self.names_encoding, "replace")
+            except LookupError:
+                raise BadOption(
+                    f"--names-encoding: {self.names_encoding!r} is no encoding that Python knows",
+                    expected="a name such as cp932, gbk, big5, cp949, cp866 or utf-8",
+                ) from None
         if self.skip_written and self.target is not None and is_url(self.target):
             raise BadOption(
                 "--skip-written is for a TARGET on the disk, from which files are moved away",

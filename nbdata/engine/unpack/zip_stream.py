@@ -71,7 +71,7 @@ class ZipStream:
         self.members = read_zip(
             _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
             strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
-            name=self._volumes.title, listing=op.list, max_window=op.max_window,
+            name=self._volumes.title, listing=op.list, max_window=op.max_window, names_encoding=op.names_encoding,
         )  # fmt: skip
         return self
 
