@@ -1,4 +1,4 @@
-"""Inside Lightning, Accelerate, transformers, datasets, torchrun and torchdata's loader no sample of an epoch is lost."""
+"""Inside Lightning, Accelerate, transformers, datasets, torchrun and torchdata's loader no sample is lost."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_the_order_is_the_same_before_and_after_the_process_group_and_whatever_t
 @pytest.mark.parametrize(
     "way",
     [
-        "loader", "batches", "stream", "shard", "batches split", "indices split", "batches dispatched", "loader resumed",
-        "batches resumed", "stream resumed",
+        "loader", "batches", "stream", "shard", "batches split", "indices split", "batches dispatched",
+        "loader resumed", "batches resumed", "stream resumed",
     ],
 )  # fmt: skip
 def test_accelerate_deals_all_samples_out(folder: str, tmp_path: Path, way: str) -> None:
