@@ -155,6 +155,7 @@ def test_a_generator_of_datasets_is_split_once(
             for sample in kind(samples, shuffle=True):
                 yield {"key": sample["__key__"]}
 
+        monkeypatch.setenv("KMP_DUPLICATE_LIB_OK", "True")  # an import of datasets sets it, and leaves it
         monkeypatch.setenv("WORLD_SIZE", "2")
         read: list[str] = []
         for rank in range(2):
