@@ -30,7 +30,7 @@
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
-##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and torchdata's loader (20 minutes)
+##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
 ##  make clean             remove what all of these have made
 .DEFAULT_GOAL := help

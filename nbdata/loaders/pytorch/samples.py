@@ -164,7 +164,8 @@ class SampleStream(Ranked, IterableDataset[Any]):
             given += 1
             yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = self._begun = None
-        _refuse_skipped(given, *skipped_by(sys._getframe(1)))
+        if workers == 1:  # of several, none knows how many batches the others have made
+            _refuse_skipped(given, *skipped_by(sys._getframe(1)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
