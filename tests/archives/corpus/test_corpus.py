@@ -201,9 +201,9 @@ only the named members, also in a store. It supports:
 - names in UTF-8, times of Info-ZIP and NTFS, permissions and symbolic links as `zip` and 7-Zip store them;
 - sets that `zip -s` split (`.z01` … `.zip`), and archives that `split` or 7-Zip cut (`.zip.001` …).
 
-Names that are not marked as UTF-8 are in the code page of the computer that made the archive: 932 in Japan, 936 in China.
-Nothing says which, so nbdata guesses it from all names together, with a note, and `--names-encoding cp932` decides. Names
-that a Unix program wrote stay as they are unless you give it. Info-ZIP's field of the Unicode path counts.
+Names that are not marked as UTF-8 are in the code page of the computer that made the archive: 932 in Japan, 936 in
+China. Nothing says which, so nbdata guesses it from all names together, with a note; `--names-encoding cp932` decides.
+Names that a Unix program wrote stay as they are unless you give it. Info-ZIP's field of the Unicode path counts.
 
 Tests pack with `zip`, 7-Zip, bsdtar, `jar` and Python. Each member is compared with its CRC-32. An interrupted command
 reads only the missing members. `--delete-volumes` deletes the volumes at the end.
