@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["by_sample", "split_name"]
+__all__ = ["by_sample", "is_hidden", "split_name"]
 
 _Entry = TypeVar("_Entry")
 
@@ -24,6 +24,14 @@ def split_name(path: str) -> tuple[str, str]:
     if not stem:
         return path, ""
     return f"{folder}{slash}{stem}", extension if dot else ""
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a file is none of the data: it begins with a dot, or lies in a ``__MACOSX`` folder.
+
+    macOS puts ``._NAME`` with the attributes of NAME beside it, in archives and on foreign disks, and ``.DS_Store``.
+    """
+    return path.startswith(".", path.rfind("/") + 1) or ("__MACOSX" in path and "__MACOSX" in path.split("/"))
 
 
 def by_sample(

@@ -46,6 +46,8 @@ _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
 #: The reason for a member whose sample ended before it.
 APART = "its sample came before, and others since: this is one more"
+#: The remark on a hidden file of macOS, of which WebDataset makes a sample.
+HIDDEN = "a hidden file, which is one more sample, as in WebDataset"
 # Most names of left-out members that are kept.
 _NAMED = 10
 # Most bytes of a sparse file that is expanded: its holes cost nothing in the shard.
@@ -197,7 +199,9 @@ def _grouped(
                 fields, places, current, held = {}, [], key, 0
                 before = len(seen)
                 seen.add(hash(key))
-                if len(seen) == before:
+                if key[-1] == "/" or key.startswith("__MACOSX/"):
+                    left_out(name, HIDDEN)
+                elif len(seen) == before:
                     left_out(name, APART)
             extension = lower(extension)
             if extension in fields or extension in _RESERVED:

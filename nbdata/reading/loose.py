@@ -18,7 +18,7 @@ from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import SampleObject
-from nbdata.formats.samples import by_sample, split_name
+from nbdata.formats.samples import by_sample, is_hidden, split_name
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
@@ -216,7 +216,7 @@ def grouped(
 
     def named() -> Iterator[Entry]:
         for entry in entries:
-            if split_name(entry.path)[1]:
+            if split_name(entry.path)[1] and not is_hidden(entry.path):
                 yield entry
             else:
                 left_out(entry.path)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.formats.samples import by_sample, split_name
+from nbdata.formats.samples import by_sample, is_hidden, split_name
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,14 @@ def test_few_samples_are_open_at_a_time():
     first = next(by_sample(counted(), str))
     assert first == ("000000", ["000000.cls", "000000.jpg"])
     assert taken == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [
+        ("img/._1.jpg", True), (".DS_Store", True), ("__MACOSX/1.jpg", True), ("x/__MACOSX/y/1.jpg", True),
+        ("img/1.jpg", False), (".git/1.jpg", False), ("x__MACOSX/1.jpg", False), ("__MACOSX.jpg", False),
+    ],
+)  # fmt: skip
+def test_files_that_macos_and_others_leave_beside_data_are_hidden(path: str, hidden: bool) -> None:
+    assert is_hidden(path) is hidden

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.errors import BadArchive
-from nbdata.formats.shards import LeftOut, samples_in, split_member, sums_in
+from nbdata.formats.shards import HIDDEN, LeftOut, samples_in, split_member, sums_in
 
 # Name, kind and content of a member.
 Member = tuple[str, bytes, bytes]
@@ -69,6 +69,14 @@ def read(data: bytes) -> tuple[list[tuple[str, dict[str, bytes]]], LeftOut]:
 )
 def test_the_key_ends_at_the_first_dot_of_the_base_name(name: str, wanted: tuple[str, str] | None) -> None:
     assert split_member(name) == wanted
+
+
+def test_hidden_files_of_macos_are_samples_as_in_webdataset_with_a_remark() -> None:
+    names = ["img/._1.jpg", "img/1.jpg", "img/._2.jpg", "img/2.jpg", "__MACOSX/img/._1.jpg"]
+    samples, left_out = read(shard([(name, FILE, b"1") for name in names]))
+    assert [key for key, _ in samples] == ["img/", "img/1", "img/", "img/2", "__MACOSX/img/"]
+    assert left_out.count == 3
+    assert all(HIDDEN in name for name in left_out.names)
 
 
 # WebDataset's pattern, which its `base_plus_ext` has.

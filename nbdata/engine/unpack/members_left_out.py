@@ -9,6 +9,7 @@ from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.unpack.written import Written, own_data, own_record
+from nbdata.formats.samples import is_hidden
 from nbdata.formats.shards import is_meta, split_member
 from nbdata.sizes import counted
 
@@ -23,7 +24,8 @@ _NAMED = 3
 def why_in_no_sample(member: Member) -> str:
     """The reason why a member that is not a folder cannot be in a sample; empty if it can.
 
-    The rule is WebDataset's (see `nbdata.formats.shards`), which reads only regular files.
+    The rule is WebDataset's (see `nbdata.formats.shards`), which reads only regular files, except that hidden files get
+    into no new shard.
     """
     if member.kind == "hardlink":
         return "a hard link"
@@ -33,6 +35,8 @@ def why_in_no_sample(member: Member) -> str:
         member.name.encode()
     except UnicodeEncodeError:
         return "its name is not UTF-8"
+    if is_hidden(member.name):
+        return "a hidden file"
     found = split_member(member.name)
     if is_meta(member.name) or (found is not None and found[1] in _RESERVED):
         return "a name that WebDataset reserves"
