@@ -393,6 +393,24 @@ def test_cleanup_keeps_and_names_what_is_mounted_below_an_own_folder(
 
 @pytest.mark.needs("mounts")
 @pytest.mark.parametrize("bind", [True, False], ids=["the same disk", "another disk"])
+def test_cleanup_does_not_enter_an_own_folder_on_which_a_disk_is_mounted(
+    tmp_path: Path, project: Path, bind: bool
+) -> None:
+    project.chmod(0o700)
+    at = tmp_path / "data/.nbdata"
+    with mounted(at, project if bind else None):
+        at.chmod(0o700)
+        (at / "cache-0123456789abcdef").mkdir()
+        (at / "cache-0123456789abcdef/precious").write_text("precious")
+        report = nbdata.cleanup(tmp_path / "data", all=True, quiet=True)
+        assert isinstance(report, nbdata.Report)
+        assert (at / "cache-0123456789abcdef/precious").read_text() == "precious"
+        kept = {row.path: row.detail.get("reason") for row in report.rows if row.action == "kept"}
+        assert kept == {".nbdata": "a file system is mounted there"}
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("bind", [True, False], ids=["the same disk", "another disk"])
 def test_what_deletes_trees_enters_nothing_mounted(tmp_path: Path, project: Path, bind: bool) -> None:
     at = tmp_path / "own/.nbdata/tree/mounted"
     with mounted(at, project if bind else None):

@@ -41,6 +41,7 @@ def capture(operation: Operation) -> Context:
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
         state_dir=writable_state_folder(),
         target_id=_target_id(operation.local_target()),
+        here=operation.here,
         owner=owner_name(),
         origins=tuple(sorted(operation.origins())),
     )

@@ -76,7 +76,9 @@ def keep_list(operation: _Op) -> _Op:
                 f"{_FLAG}: nothing is sent to standard input", remedy="For example: cut -f1 table | nbdata …"
             )
         suffix = _FROM_STDIN if given == _STDIN or (own and own[1] == "0") else _FROM_PIPE
-        return replace(operation, files_from=_kept(source, suffix))  # type: ignore[call-arg]  # it has it
+        kept = replace(operation, files_from=_kept(source, suffix))  # type: ignore[call-arg]  # it has it
+        kept.made_in(operation.here)
+        return kept
     except OSError as error:
         raise NbdataError(
             f"{_FLAG}: the list cannot be kept ({os.strerror(error.errno or 0)})",
