@@ -138,6 +138,43 @@ def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_nam
     assert not (root / "a").exists() or (root / "a").read_text() == "right"
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder is a link"])
+def test_nothing_but_the_temporary_itself_is_opened_to_sync_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Where root works in a folder of a user, that user could lead it to a device that does something when opened."""
+    root, done = tmp_path / "out", list[PendingFile]()
+    (tmp_path / "private").mkdir()
+    opened, real = list[tuple[int, int]](), os.open
+
+    def noted(path: Any, flags: int, *args: Any, **more: Any) -> int:
+        fd = real(path, flags, *args, **more)
+        opened.append((os.fstat(fd).st_dev, os.fstat(fd).st_ino))
+        return fd
+
+    task = Task(Snapshot(id="t", verb="pull"))
+    with Committer(str(root), task, umask=0o022, committed=done.extend) as committer:
+        final, staging = committer.target.prepare("a")
+        temporary, written = committer.target.written(staging, memoryview(b"right"), "a")
+        private = tmp_path / "private" / os.path.basename(temporary)
+        private.write_text("device")
+        if kind == "folder is a link":
+            Path(staging).rename(tmp_path / "aside")
+            Path(staging).symlink_to(tmp_path / "private")
+            for name in os.listdir(tmp_path / "aside"):  # the mark of the job too
+                (tmp_path / "private" / name).touch()
+        else:
+            os.unlink(temporary)
+            os.mkfifo(temporary) if kind == "pipe" else os.symlink(private, temporary)
+        monkeypatch.setattr(os, "open", noted)
+        committer.commit(PendingFile("a", temporary, final, 5, written))
+        committer.flush()
+        monkeypatch.setattr(os, "open", real)
+    assert (private.stat().st_dev, private.stat().st_ino) not in opened
+    (file,) = done
+    assert file.error is not None if kind != "folder is a link" else (root / "a").read_text() == "right"
+
+
 @pytest.mark.parametrize("shards", ["", "shard-%06d.tar"])
 def test_the_folder_of_an_archive_that_becomes_a_link_is_not_taken_as_named(
     tmp_path: Path, alike: Path, monkeypatch: pytest.MonkeyPatch, shards: str
