@@ -158,6 +158,29 @@ def test_a_kept_cache_refuses_a_link_in_the_place_of_its_folder(
         assert list(kept.found()) == []
 
 
+@pytest.mark.parametrize("kind", ["pipe", "hard link", "folder"])
+def test_what_has_the_place_of_a_new_record_of_a_cache_is_replaced(
+    tmp_path: Path, project: Path, kind: str
+) -> None:
+    """Root would wait for ever, or empty another file, where a user put it into a cache of theirs."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with KeptFolder(str(tmp_path / "disk"), "s3://b/", 4096, "boot", Seals(str(tmp_path / "state"))) as kept:
+        assert list(kept.found()) == []
+        for name in ("about.part", "sealed.part"):
+            at = Path(kept.path, name)
+            if kind == "pipe":
+                os.mkfifo(at)
+            elif kind == "folder":
+                at.mkdir()
+            else:
+                at.hardlink_to(precious)
+        kept.write_about("about", durable=True)
+        kept._write_anew({}, {}, set())
+        assert Path(kept.path, "about").read_text() == "about\n"
+    assert precious.read_text() == "precious"
+
+
 def test_a_link_in_a_kept_cache_is_no_object_of_it(tmp_path: Path, project: Path) -> None:
     with KeptFolder(
         str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"])

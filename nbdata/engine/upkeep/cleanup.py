@@ -29,7 +29,7 @@ from nbdata.engine.upkeep.leftovers import (
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import NamedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
-from nbdata.own_files import own_folder
+from nbdata.own_files import folder_of, own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
 from nbdata.runtime import file_lock, is_lockable
@@ -262,8 +262,8 @@ def _forget(path: str, root: str, names: set[str]) -> None:
     found = os.stat(root)
     index = Index.at(path, root, (found.st_dev, found.st_ino))
     if all(name in names or name.startswith(OWN_FOLDER + "/") for name in index.paths()):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError), folder_of(path) as (at, name):
+            os.unlink(name, dir_fd=at)
         return
     try:
         index.open((found.st_dev, found.st_ino))
