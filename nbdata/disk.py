@@ -444,23 +444,37 @@ except (AttributeError, OSError):  # not Linux
     syncfs = None
 
 
-def make_durable(files: Sequence[str]) -> None:
-    """Sync the bytes of all files to disk: one syncfs for many, else fdatasync for each (as for one or two)."""
+def make_durable(files: Sequence[tuple[int | None, str]]) -> None:
+    """Sync the bytes of all files to disk: one syncfs for many, else fdatasync for each (as for one or two).
+
+    Anything else in the place of a file, such as a link, is passed over.
+
+    Parameters
+    ----------
+    files : sequence of (int or None, str)
+        For each file, the descriptor of its folder and its name there, as for `os.open`.
+    """
     if len(files) > 2 and syncfs is not None:
         sync_disks(files)
         return
-    for file in files:
-        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    for at, name in files:
         try:
-            os.fdatasync(fd)
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                continue
+            raise
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                os.fdatasync(fd)
         finally:
             os.close(fd)
 
 
-def sync_disks(files: Sequence[str]) -> None:
-    """Sync all bytes and names on the disks that hold these files."""
-    for folder in {file.rpartition("/")[0] for file in files}:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_disks(files: Sequence[tuple[int | None, str]]) -> None:
+    """Sync all bytes and names on the disks that hold these files; see `make_durable`."""
+    for at, folder in {(at, name.rpartition("/")[0] or ".") for at, name in files}:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         try:
             sync_disk(fd)
         finally:

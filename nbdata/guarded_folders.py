@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from nbdata.acls import default_of
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.paths import is_ours
+from nbdata.paths import is_inside, is_ours
 
 __all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchanged_folder"]
 
@@ -48,9 +48,16 @@ class NamedFolders:
     """The folders that one job was given by name, each open from its first use on. For several threads.
 
     A descriptor is closed once nothing uses it and this object is closed or gone.
+
+    Parameters
+    ----------
+    here : tuple of (path, st_dev, st_ino), optional
+        The working folder of the user, below which relative names were meant: what lies there is opened from it. If its
+        name leads to another folder, methods raise TargetLost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, here: tuple[str, int, int] | None = None) -> None:
+        self._here = here
         self._open: dict[str, _Named] = {}
         self._above: dict[str, _Named] = {}  # of folders that were missing: the nearest one above each
 
@@ -64,7 +71,7 @@ class NamedFolders:
     def _hold(self, path: str) -> None:
         if path not in self._open and path not in self._above:
             with contextlib.suppress(OSError):  # the first use tells what is wrong
-                found = _nearest(path)
+                found = self._nearest(path)
                 if found.path == path:
                     self.keep(found)
                     return
@@ -75,7 +82,19 @@ class NamedFolders:
 
     def above(self, path: str) -> _Named:
         """Return the nearest folder above a missing one, or the folder itself, open."""
-        return self._above.get(path) or _nearest(path)
+        return self._above.get(path) or self._nearest(path)
+
+    def _nearest(self, path: str) -> _Named:
+        if self._here is None or not is_inside(path, self._here[0]):
+            return _nearest(path)
+        name, device, inode = self._here
+        try:
+            here = _Named(name, os.open(name, _ON_THE_WAY))
+        except (FileNotFoundError, NotADirectoryError):
+            raise exchanged_folder(name) from None
+        if _identity(here.fd) != (device, inode):
+            raise exchanged_folder(name)
+        return _nearest(path, here)
 
     def get(self, path: str) -> _Named | None:
         """Return a folder that is open."""
@@ -382,13 +401,16 @@ def exchanged_folder(path: str) -> TargetLost:
     )
 
 
-def _nearest(path: str) -> _Named:
-    """Open a folder, or the nearest one above it that exists."""
+def _nearest(path: str, here: _Named | None = None) -> _Named:
+    """Open a folder, or the nearest one above it that exists; with `here`, an open folder around it, from there."""
     while True:
+        name, above = path, None
+        if here is not None:
+            name, above = path[len(here.path) :].strip("/") or ".", here.fd
         try:
-            return _Named(path, os.open(path, _ON_THE_WAY))
+            return _Named(path, os.open(name, _ON_THE_WAY, dir_fd=above))
         except FileNotFoundError:
-            if os.path.islink(path):  # to nothing
+            if _is_link(above, name):  # to nothing
                 raise
             path = os.path.dirname(path)
 
@@ -410,7 +432,7 @@ def _identity(fd: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _is_link(above: int, name: str) -> bool:
+def _is_link(above: int | None, name: str) -> bool:
     try:
         os.readlink(name, dir_fd=above)
     except OSError:

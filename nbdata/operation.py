@@ -20,7 +20,7 @@ from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.origins import SERVICES, origin_of
-from nbdata.paths import glob_base, is_url
+from nbdata.paths import glob_base, is_url, working_place
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Report, Snapshot
@@ -110,11 +110,21 @@ class Operation:
         return f"{type(self).__name__}({', '.join(options)})"
 
     def __post_init__(self) -> None:
+        self.made_in(working_place())
         for name, (declared_field, declared) in options_of(type(self)).items():
             value = getattr(self, name)
             if value is not None or declared_field.default is not None:
                 object.__setattr__(self, name, checked(name.replace("_", "-"), value, declared))
         self.check()
+
+    def made_in(self, here: tuple[str, int, int] | None) -> None:
+        """Note the working folder in which relative places were made absolute: see `nbdata.paths.working_place`."""
+        object.__setattr__(self, "_here", here)
+
+    @property
+    def here(self) -> tuple[str, int, int] | None:
+        """The working folder in which relative places were made absolute: name, device and inode."""
+        return vars(self)["_here"]  # type: ignore[no-any-return]  # no field: it is no option
 
     def check(self) -> None:
         """Refuse combinations that make no sense (BadOption); subclasses extend it."""
@@ -250,6 +260,9 @@ class Context:
     target_id : tuple of (path, st_dev, st_ino) or None
         The target's nearest existing ancestor as the client sees it. An agent that sees another one lives in
         another mount namespace and must not do the work.
+    here : tuple of (path, st_dev, st_ino) or None
+        The client's working folder when it made relative places absolute. Places in it are opened from there: who may
+        rename it could have its name lead elsewhere by now.
     owner : str
         A short name of the client for lists (``train.ipynb``, or ``kernel 1234``), not a secret.
     origins : tuple of str or None
@@ -265,6 +278,7 @@ class Context:
     filesystem: dict[str, Any] | None = field(default=None, repr=False)
     state_dir: str = ""
     target_id: tuple[str, int, int] | None = None
+    here: tuple[str, int, int] | None = None
     owner: str = ""
     origins: tuple[str, ...] | None = None
 
@@ -289,6 +303,9 @@ class Context:
         context = cls(**{k: v for k, v in data.items() if k in known})
         if context.target_id is not None:
             context.target_id = tuple(context.target_id)  # type: ignore[assignment]  # JSON has lists
+        if context.here is not None:
+            name, device, inode = context.here
+            context.here = str(name), int(device), int(inode)
         if context.origins is not None:
             context.origins = tuple(context.origins)
         return context

@@ -14,10 +14,10 @@ import os
 import pwd
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.acls import drop_foreign, names_others
-from nbdata.disk import disk_error
+from nbdata.disk import disk_error, make_folders, write_file
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.guarded_trees import Below, remove_folder
 from nbdata.paths import OWN_FOLDER, is_own_name
@@ -25,10 +25,12 @@ from nbdata.paths import OWN_FOLDER, is_own_name
 __all__ = [
     "again_if_removed",
     "changeable_by_others",
+    "folder_of",
     "has_own_folder",
     "is_ours",
     "is_shared",
     "make_own_folder",
+    "new_record",
     "open_own_folder",
     "own_folder",
     "own_folders_in",
@@ -39,6 +41,7 @@ __all__ = [
     "taken",
     "through_no_link",
     "without_waiting",
+    "write_record",
 ]
 
 # How often files are made if another job removes their folder meanwhile.
@@ -317,15 +320,21 @@ def _not_a_folder(path: str, mode: int) -> UnsafeMember:
 
 
 def taken(path: str) -> UnsafeMember | None:
-    """Return the error of a file of nbdata that cannot be opened, if that is because something else has its place."""
+    """Return the error of a file of nbdata that cannot be opened, if that is because something else has its place.
+
+    That may also be the place of its folder.
+    """
+    at = os.path.dirname(path)
     try:
-        if stat.S_ISREG(os.lstat(path).st_mode):
-            return None
+        if stat.S_ISDIR(os.lstat(at).st_mode):
+            at = path
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                return None
     except OSError:
         return None
     return UnsafeMember(
         "something else has the place of a file of nbdata",
-        path=path,
+        path=at,
         expected="a file that nbdata made",
         remedy="Look where it came from, and remove it",
     )
@@ -370,8 +379,47 @@ def without_waiting(path: str, flags: int) -> int:
 
 
 def through_no_link(path: str, flags: int) -> int:
-    """Open a file of the state folder for ``open(opener=…)``; a link in its place is not followed."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Open a file of the state folder for ``open(opener=…)``; no link in its place, or in its folder's, is followed.
+
+    Raises
+    ------
+    OSError
+        Also if anything but a regular file is there, such as a pipe.
+    """
+    with folder_of(path) as (at, name):
+        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return fd
+
+
+@contextlib.contextmanager
+def folder_of(path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """Open the folder of a file of the state folder, and yield its descriptor and the file's name.
+
+    A link in the place of the folder is an OSError. With `make`, the folder is made if it is missing.
+    """
+    folder, name = os.path.split(path)
+    if make:
+        make_folders(folder, 0o700)
+    fd = os.open(folder, _FOLDER)
+    try:
+        yield fd, name
+    finally:
+        os.close(fd)
+
+
+def write_record(path: str, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file of the state folder, whole and durable or not at all; see `folder_of` and `write_file`."""
+    with folder_of(path, make=True) as (at, _):
+        write_file(path, pieces, umask=0o077, folder=at)
+
+
+def new_record(name: str, at: int, flags: int = os.O_WRONLY) -> int:
+    """Open a new file of nbdata in an open folder, which nobody else may read; what has its name is deleted."""
+    remove(name, at=at)
+    return os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
 
 
 @contextlib.contextmanager

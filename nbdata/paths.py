@@ -32,6 +32,7 @@ __all__ = [
     "last_component",
     "path_text",
     "working_folder",
+    "working_place",
 ]
 
 #: Name of nbdata's own folders, at every depth, with partials, caches and locks; never treated as data. Where another
@@ -71,6 +72,16 @@ def working_folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def working_place() -> tuple[str, int, int] | None:
+    """Return the name, device and inode of this process's working folder; None if it was deleted."""
+    try:
+        found = os.stat(".")
+    except OSError:
+        return None
+    here = working_folder()
+    return (here, found.st_dev, found.st_ino) if here else None
 
 
 def is_url(place: str) -> bool:

@@ -98,7 +98,8 @@ def _ends_with_sessions(uid: int) -> bool:
 def state_folder() -> str:
     """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder.
 
-    It is made if missing. It may not be there, or not be writable, where the disk refuses.
+    It is made if missing. Where that fails, or this user cannot write in it, it is ``state`` in the runtime folder. It
+    is looked at once in each process, and returned without links: whoever owns a folder on the way could change it.
 
     Raises
     ------
@@ -119,30 +120,53 @@ def state_folder() -> str:
         import platformdirs
 
         folder = platformdirs.user_state_dir("nbdata")
-    _check_state(folder, named=bool(chosen))
-    return folder
+    return _usable_state(folder, named=bool(chosen)) or os.path.join(runtime_folder(), "state")
 
 
-def _check_state(folder: str, *, named: bool) -> None:
-    """Make the state folder if it is missing; AccessDenied if others could change what is in it."""
+@functools.lru_cache(64)
+def _usable_state(folder: str, *, named: bool) -> str | None:
+    """Return the state folder without links, made if missing; None if this user cannot write in it.
+
+    AccessDenied if others could change what is in it.
+    """
     owners = {os.geteuid()}
     try:
-        if not os.path.lexists(folder):
+        link = _foreign_link(folder, os.path.dirname(folder) if named else "/")
+        if link is None and not os.path.lexists(folder):
             from nbdata.disk import make_folders
 
             make_folders(folder, 0o700)
         if not named and 0 in owners:  # root in a container over the home folder of a user
             owners.add(os.stat(os.path.expanduser("~")).st_uid)
-        link, found = os.lstat(folder), os.stat(folder)
+        real = os.path.realpath(folder)
+        fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return
-    if not os.access(folder, os.W_OK | os.X_OK) or not stat.S_ISDIR(found.st_mode):
-        return  # another one is used
-    if stat.S_ISLNK(link.st_mode) and link.st_uid not in owners | {0}:
-        found = link
-    if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(folder, found):
+        return None
+    try:
+        found = os.fstat(fd)
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd):
+            return None
+    finally:
+        os.close(fd)
+    if link is not None:
+        folder, found = link, os.lstat(link)
+    if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(real, found):
         expected = f"a folder of user {os.geteuid()} in which nobody else may write"
         raise _not_private("state", folder, found, expected, "chmod go-w")
+    return real
+
+
+def _foreign_link(path: str, above: str) -> str | None:
+    """Return the first link on the way to a path, from below `above` on, that neither this user nor root has made."""
+    safe = {os.geteuid(), 0, os.stat("/").st_uid}
+    at = above.rstrip("/")
+    for name in path[len(at) :].strip("/").split("/"):
+        at = f"{at}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(at)
+            if stat.S_ISLNK(found.st_mode) and found.st_uid not in safe:
+                return at
+    return None
 
 
 def _gives_all_files_one_owner(folder: str, found: os.stat_result) -> bool:

@@ -158,6 +158,29 @@ def test_a_kept_cache_refuses_a_link_in_the_place_of_its_folder(
         assert list(kept.found()) == []
 
 
+@pytest.mark.parametrize("kind", ["pipe", "hard link", "folder"])
+def test_what_has_the_place_of_a_new_record_of_a_cache_is_replaced(
+    tmp_path: Path, project: Path, kind: str
+) -> None:
+    """Root would wait for ever, or empty another file, where a user put it into a cache of theirs."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with KeptFolder(str(tmp_path / "disk"), "s3://b/", 4096, "boot", Seals(str(tmp_path / "state"))) as kept:
+        assert list(kept.found()) == []
+        for name in ("about.part", "sealed.part"):
+            at = Path(kept.path, name)
+            if kind == "pipe":
+                os.mkfifo(at)
+            elif kind == "folder":
+                at.mkdir()
+            else:
+                at.hardlink_to(precious)
+        kept.write_about("about", durable=True)
+        kept._write_anew({}, {}, set())
+        assert Path(kept.path, "about").read_text() == "about\n"
+    assert precious.read_text() == "precious"
+
+
 def test_a_link_in_a_kept_cache_is_no_object_of_it(tmp_path: Path, project: Path) -> None:
     with KeptFolder(
         str(tmp_path), "s3://bucket/x/", 4096, "boot", Seals(os.environ["NBDATA_STATE_DIR"])
@@ -389,6 +412,24 @@ def test_cleanup_keeps_and_names_what_is_mounted_below_an_own_folder(
         assert (at / "precious").read_text() == "precious"
         kept = {row.path: row.detail.get("reason") for row in report.rows if row.action == "kept"}
         assert kept == {f".nbdata/{place}": "a file system is mounted there"}
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("bind", [True, False], ids=["the same disk", "another disk"])
+def test_cleanup_does_not_enter_an_own_folder_on_which_a_disk_is_mounted(
+    tmp_path: Path, project: Path, bind: bool
+) -> None:
+    project.chmod(0o700)
+    at = tmp_path / "data/.nbdata"
+    with mounted(at, project if bind else None):
+        at.chmod(0o700)
+        (at / "cache-0123456789abcdef").mkdir()
+        (at / "cache-0123456789abcdef/precious").write_text("precious")
+        report = nbdata.cleanup(tmp_path / "data", all=True, quiet=True)
+        assert isinstance(report, nbdata.Report)
+        assert (at / "cache-0123456789abcdef/precious").read_text() == "precious"
+        kept = {row.path: row.detail.get("reason") for row in report.rows if row.action == "kept"}
+        assert kept == {".nbdata": "a file system is mounted there"}
 
 
 @pytest.mark.needs("mounts")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import nbdata
-from nbdata.client.context import writable_state_folder
+from nbdata.caching.known import known_caches, note_cache
+from nbdata.client.kept_lists import keep_list
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.history import past_jobs
-from nbdata.runtime import runtime_folder, state_folder
+from nbdata.own_files import write_record
+from nbdata.runtime import _usable_state, runtime_folder, state_folder
+from nbdata.seals import Seals
 from nbdata.space.limits import set_limit
 from nbdata.transfer import uploads
 from nbdata.transfer.index import Index, index_file, written_below
+from nbdata.verbs.pull import Pull
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -62,7 +67,8 @@ def test_a_link_of_this_user_may_lead_to_the_folder(state: Path, tmp_path: Path)
     (tmp_path / "disk").mkdir(mode=0o700)
     state.parent.mkdir()
     state.symlink_to(tmp_path / "disk")
-    assert state_folder() == str(state)
+    assert state_folder() == str(tmp_path / "disk")
+    _usable_state.cache_clear()
     (tmp_path / "disk").chmod(0o777)
     with pytest.raises(AccessDenied, match="not private"):
         state_folder()
@@ -118,5 +124,80 @@ def test_no_link_in_the_folder_is_followed(state: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_hinders_nobody(state: Path) -> None:
     state.parent.write_text("in the way")
-    assert state_folder() == str(state)
-    assert writable_state_folder() == f"{runtime_folder()}/state"
+    assert state_folder() == f"{runtime_folder()}/state"
+
+
+# -- what another user puts in there, where root runs with the home folder of that user --
+
+
+@pytest.fixture
+def private(state: Path, tmp_path: Path) -> Path:
+    """A folder elsewhere, with old files whose names are like those of nbdata, and one whose name is not."""
+    state.mkdir(parents=True, mode=0o700)
+    (tmp_path / "private").mkdir(mode=0o700)
+    for name in ("secret.conf", "0123456789abcdef", "0123456789abcdef.nbdata-stdin", "0123456789abcdef.new"):
+        (tmp_path / "private" / name).write_text("secret")
+        os.utime(tmp_path / "private" / name, (0, 0))
+    return tmp_path / "private"
+
+
+def piped(tmp_path: Path) -> Pull:
+    """A pull whose list of paths comes by a pipe."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n")
+    os.close(writing)
+    return Pull(tmp_path / "source", tmp_path / "out", files_from=f"/dev/fd/{reading}")
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["caches", "lists", "index", "samples"])
+def test_a_link_in_the_place_of_a_folder_in_it_leads_no_write_and_no_deletion_elsewhere(
+    state: Path, private: Path, tmp_path: Path, name: str
+) -> None:
+    before = content(private)
+    (state / name).symlink_to(private)
+    if name == "caches":
+        note_cache(str(state), str(tmp_path))
+        assert known_caches(str(state)) == []
+    elif name == "lists":
+        with pytest.raises(nbdata.NbdataError, match="the list cannot be kept"):
+            keep_list(piped(tmp_path))
+    elif name == "index":
+        with pytest.raises(nbdata.NbdataError, match=f"something else has the place .* {state / 'index'} "):
+            Index(str(state), "s3://b/", str(tmp_path), (1, 2))
+    else:
+        with pytest.raises(OSError, match="Not a directory"):
+            write_record(str(state / "samples/0123456789abcdef"), [b"index"])
+    assert content(private) == before
+
+
+def test_only_files_with_names_that_nbdata_gives_are_deleted_there(
+    state: Path, private: Path, tmp_path: Path
+) -> None:
+    """The user may have put others into these folders."""
+    private.rename(state / "caches")
+    shutil.copytree(state / "caches", state / "lists")
+    assert known_caches(str(state)) == []
+    assert "secret.conf" in content(state / "caches")
+    assert "0123456789abcdef" not in content(state / "caches")
+    kept = keep_list(piped(tmp_path)).files_from
+    assert kept is not None
+    assert set(content(state / "lists")) == {"secret.conf", "0123456789abcdef", os.path.basename(kept)}
+
+
+@pytest.mark.parametrize("name", ["limits.json", "uploads.log", "jobs.log", "caches/0123456789abcdef", "key"])
+def test_a_pipe_in_the_place_of_a_file_makes_nobody_wait(state: Path, tmp_path: Path, name: str) -> None:
+    (state / name).parent.mkdir(parents=True, mode=0o700)
+    os.mkfifo(state / name)
+    assert past_jobs(str(state)) == []
+    assert known_caches(str(state)) == []
+    assert Seals(str(state)).of("a")
+    if name == "limits.json":
+        with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+            set_limit(str(state), str(tmp_path), 1 << 30)
+    if name == "uploads.log":
+        with pytest.raises(nbdata.NbdataError, match="something else has the place"):
+            uploads.remember(str(state), "s3://b/", "k", "id")

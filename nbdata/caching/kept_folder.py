@@ -36,6 +36,7 @@ from nbdata.guarded_trees import Below
 from nbdata.own_files import (
     again_if_removed,
     make_own_folder,
+    new_record,
     open_own_folder,
     own_folder,
     read_small,
@@ -450,8 +451,7 @@ class KeptFolder:
             lines = [synced[said] for said in sorted(synced.keys() & there)]
             lines.append(self._sealed(f"= {sum(map(len, lines))}"))
             lines += [later[said] for said in sorted(later.keys() & there)]
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(_SEALED + _PART, flags, 0o600, dir_fd=self.fd)
+            fd = new_record(_SEALED + _PART, self.fd, os.O_RDWR)
             try:
                 data = b"".join(lines)
                 with open(fd, "wb", closefd=False) as file:
@@ -475,8 +475,7 @@ class KeptFolder:
                         yield entry.name, os.lstat(entry.name, dir_fd=self.fd)
 
     def _write(self, record: str, lines: list[str], *, durable: bool = True) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(record + _PART, flags, 0o600, dir_fd=self.fd), "w", encoding="ascii") as file:
+        with open(new_record(record + _PART, self.fd), "w", encoding="ascii") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:

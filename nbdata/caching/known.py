@@ -12,17 +12,19 @@ import functools
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_object
-from nbdata.disk import make_folders
-from nbdata.own_files import read_small, through_no_link
+from nbdata.own_files import folder_of, read_small, write_record
 from nbdata.space.limits import disk_of
 
 __all__ = ["KnownCache", "known_cache", "known_caches", "note_cache", "note_in"]
 
 _FOLDER = "caches"
+# The names of the files in it.
+_NOTED = re.compile("[0-9a-f]{16}")
 # Noted characters of a source, so that `about` stays within its room in `KeptFolder`.
 _LONGEST = 300
 # The most caches listed, and the most bytes read of each file.
@@ -81,33 +83,22 @@ def note_in(folder: KeptFolder, about: KnownCache, *, durable: bool) -> None:
 
 def note_cache(state_dir: str, path: str) -> None:
     """Note a cache for `known_caches`. Does nothing if the state folder is not writable."""
-    folder = os.path.join(state_dir, _FOLDER)
     name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
     with contextlib.suppress(OSError):
-        make_folders(folder, 0o700)
-        fresh = f"{folder}/.{name}"  # of several processes that write the same, one is as good as another
-        with open(fresh, "wb", opener=through_no_link) as file:
-            file.write(os.fsencode(path))
-        os.replace(fresh, f"{folder}/{name}")
+        write_record(os.path.join(state_dir, _FOLDER, name), [os.fsencode(path)])
 
 
 def known_caches(state_dir: str) -> list[KnownCache]:
     """All existing caches of this user, sorted by path."""
-    folder = os.path.join(state_dir, _FOLDER)
     found = []
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    for name in [name for name in names if not name.startswith(".")][:_MOST]:
-        noted = os.path.join(folder, name)
-        with contextlib.suppress(OSError):
-            with open(noted, "rb", opener=through_no_link) as file:
-                path = os.fsdecode(file.read(_READ))
-            if _is_cache(path):
-                found.append(known_cache(path))
-            else:
-                os.unlink(noted)
+    with contextlib.suppress(OSError), folder_of(os.path.join(state_dir, _FOLDER, "")) as (at, _):
+        for name in sorted(filter(_NOTED.fullmatch, os.listdir(at)))[:_MOST]:
+            with contextlib.suppress(OSError):
+                path = os.fsdecode(read_small(name, _READ, at=at))
+                if _is_cache(path):
+                    found.append(known_cache(path))
+                else:
+                    os.unlink(name, dir_fd=at)
     return sorted(found, key=lambda cache: cache.path)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
-from nbdata.runtime import runtime_folder, state_folder
+from nbdata.runtime import state_folder
 
-__all__ = ["bindings_of", "capture", "only_here", "owner_name", "writable_state_folder"]
+__all__ = ["bindings_of", "capture", "only_here", "owner_name"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
@@ -39,8 +39,9 @@ def capture(operation: Operation) -> Context:
         target_options=dict(getattr(operation, "target_options", None) or {}),
         fsspec_conf=_fsspec_conf(operation),
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
-        state_dir=writable_state_folder(),
+        state_dir=state_folder(),
         target_id=_target_id(operation.local_target()),
+        here=operation.here,
         owner=owner_name(),
         origins=tuple(sorted(operation.origins())),
     )
@@ -60,12 +61,6 @@ def owner_name() -> str:
     if script in ("nbdata", "__main__.py"):
         return f"terminal, process {os.getpid()}"
     return script[:_OWNER] if script.endswith(".py") else f"process {os.getpid()}"
-
-
-def writable_state_folder() -> str:
-    """Return the folder of the records; if the user's folder is not writable, the runtime folder."""
-    state = state_folder()
-    return state if _writable(state) else os.path.join(runtime_folder(), "state")
 
 
 def bindings_of(operation: Operation) -> dict[str, object]:
@@ -126,13 +121,6 @@ def _umask() -> int:
         found = os.umask(0o022)
         os.umask(found)
         return found
-
-
-def _writable(folder: str) -> bool:
-    at = folder
-    while not os.path.exists(at):
-        at = os.path.dirname(at)
-    return os.access(at, os.W_OK | os.X_OK)
 
 
 def _target_id(target: str | None) -> tuple[str, int, int] | None:

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Operation
+from nbdata.own_files import folder_of, new_record
 from nbdata.paths import PIPED_LISTS
 from nbdata.runtime import state_folder
 
@@ -29,6 +30,8 @@ _FLAG, _STDIN = "--files-from", "/dev/stdin"
 _FROM_STDIN, _FROM_PIPE = PIPED_LISTS
 # The system's names of this process's own descriptors: standard input, or one by its number.
 _OWN = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d+)")
+# The names of the lists.
+_NAMES = re.compile(rf"[0-9a-f]{{16}}(\.new|{'|'.join(map(re.escape, PIPED_LISTS))})")
 # Seconds for which a list is kept after it last came; if all lists exceed the bytes, only those of the last day.
 _KEPT, _ENOUGH, _LAST_DAY = 30 * 86400.0, 2 << 30, 86400.0
 # Most bytes of one list: some ten million paths.
@@ -76,7 +79,9 @@ def keep_list(operation: _Op) -> _Op:
                 f"{_FLAG}: nothing is sent to standard input", remedy="For example: cut -f1 table | nbdata …"
             )
         suffix = _FROM_STDIN if given == _STDIN or (own and own[1] == "0") else _FROM_PIPE
-        return replace(operation, files_from=_kept(source, suffix))  # type: ignore[call-arg]  # it has it
+        kept = replace(operation, files_from=_kept(source, suffix))  # type: ignore[call-arg]  # it has it
+        kept.made_in(operation.here)
+        return kept
     except OSError as error:
         raise NbdataError(
             f"{_FLAG}: the list cannot be kept ({os.strerror(error.errno or 0)})",
@@ -93,14 +98,16 @@ def _folder() -> str:
 
 def _kept(source: int, suffix: str) -> str:
     folder = _folder()
-    for made in (os.path.dirname(folder), folder):
-        os.makedirs(made, mode=0o700, exist_ok=True)
+    with folder_of(os.path.join(folder, ""), make=True) as (at, _):
+        return os.path.join(folder, _kept_in(at, source, suffix))
+
+
+def _kept_in(folder: int, source: int, suffix: str) -> str:
+    """Keep a list in an open folder, and return its name."""
     digest, size = hashlib.blake2b(digest_size=8), 0
-    being_written = os.path.join(folder, f"{secrets.token_hex(8)}.new")
+    being_written = f"{secrets.token_hex(8)}.new"
     try:
-        with open(
-            os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
-        ) as kept:
+        with open(new_record(being_written, folder), "wb") as kept:
             while piece := os.read(source, _PIECE):
                 size += len(piece)
                 if size > _LARGEST:
@@ -109,23 +116,27 @@ def _kept(source: int, suffix: str) -> str:
                     )
                 digest.update(piece)
                 kept.write(piece)
-        path = os.path.join(folder, digest.hexdigest() + suffix)
-        os.replace(being_written, path)
+        name = digest.hexdigest() + suffix
+        os.replace(being_written, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(being_written)
+            os.unlink(being_written, dir_fd=folder)
         raise
-    _forget_old(folder, keep=path)
-    return path
+    _forget_old(folder, keep=name)
+    return name
 
 
-def _forget_old(folder: str, *, keep: str) -> None:
+def _forget_old(folder: int, *, keep: str) -> None:
     """Remove lists that no job needs any more; not by number, because many jobs may wait with a list each."""
     now, total = time.time(), 0
     with contextlib.suppress(FileNotFoundError):  # another process removes them at the same time
         with os.scandir(folder) as entries:
-            found = [(entry.stat(), entry.path) for entry in entries if entry.path != keep]
-        for look, path in sorted(found, key=lambda one: -one[0].st_mtime):
+            found = [
+                (entry.stat(follow_symlinks=False), entry.name)
+                for entry in entries
+                if entry.name != keep and _NAMES.fullmatch(entry.name)
+            ]
+        for look, name in sorted(found, key=lambda one: -one[0].st_mtime):
             age, total = now - look.st_mtime, total + look.st_size
-            if age > _KEPT or (age > _LAST_DAY and (total > _ENOUGH or path.endswith(".new"))):
-                os.unlink(path)
+            if age > _KEPT or (age > _LAST_DAY and (total > _ENOUGH or name.endswith(".new"))):
+                os.unlink(name, dir_fd=folder)

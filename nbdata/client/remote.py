@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nbdata.client.connection import Connection
-from nbdata.client.context import capture, writable_state_folder
+from nbdata.client.context import capture
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.launch import connect
 from nbdata.client.naming import named
@@ -24,7 +24,7 @@ from nbdata.interrupts import PATIENCE, held_interrupt
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
-from nbdata.runtime import Endpoint, endpoint, endpoints, held
+from nbdata.runtime import Endpoint, endpoint, endpoints, held, state_folder
 from nbdata.threads import begin
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
@@ -385,7 +385,7 @@ class AgentHost:
 
 def _past() -> list[Past]:
     """Return the past jobs from the records in this environment's writable state folder."""
-    return past_jobs(writable_state_folder())
+    return past_jobs(state_folder())
 
 
 def _reach(where: Endpoint, *, timeout: float = 10.0) -> Connection:

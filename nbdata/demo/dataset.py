@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nbdata.demo.serverstate import private, private_folder
+from nbdata.demo.serverstate import claim, private, private_folder
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotEnoughSpace
 from nbdata.own_files import read_small, remove
@@ -98,7 +98,7 @@ def build_dataset(
     Parameters
     ----------
     folder : path
-        Created if missing; only files of an earlier data set in it are replaced.
+        Created if missing, and marked as the demo's; only files of an earlier data set in it are replaced.
     size : int or str, optional
         Bytes of input, for example ``2GB``; exceeded by at most a tenth (or 64 kB). If there is more input than this,
         the first files are taken. If there is less, all of it is repeated under ``copy-0001/`` and so on. None:
@@ -112,6 +112,8 @@ def build_dataset(
     ------
     BadOption
         If an option is invalid, or the stream is too short for so many volumes.
+    UnsafeMember
+        If the folder has anything in it that was not made by this.
     AccessDenied, NotEnoughSpace
         If the disk refuses access or is full.
     """
@@ -133,10 +135,12 @@ def build_dataset(
         "trees": [list(tree) for tree in trees],
     }
     try:
-        for part in ("", "compressed", "md5"):
-            private_folder(where / part)
+        private_folder(where)
         with open(where / "dataset.lock", "ab", opener=private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            claim(where, lock="dataset.lock")
+            for part in ("compressed", "md5"):
+                private_folder(where / part)
             made = _load(where, options)
             if made is None:
                 _remove_old(where, name)

@@ -22,7 +22,7 @@ from pathlib import Path
 from nbdata.demo.dataset import DEFAULT_LIMIT, Dataset, build_dataset
 from nbdata.demo.disk_watch import ChainedFiles, DiskWatch
 from nbdata.demo.server import EmbeddedServer
-from nbdata.demo.serverstate import private_folder
+from nbdata.demo.serverstate import emptied, private_folder
 from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption, NotEnoughSpace
 from nbdata.own_files import remove
@@ -93,6 +93,7 @@ def main(words: Sequence[str]) -> int:
         return _serve(options.folder, size, options.server)
     folder = private_folder(Path(options.folder).resolve() if options.folder else "demo-data")
     _check_room(folder, size or DEFAULT_LIMIT, small=options.small, in_memory=options.server == "moto")
+    work = emptied(folder / "work")
     with EmbeddedServer.start(folder / "server", kind=options.server) as server:
         _say(f"S3 server: {server.kind} at {server.url} ({server.why})")
         os.environ.update(server.environment())
@@ -105,9 +106,9 @@ def main(words: Sequence[str]) -> int:
         sent = tuple(str(path.relative_to(data.folder)) for path in (*data.volumes, *data.sidecars))
         push(str(data.folder) + "/", f"s3://{BUCKET}/", include=sent, quiet=True)
         if options.small:
-            small_job(data, folder / "work")
+            small_job(data, work)
         else:
-            _print_table(_job(data, folder / "work"))
+            _print_table(_job(data, work))
     _say("\nThe same job as a notebook:\n  " + _notebook_line(Path()))
     return 0
 
@@ -140,8 +141,7 @@ def _serve(folder: str | None, size: int | None, kind: str) -> int:
 
 
 def _job(data: Dataset, work: Path) -> list[_Step]:
-    """Run the workflow of the README step by step; each verb shows its own progress."""
-    remove(str(work))
+    """Run the workflow of the README in an empty folder, step by step; each verb shows its own progress."""
     volumes, sidecars, files = work / "compressed", work / "md5", work / data.name
     source, pushed = f"s3://{BUCKET}", f"s3://{BUCKET}/extracted/"
     return [
@@ -156,9 +156,10 @@ def _job(data: Dataset, work: Path) -> list[_Step]:
 
 
 def small_job(data: Dataset, work: Path) -> int:
-    """Run the workflow from store to store with a limit on the working folder; returns the peak disk use in bytes."""
-    remove(str(work))
-    work.mkdir()
+    """Run the workflow from store to store with a limit on the empty working folder.
+
+    Returns the peak disk use in bytes.
+    """
     limit = data.bytes // 10
     quota(work, limit=f"{limit}B", quiet=True)
     source, unpacked = f"s3://{BUCKET}", f"s3://{BUCKET}/unpacked/"

@@ -113,7 +113,7 @@ class EmbeddedServer:
         AccessDenied
             If the folder cannot be used, or other users could read or change its content.
         UnsafeMember
-            If it is a link, or has keys or objects without this user's seal.
+            If it is a link, or has files and no keys with this user's seal.
         NotFound
             If no server is installed.
         StoreUnavailable

@@ -1,8 +1,8 @@
 """The files in an embedded server's folder: its lock, its state and its keys.
 
 Nothing that is found there is trusted: the folder may have been cloned, or made by somebody else in a shared one. So
-nobody else may be able to change it, no link in it is followed, and the keys have a seal. A folder with objects and
-without sealed keys is refused.
+nobody else may be able to change it, no link in it is followed, and the keys have a seal. A folder with anything else
+and without sealed keys is refused: things in it may be the user's own. The demo's other folders have a mark instead.
 
 Files in the folder, all private to the user::
 
@@ -35,6 +35,8 @@ from nbdata.seals import Seals
 
 # The most bytes of each JSON file.
 _MOST_BYTES = 1 << 16
+# Says, with a seal, that the demo made a folder.
+_MARK = ".made-by-demo"
 
 
 def private(path: str, flags: int) -> int:
@@ -81,6 +83,48 @@ def private_folder(folder: str | os.PathLike[str]) -> Path:
             got=f"others may write in {open_one}, or own it",
             remedy=f"{remedy}, in a place where others may not write; nbdata demo --folder names it",
         )
+    return where
+
+
+def claim(where: Path, *, lock: str | None = None) -> None:
+    """Mark a private folder as the demo's, which may then delete what is in it.
+
+    Parameters
+    ----------
+    where : Path
+        The folder, which is empty or has the mark.
+    lock : str, optional
+        A file that may be in it without the mark.
+
+    Raises
+    ------
+    UnsafeMember
+        If it has anything else and no mark with this user's seal: the user may have put it there.
+    """
+    seals = Seals(state_folder())
+    mark = where / _MARK
+    try:
+        if seals.holds(read(mark).get("seal"), "demo folder"):
+            return
+    except (OSError, ValueError):
+        pass
+    if set(os.listdir(where)) - {lock}:
+        raise UnsafeMember(
+            "the demo empties this folder, and did not make what is in it",
+            path=str(where),
+            expected="a folder that the demo of your nbdata made, or an empty one",
+            remedy="Move it away, or name another folder with --folder",
+        )
+    write(mark, {"seal": seals.of("demo folder")})
+
+
+def emptied(folder: Path) -> Path:
+    """Return a folder of the demo with nothing in it but its mark; see `claim` for what it refuses."""
+    where = private_folder(folder)
+    claim(where)
+    for name in os.listdir(where):
+        if name != _MARK:
+            remove(str(where / name))
     return where
 
 
@@ -177,7 +221,7 @@ def make_credentials(where: Path, access_key: str | None, secret_key: str | None
     Raises
     ------
     UnsafeMember
-        If the folder has keys or objects, and no seal of this user is on the keys.
+        If the folder has anything but its lock, and no keys with a seal of this user.
     """
     seals = Seals(state_folder())
     found: list[str] = []
@@ -185,13 +229,13 @@ def make_credentials(where: Path, access_key: str | None, secret_key: str | None
         *found, seal = _read_credentials(where)
         is_ours = seals.holds(seal, "demo", *found)
     except FileNotFoundError:
-        is_ours = not any(os.path.lexists(where / name) for name in ("credentials.json", "data"))
+        is_ours = set(os.listdir(where)) <= {"server.lock"}
     if not is_ours:
         raise UnsafeMember(
-            "the server's folder has keys or objects, and no seal of yours is on them",
+            "the server's folder has files, and no seal of yours is on its keys",
             path=str(where),
             expected="a folder that your nbdata made, or an empty one",
-            remedy="Look where it came from, and remove it, or name another one",
+            remedy="Look where it came from, and move it away, or name another one",
         )
     if access_key is None or secret_key is None:
         if found:

@@ -272,7 +272,7 @@ def perform(
         finally:
             task.remove(stop)
 
-    shortage, folders = Shortage(task, planned_anew), NamedFolders()
+    shortage, folders = Shortage(task, planned_anew), NamedFolders(context.here)
     try:
         while True:
             run = Run(

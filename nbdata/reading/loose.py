@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbdata.disk import make_folders, write_file
+from nbdata.disk import make_folders
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import SampleObject
 from nbdata.formats.samples import by_sample, is_hidden, split_name
+from nbdata.own_files import write_record
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
@@ -104,7 +105,7 @@ def index_of(
     writer, about = _build(opener, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)
-    write_file(path, writer.pieces(about), umask=0o077)
+    write_record(path, writer.pieces(about))
     return Found(SampleIndex(path), about["prefix"], built=True)
 
 

@@ -6,6 +6,7 @@ import os
 
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, NotFound
+from nbdata.own_files import through_no_link
 from nbdata.transfer.fetch import fetch_whole
 from nbdata.transfer.sources import Opener, head_of
 from nbdata.verbs.samples import SampleSource
@@ -18,9 +19,10 @@ MOST = 1 << 30
 
 
 def fetch_index(opener: Opener, place: str, path: str) -> bool:
-    """Fetch an object to a new file; return False if there is none, or it is larger than `MOST` or of unknown size.
+    """Fetch an object to a new file of the state folder; return False if there is none.
 
-    A folder of that name is no object. A file that is written in part stays after an error.
+    It also returns False for one that is larger than `MOST` or of unknown size. A folder of that name is no object. A
+    file that is written in part stays after an error.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
@@ -33,7 +35,7 @@ def fetch_index(opener: Opener, place: str, path: str) -> bool:
         return False
     check = Checker(opener.control, location.store, info, operation.verify).check
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = through_no_link(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             fetch_whole(opener.control, location.store, info, fd, lambda _: check())
         finally:

@@ -247,7 +247,7 @@ class Committer:
     def _commit_batch(self, batch: list[PendingFile]) -> None:
         self.target.check()
         try:
-            make_durable([file.temporary for file in batch if not file.synced])
+            make_durable([self.target.relative(file.temporary) for file in batch if not file.synced])
         except OSError as error:
             for file in batch:
                 file.error = disk_error(error, file.final)
@@ -286,7 +286,7 @@ class Committer:
             moved = [file for files in parents.values() for file in files]
             try:
                 # A file and its temporary are on the same disk.
-                sync_disks([file.temporary for file in moved])
+                sync_disks([self.target.relative(file.temporary) for file in moved])
             except OSError as error:
                 for file in moved:
                     file.error = disk_error(error, file.final)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from nbdata.disk import disk_error, is_full, make_folders, sync_folder
 from nbdata.errors import NbdataError
-from nbdata.own_files import taken, through_no_link
+from nbdata.own_files import folder_of, taken, through_no_link
 from nbdata.paths import is_inside, is_url
 from nbdata.sealed_lines import format_line, parse_line, seal
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
@@ -220,7 +220,8 @@ class Index:
             file.writelines(self._records.live(self._good))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, self.path)
+        with folder_of(self.path) as (at, name):
+            os.replace(f"{name}.new", name, src_dir_fd=at, dst_dir_fd=at)
         self._records.clear()
         self._lines = self._good = 0
         self._load()

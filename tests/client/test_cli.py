@@ -391,7 +391,7 @@ def test_file_lists_are_kept_for_days_for_waiting_jobs_but_not_forever(
 
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
     many = [kept(b"%d" % number, days_ago=20) for number in range(150)]
-    old, torn = kept(b"old", days_ago=31), tmp_path / "state" / "lists" / "torn.new"
+    old, torn = kept(b"old", days_ago=31), tmp_path / "state" / "lists" / "0123456789abcdef.new"
     torn.write_bytes(b"")
     os.utime(torn, (0, 0))
     kept(b"new", days_ago=0)

@@ -147,8 +147,8 @@ def test_a_server_runs_in_an_empty_folder(tmp_path: Path, kind: str) -> None:
 
 
 def test_links_beside_a_data_set_lead_nowhere(tmp_path: Path, thesis: Path) -> None:
+    build_dataset(tmp_path / "set", size="200kB", volumes=2)
     for name in ("dataset.json", "dataset.json.new", ".building"):
-        (tmp_path / "set").mkdir(exist_ok=True)
         linked(tmp_path / "set" / name, thesis.parent if name == ".building" else thesis)
     build_dataset(tmp_path / "set", size="300kB", volumes=2)
     assert os.listdir(thesis.parent) == ["thesis.txt"]
@@ -160,7 +160,7 @@ def test_links_beside_a_data_set_lead_nowhere(tmp_path: Path, thesis: Path) -> N
 def test_links_in_the_places_of_a_data_set_are_refused(tmp_path: Path, thesis: Path, name: str) -> None:
     (thesis.parent / "site-00").write_text("mine")
     if name:
-        (tmp_path / "set").mkdir()
+        build_dataset(tmp_path / "set", size="200kB", volumes=2)
     linked(tmp_path / "set" / name, thesis if name == "dataset.lock" else thesis.parent)
     with pytest.raises(UnsafeMember, match="has the place"):
         build_dataset(tmp_path / "set", size="300kB", volumes=2)
@@ -199,17 +199,58 @@ def test_checksums_are_not_written_through_a_link(tmp_path: Path, thesis: Path) 
     assert os.listdir(thesis.parent) == ["thesis.txt"]
 
 
-def test_links_in_the_places_of_results_are_not_followed(
+def test_a_link_in_the_place_of_the_results_is_refused(
     tmp_path: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo-data").mkdir()
     linked(tmp_path / "demo-data/work", thesis.parent)
-    before = dict(os.environ)
-    try:
-        assert main(["--server", "moto", "--size", "1MB"]) == 0
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    assert not (tmp_path / "demo-data/work").is_symlink()
+    with pytest.raises(UnsafeMember, match="a link has the place"):
+        main(["--server", "moto", "--size", "1MB"])
     assert os.listdir(thesis.parent) == ["thesis.txt"]
+
+
+# -- what the user has in such a folder --
+
+
+def test_results_go_only_where_the_demo_may_delete(tmp_path: Path) -> None:
+    """The folder of results, again and again: it is emptied if the demo made it, and refused otherwise."""
+    work = serverstate.emptied(tmp_path / "work")
+    (work / "md5").mkdir()
+    (work / "md5/site-00.md5").write_text("of the run before")
+    assert serverstate.emptied(tmp_path / "work") == work
+    assert os.listdir(work) == [".made-by-demo"]
+    (work / "site").write_text("of the run before")
+    (work / ".made-by-demo").write_text('{"seal": "of another user"}')
+    with pytest.raises(UnsafeMember, match="the demo empties this folder"):
+        serverstate.emptied(work)
+    assert (work / "site").exists()
+
+
+def test_a_demo_in_a_folder_of_the_user_deletes_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "project/work/thesis").mkdir(parents=True)
+    (tmp_path / "project/work/thesis/chapter.tex").write_text("years")
+    with pytest.raises(UnsafeMember, match=r"name another folder with --folder") as refused:
+        main(["--folder", str(tmp_path / "project"), "--server", "moto", "--size", "1MB"])
+    assert refused.value.path == str(tmp_path / "project/work")
+    assert (tmp_path / "project/work/thesis/chapter.tex").read_text() == "years"
+    assert os.listdir(tmp_path / "project") == ["work"]
+
+
+@pytest.mark.parametrize("name", ["tmp", "temporary", "server.log", "data"])
+def test_a_server_deletes_nothing_of_the_user(tmp_path: Path, name: str) -> None:
+    (tmp_path / "server" / name).mkdir(parents=True)
+    (tmp_path / "server" / name / "mine").write_text("mine")
+    with pytest.raises(UnsafeMember, match="no seal of yours"):
+        serverstate.make_credentials(tmp_path / "server", None, None)  # what each start does first
+    assert (tmp_path / "server" / name / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["sums/mine", "compressed/site-2024", ".building/mine", "dataset.json"])
+def test_a_data_set_replaces_nothing_of_the_user(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "set" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UnsafeMember, match="did not make what is in it"):
+        build_dataset(tmp_path / "set", size="300kB", volumes=2)
+    assert mine.read_text() == "mine"

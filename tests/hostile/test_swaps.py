@@ -19,6 +19,7 @@ from nbdata import guarded_folders
 from nbdata.archives.member import Member
 from nbdata.client.converting import layout
 from nbdata.client.converting.contract import Split
+from nbdata.client.kept_lists import keep_list
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
 from nbdata.engine.unpack import several_sets
@@ -27,12 +28,16 @@ from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.engine.upkeep import cleanup
 from nbdata.guarded_folders import GuardedFolders, TargetLost
 from nbdata.guarded_trees import Below
+from nbdata.operation import Operation
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.seals import Seals
 from nbdata.stores.local import LocalStore
 from nbdata.transfer import target_folder
 from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.target_folder import TargetFolder
+from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.pull import Pull
+from nbdata.verbs.push import Push
 from nbdata.writing.growing_file import GrowingFile
 from tests.waiting import PATIENCE, wait_until
 
@@ -131,6 +136,43 @@ def test_a_folder_for_temporaries_that_is_exchanged_gives_no_foreign_bytes_a_nam
     (file,) = done
     assert file.error is not None or (root / "a").read_text() == "right"
     assert not (root / "a").exists() or (root / "a").read_text() == "right"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder is a link"])
+def test_nothing_but_the_temporary_itself_is_opened_to_sync_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Where root works in a folder of a user, that user could lead it to a device that does something when opened."""
+    root, done = tmp_path / "out", list[PendingFile]()
+    (tmp_path / "private").mkdir()
+    opened, real = list[tuple[int, int]](), os.open
+
+    def noted(path: Any, flags: int, *args: Any, **more: Any) -> int:
+        fd = real(path, flags, *args, **more)
+        opened.append((os.fstat(fd).st_dev, os.fstat(fd).st_ino))
+        return fd
+
+    task = Task(Snapshot(id="t", verb="pull"))
+    with Committer(str(root), task, umask=0o022, committed=done.extend) as committer:
+        final, staging = committer.target.prepare("a")
+        temporary, written = committer.target.written(staging, memoryview(b"right"), "a")
+        private = tmp_path / "private" / os.path.basename(temporary)
+        private.write_text("device")
+        if kind == "folder is a link":
+            Path(staging).rename(tmp_path / "aside")
+            Path(staging).symlink_to(tmp_path / "private")
+            for name in os.listdir(tmp_path / "aside"):  # the mark of the job too
+                (tmp_path / "private" / name).touch()
+        else:
+            os.unlink(temporary)
+            os.mkfifo(temporary) if kind == "pipe" else os.symlink(private, temporary)
+        monkeypatch.setattr(os, "open", noted)
+        committer.commit(PendingFile("a", temporary, final, 5, written))
+        committer.flush()
+        monkeypatch.setattr(os, "open", real)
+    assert (private.stat().st_dev, private.stat().st_ino) not in opened
+    (file,) = done
+    assert file.error is not None if kind != "folder is a link" else (root / "a").read_text() == "right"
 
 
 @pytest.mark.parametrize("shards", ["", "shard-%06d.tar"])
@@ -611,20 +653,113 @@ def test_a_further_hard_link_is_made_only_to_the_recorded_file(
     assert (out / "a/file").stat().st_nlink == 1
 
 
+# -- the working folder, by a relative name --
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, beside a folder with two files to pull."""
+    (tmp_path / "source").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "source" / name).write_text("new")
+    for name in ("working", "private"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        for file in ("a", "sub/a"):
+            (tmp_path / name / file).write_text("precious")
+    monkeypatch.chdir(tmp_path / "working")
+    return tmp_path / "working"
+
+
+def lead_elsewhere(working: Path) -> dict[str, bytes]:
+    """Let the name of the working folder lead to a private one, and return the content of that."""
+    working.rename(working.with_name("aside"))
+    working.symlink_to(working.with_name("private"))
+    return content(working)
+
+
+@pytest.mark.parametrize("target", [".", "./", "sub", "new/x"])
+def test_a_relative_target_is_in_the_working_folder_whatever_has_its_name(working: Path, target: str) -> None:
+    """Who owns the folder above can rename the working folder at any time; its files are meant, not its name."""
+    pull = Pull(f"{working.with_name('source')}/", target)
+    before = lead_elsewhere(working)
+    with pytest.raises(TargetLost, match="exchanged") as lost:
+        pull.run(quiet=True)
+    assert lost.value.path == str(working)
+    assert content(working) == before
+
+
+def test_a_relative_target_is_opened_from_the_working_folder(
+    working: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is exchanged right after the job has compared it."""
+    real = guarded_folders._identity
+    exchanged = list[dict[str, bytes]]()
+
+    def identity(fd: int) -> tuple[int, int]:
+        found = real(fd)
+        if not exchanged and os.path.samestat(os.fstat(fd), os.stat(".")):
+            exchanged.append(lead_elsewhere(working))
+        return found
+
+    pull = Pull(f"{working.with_name('source')}/", "sub")
+    monkeypatch.setattr(guarded_folders, "_identity", identity)
+    with pytest.raises(TargetLost, match="exchanged"):
+        pull.run(quiet=True)
+    assert [content(working)] == exchanged
+
+
+def test_a_list_from_a_pipe_leaves_the_target_in_the_working_folder(working: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n")
+    os.close(writing)
+    pull = Pull(f"{working.with_name('source')}/", ".", files_from=f"/dev/fd/{reading}")
+    before = lead_elsewhere(working)
+    kept = keep_list(pull)
+    os.close(reading)
+    with pytest.raises(TargetLost, match="exchanged"):
+        kept.run(quiet=True)
+    assert content(working) == before
+
+
+@pytest.mark.parametrize("verb", [Push, Cleanup])
+def test_a_relative_source_is_in_the_working_folder(working: Path, verb: type[Operation]) -> None:
+    """Its files are deleted: by --delete-source, or as what nbdata left."""
+    (working / ".nbdata/0123456789abc").mkdir(parents=True, mode=0o700)
+    (working.with_name("private") / ".nbdata/0123456789abc").mkdir(parents=True, mode=0o700)
+    if verb is Push:
+        operation: Operation = Push("./", f"{working.with_name('out')}/", delete_source=True)
+    else:
+        operation = Cleanup(".")
+    before = lead_elsewhere(working)
+    with pytest.raises(TargetLost, match="exchanged"):
+        operation.run(quiet=True)
+    assert content(working) == before
+    assert (working / ".nbdata/0123456789abc").exists()
+
+
+def test_a_working_folder_that_nobody_renamed_is_written_in(working: Path) -> None:
+    source = f"{working.with_name('source')}/"
+    assert nbdata.pull(source, ".", quiet=True).counts["fetched"] == 2
+    assert nbdata.pull(source, "new/x", quiet=True).counts["fetched"] == 2
+    assert nbdata.push("a", f"{working.with_name('out')}/", quiet=True).counts["sent"] == 1
+    assert (working / "a").read_text() == (working / "new/x/b").read_text() == "new"
+
+
+@pytest.mark.parametrize("step", ["__init__", "_below"])
 def test_cleanup_of_a_folder_that_was_exchanged_since_it_looked_removes_nothing(
-    tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     part = Path(".nbdata/0123456789abc")
     for name in ("named", "private"):
         (tmp_path / name / part).mkdir(parents=True, mode=0o700)
-    real = cleanup._Cleaning._below
+    real = getattr(cleanup._Cleaning, step)
 
-    def exchanged(self: Any, target: str, rows: Any) -> None:
+    def exchanged(self: Any, *args: Any) -> None:
         (tmp_path / "named").rename(tmp_path / "away")
         (tmp_path / "named").symlink_to(tmp_path / "private")
-        real(self, target, rows)
+        real(self, *args)
 
-    monkeypatch.setattr(cleanup._Cleaning, "_below", exchanged)
+    monkeypatch.setattr(cleanup._Cleaning, step, exchanged)
     with pytest.raises(TargetLost, match="exchanged"):
         nbdata.cleanup(tmp_path / "named", quiet=True)
     assert (tmp_path / "private" / part).exists()

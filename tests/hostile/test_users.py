@@ -16,6 +16,7 @@ from nbdata.runtime import state_folder
 from nbdata.transfer.committer import Committer, PendingFile
 from tests.hostile.users import ANNA, BERT, User, anna, bert, reachable
 from tests.stores.folder_server import FolderServer, folder_server
+from tests.waiting import PATIENCE
 
 __all__ = ["anna", "bert", "reachable"]
 
@@ -357,3 +358,43 @@ def test_root_uses_the_state_folder_of_the_user_whose_home_it_has_and_no_other(
     monkeypatch.setenv("NBDATA_STATE_DIR", str(state))
     with pytest.raises(nbdata.AccessDenied, match="not private"):
         state_folder()
+
+
+@pytest.mark.parametrize("link", [".local/state/nbdata", ".local/state", ".local"])
+def test_root_follows_no_link_of_that_user_to_a_state_folder(
+    anna: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    """It could lead to any folder of root's, whose files would be deleted and replaced."""
+    (tmp_path / "private/state/nbdata").mkdir(parents=True, mode=0o700)
+    (tmp_path / "private/nbdata").mkdir(mode=0o700)
+    home = anna.root / "home"
+    (home / link).parent.mkdir(parents=True, exist_ok=True)
+    (home / link).symlink_to(tmp_path / "private")
+    os.chown(home / link, ANNA, ANNA, follow_symlinks=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("NBDATA_STATE_DIR", "")
+    monkeypatch.setenv("HOME", str(home))
+    with pytest.raises(nbdata.AccessDenied, match=f"the state folder is not private: {home / link} "):
+        state_folder()
+
+
+def test_whether_a_state_folder_can_be_used_is_decided_once(anna: User, tmp_path: Path) -> None:
+    """Bert could open his to her after it was found to be closed, and before it is used."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+    os.chown(state, BERT, BERT)
+    program = f"""
+import os
+from nbdata.runtime import state_folder
+os.environ["NBDATA_STATE_DIR"] = {str(state)!r}
+print(state_folder(), flush=True)
+input()
+print(state_folder())
+"""
+    running = anna.start(program)
+    assert running.stdin is not None
+    assert running.stdout is not None
+    found = [running.stdout.readline().strip()]
+    state.chmod(0o777)
+    found += [running.communicate("go\n", PATIENCE)[0].strip()]
+    assert found == [str(anna.root / "run/state")] * 2

@@ -231,6 +231,7 @@ class Conversion:
             workers=operation.workers or _processors(),
             only_plan=only_plan,
             state_dir=self._state_dir,
+            here=operation.here,
         )
 
 

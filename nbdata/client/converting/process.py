@@ -26,7 +26,7 @@ from nbdata.client.converting.layout import SplitPlan, mend, planned
 from nbdata.client.converting.workers import write_parts
 from nbdata.disk import disk_error, open_regular, write_file
 from nbdata.errors import NbdataError, SourceChanged
-from nbdata.guarded_folders import GuardedFolders
+from nbdata.guarded_folders import GuardedFolders, NamedFolders
 from nbdata.seals import Seals
 from nbdata.verbs.convert import MMDET3D
 
@@ -54,6 +54,7 @@ class Request:
     workers: int
     only_plan: bool
     state_dir: str
+    here: tuple[str, int, int] | None
 
 
 class _Events:
@@ -106,7 +107,7 @@ def _watch(life: int, others: tuple[int, ...]) -> int:
 
 
 def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
-    names = GuardedFolders(request.folder)
+    names = GuardedFolders(request.folder, opened=NamedFolders(request.here))
     names.hold()
     source = _load(request)
     seals = Seals(request.state_dir)

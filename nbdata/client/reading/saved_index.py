@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbdata.client.opened import Opened
-from nbdata.disk import write_file
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.own_files import folder_of, write_record
 from nbdata.paths import as_folder, has_glob
 from nbdata.reading.loose import INDEX_NAME, index_name, known_index
 from nbdata.reading.shards.indexing import foreign_index, saved_name
@@ -48,7 +48,7 @@ def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
             return None
         folder = as_folder(folder_part(operation.place))
         prefix = Opened(operation).open(folder).key
-        write_file(path, found.pieces({"source": redacted(operation.place), "prefix": prefix}), umask=0o077)
+        write_record(path, found.pieces({"source": redacted(operation.place), "prefix": prefix}))
     return SampleIndex(path)
 
 
@@ -57,7 +57,8 @@ def fetch_of_shards(operation: SampleSource, path: str, shards: list[Shard]) -> 
     with _fetched(operation, _beside_shards(operation), path) as fresh:
         if foreign_index(fresh, shards) is None:
             return None
-        os.replace(fresh, path)
+        with folder_of(path) as (at, name):
+            os.replace(os.path.basename(fresh), name, src_dir_fd=at, dst_dir_fd=at)
     return foreign_index(path, shards)
 
 
@@ -105,5 +106,5 @@ def _fetched(operation: SampleSource, url: str, path: str) -> Iterator[str]:
         fetch_index(Opened(operation), url, fresh)
         yield fresh
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(fresh)
+        with contextlib.suppress(OSError), folder_of(fresh) as (at, name):
+            os.unlink(name, dir_fd=at)

@@ -27,8 +27,9 @@ from nbdata.engine.upkeep.leftovers import (
     left_on_disk,
 )
 from nbdata.errors import AccessDenied, NbdataError
+from nbdata.guarded_folders import NamedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
-from nbdata.own_files import own_folder
+from nbdata.own_files import folder_of, own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
 from nbdata.runtime import file_lock, is_lockable
@@ -52,13 +53,12 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, Cleanup)
     planned = Plan("cleanup", op.source)
-    if not is_url(op.source):
-        run.folders.hold(os.path.realpath(op.source))
+    run.kept = op.source if is_url(op.source) else _opened(run.folders, op.source)
     rows = run.row_file("plan")
     planned.details["dead"] = (
         0 if is_url(op.source) else dead_locks(remove=False) + dead_holders(remove=False)
     )
-    found = (left_at_store if is_url(op.source) else left_on_disk)(run, op, planned)
+    found = left_at_store(run, op, planned) if is_url(op.source) else left_on_disk(run, op, run.kept, planned)
     for row in found:
         run.control.checkpoint()
         planned.count(row.action, row.size)
@@ -66,6 +66,17 @@ def plan(run: Run) -> Plan:
     rows.close()
     planned.rows = rows.rows()
     return planned
+
+
+def _opened(folders: NamedFolders, source: str) -> str:
+    """Open the place that the user named, and return its path without links."""
+    folders.hold(source)
+    root = os.path.realpath(source)
+    folders.hold(root)
+    named, real = folders.get(source.rstrip("/") or "/"), folders.get(root)
+    if named and real and not os.path.samestat(os.fstat(named.fd), os.fstat(real.fd)):
+        raise exchanged_folder(source)
+    return root
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -78,10 +89,11 @@ class _Cleaning:
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Cleanup)
+        assert isinstance(run.kept, str)
         self.run, self.op, self.plan = run, run.operation, planned
         self.results = Results(run)
         self.results.notes.extend(planned.notes)
-        self.root = os.path.realpath(self.op.source)
+        self.root = run.kept
         self.freed = 0
         self.busy: dict[str, str] = {}
 
@@ -250,8 +262,8 @@ def _forget(path: str, root: str, names: set[str]) -> None:
     found = os.stat(root)
     index = Index.at(path, root, (found.st_dev, found.st_ino))
     if all(name in names or name.startswith(OWN_FOLDER + "/") for name in index.paths()):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError), folder_of(path) as (at, name):
+            os.unlink(name, dir_fd=at)
         return
     try:
         index.open((found.st_dev, found.st_ino))

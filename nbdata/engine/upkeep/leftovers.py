@@ -40,7 +40,7 @@ CHANGED = "changed since nbdata wrote it"
 AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
 # Why an unfinished file is kept.
 _GROWS = "a program is writing it"
-# Why a folder below nbdata's own is kept.
+# Why one of nbdata's own folders, or a folder below one, is kept.
 _MOUNTED = "a file system is mounted there"
 # Why an unused cache is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
@@ -153,9 +153,11 @@ def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
         planned.notes.append(f"left alone: {counted(others, 'unfinished uploads')} that nbdata did not begin")
 
 
-def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
-    """Yield partials and temporaries below a folder and, with ``--all``, files that nbdata wrote there."""
-    root = os.path.realpath(op.source)
+def left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
+    """Yield partials and temporaries below a folder and, with ``--all``, files that nbdata wrote there.
+
+    `root` is the path of the folder without links.
+    """
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
     named = os.path.abspath(op.source)
@@ -198,6 +200,9 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
             own = os.path.join(folder, name)
             if not is_ours(own):
                 theirs.append(own)
+                continue
+            if is_mounted(own):
+                yield Leftover(os.path.relpath(own, root), "keep", folder=folder, reason=_MOUNTED)
                 continue
             held = _holder(folder) or _elsewhere(own)
             yield from _own(root, own, folder, held, strange, kept_too=op.all)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import Head, refuse_wrong
 from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
+from nbdata.own_files import write_record
 from nbdata.reading.loose import grouped, index_name, refuse_twice
 from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
@@ -151,8 +151,7 @@ def _mixed(file: RecordFile) -> BadOption:
 
 
 def _write(path: str, writer: IndexWriter, about: dict[str, Any]) -> None:
-    make_folders(os.path.dirname(path), 0o700)
-    write_file(path, writer.pieces(about), umask=0o077)
+    write_record(path, writer.pieces(about))
 
 
 class _Maker:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
-from nbdata.own_files import through_no_link
+from nbdata.own_files import through_no_link, write_record
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
@@ -103,8 +102,7 @@ def fetch_heads(
     with ThreadPoolExecutor(FIRST, thread_name_prefix="headers") as asking:
         heads = list(asking.map(lambda file: _head(control, store_of(file), file), files))
     with contextlib.suppress(OSError):
-        make_folders(os.path.dirname(path), 0o700)
-        write_file(path, (head.bytes for head in heads), umask=0o077)
+        write_record(path, (head.bytes for head in heads))
     return kept_heads(path, files) or Heads(heads)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
-from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.formats.shards import LeftOut, sums_in
+from nbdata.own_files import write_record
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
@@ -124,8 +124,7 @@ def index_of(
         "unproven": unproven,
         "built": time.time(),
     }
-    make_folders(os.path.dirname(path), 0o700)
-    write_file(path, writer.pieces(about), umask=0o077)
+    write_record(path, writer.pieces(about))
     return SampleIndex(path)
 
 
