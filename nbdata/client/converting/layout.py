@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,11 @@ RECORD = "nbdata.json"
 _BEGUN = ".begun"
 # Flags to hold what has a name, whatever it is.
 _ANYTHING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# What a split consists of, whichever converter made it: files of samples, at its top or in a folder, and others there.
+_SAMPLES = "ffrdata"
+_PART = re.compile(rf"({_SAMPLES}/)?PART_[0-9]{{5,}}{re.escape(SUFFIX)}")
+_BESIDE = {RECORD, "meta.pkl", "meta.json", "filename2idx.pkl", "filename2idx.json"}
 # Suffix of the folder that a finished split replaces.
 _OLD = ".old"
 # The most bytes of either record: of `_MOST_FILES` files.
@@ -245,6 +251,7 @@ class SplitPlan:
         below.remove_tree(name + _OLD)
         at, _ = below.at(name)
         if self.there >= 0:
+            self.refuse_others()
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 os.rename(name, name + _OLD, src_dir_fd=above, dst_dir_fd=at)
                 if not os.path.samestat(os.lstat(name + _OLD, dir_fd=at), os.fstat(self.there)):
@@ -259,6 +266,25 @@ class SplitPlan:
         os.fsync(at)
         below.remove_tree(name + _OLD)
         below.remove_tree(name + _BEGUN)
+
+    def refuse_others(self) -> None:
+        """Raise BadOption if what has the split's name is no split, or also holds anything else."""
+        remedy = "Move it away, or give NAME another name"
+        is_folder = stat.S_ISDIR(os.fstat(self.there).st_mode)
+        others, is_split = _others_in(self.there) if is_folder else ([], False)
+        if not is_split:
+            raise BadOption(
+                f"the name of split {self.split.name!r} is taken by something else",
+                path=self.final,
+                remedy=remedy,
+            )
+        if others:
+            raise BadOption(
+                f"split {self.split.name!r} cannot be replaced: its folder holds something else, too",
+                path=os.path.join(self.final, others[0]),
+                expected="only files that convert made",
+                remedy=remedy,
+            )
 
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
@@ -360,21 +386,32 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
             f"split {plan.split.name!r} is there, and holds something else", path=final,
             remedy="Give NAME another name, or leave --overwrite never out to replace it",
         )  # fmt: skip
-    if not record and not _holds_records(final):
-        raise BadOption(
-            f"the name of split {plan.split.name!r} is taken by something else", path=final,
-            remedy="Move it away, or give NAME another name",
-        )  # fmt: skip
+    plan.refuse_others()
     return "replace"
 
 
-def _holds_records(final: str) -> bool:
-    """True if a folder holds a split that another converter made."""
-    for folder in (os.path.join(final, "ffrdata"), final):
-        with contextlib.suppress(OSError):
-            if any(name.endswith(SUFFIX) for name in os.listdir(folder)):
-                return True
-    return False
+def _others_in(split: int) -> tuple[list[str], bool]:
+    """Return the paths in an open folder that no split has, and whether the folder has a file of samples or a record.
+
+    Only names are compared: the files of a split may be damaged, and another converter's have no seal.
+    """
+    found = _entries(".", split)
+    if found.get(_SAMPLES):
+        del found[_SAMPLES]
+        found |= {f"{_SAMPLES}/{name}": is_folder for name, is_folder in _entries(_SAMPLES, split).items()}
+    files = {path for path, is_folder in found.items() if not is_folder}
+    parts = {path for path in files if _PART.fullmatch(path)}
+    return sorted(found.keys() - parts - (files & _BESIDE)), bool(parts) or RECORD in files
+
+
+def _entries(folder: str, split: int) -> dict[str, bool]:
+    """Return the names in a folder of an open split, and whether each is a folder."""
+    fd = os.open(folder, _FOLDER, dir_fd=split)
+    try:
+        with os.scandir(fd) as found:
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
+    finally:
+        os.close(fd)
 
 
 def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
@@ -457,7 +494,8 @@ def _read(path: str) -> dict[str, Any]:
 def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
-    if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
+    old = unfinished + _OLD
+    if not os.path.lexists(final) and os.path.isdir(old) and not os.path.islink(old):
         for whole in (name, name + _OLD):
             path = os.path.join(os.path.dirname(unfinished), whole)
             if _is_proven(path, name, seals):
