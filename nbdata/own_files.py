@@ -33,6 +33,7 @@ __all__ = [
     "own_folder",
     "own_folders_in",
     "own_mode",
+    "owner_here",
     "read_small",
     "remove",
     "small_file",
@@ -171,6 +172,18 @@ def is_shared(folder: str) -> bool:
 def own_mode(folder: str) -> int:
     """Return the mode of nbdata's own folder in `folder`. Of a shared one, others see which jobs work there."""
     return 0o755 if is_shared(folder) else 0o700
+
+
+def owner_here(folder: int) -> int:
+    """Return the owner that a file of this user has in an open folder: some disks have one for everything."""
+    probe = secrets.token_hex(12)
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        return os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(probe, dir_fd=folder)
 
 
 def own_folders_in(folder: str) -> list[str]:

@@ -11,7 +11,8 @@ complete and verified, and then a line in the file ``sealed``:
     The files of all lines before this offset had reached the disk.
 
 All sealed files are proven until the machine stops, and after a crash those that had reached the disk. Any other file
-is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. The file
+is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. So does a
+file of another owner, each time: root may fill a cache in the folder of a user, who can set any size and time. The file
 ``about`` describes the cache for users: see `nbdata.caching.known`.
 
 The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
@@ -30,14 +31,15 @@ import time
 from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK
-from nbdata.disk import disk_error, make_folders, sync_disk, syncfs
-from nbdata.errors import BadOption
+from nbdata.disk import disk_error, exchanged, make_folders, sync_disk, syncfs
+from nbdata.errors import BadOption, NbdataError
 from nbdata.guarded_trees import Below
 from nbdata.own_files import (
     again_if_removed,
     make_own_folder,
     open_own_folder,
     own_folder,
+    owner_here,
     read_small,
     small_file,
     taken,
@@ -152,6 +154,7 @@ class KeptFolder:
         self._counting = threading.RLock()
         self._files = 0
         self._unproven: set[str] = set()
+        self._owner = -1  # of the files that this user makes
         self._record = -1  # the descriptor of `sealed`, from `found` on
         self._end = self._lines = 0  # its bytes and its lines
         self._synced = 0  # the bytes of it whose files are known to have reached the disk
@@ -221,6 +224,7 @@ class KeptFolder:
             if not os.path.samestat(os.lstat(self.path), os.fstat(self.fd)):  # another one was looked at
                 self._close()
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            self._owner = owner_here(self.fd)
         except BaseException:
             self._lock.release()
             raise
@@ -262,7 +266,7 @@ class KeptFolder:
                     self._files += 1
                     line = _line(entry.name, status)
                     there.add(line)
-                    is_proven = line in proven
+                    is_proven = line in proven and status.st_uid == self._owner
                     if not is_proven:
                         self._unproven.add(entry.name)
                     yield entry.name, status.st_size, is_proven
@@ -323,10 +327,12 @@ class KeptFolder:
         return name in self._unproven
 
     def adopt(self, name: str) -> None:
-        """Count an unproven object as proven."""
+        """Count an unproven object as proven; one of another owner only this time."""
         with self._counting:
             self._unproven.discard(name)
-            self._seal(name)
+            status = os.lstat(name, dir_fd=self.fd)
+            if status.st_uid == self._owner:
+                self._append(_line(name, status))
 
     def refuse(self, name: str) -> None:
         """Delete an unproven object, because it is not what its name says."""
@@ -364,12 +370,16 @@ class KeptFolder:
                 os.unlink(name, dir_fd=self.fd)
                 raise
         except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
             raise disk_error(error, self.file_of(name)) from error
         with self._counting:
             self._files += 1
 
     def _seal(self, name: str) -> None:
         status = os.lstat(name, dir_fd=self.fd)
+        if status.st_uid != self._owner:
+            raise exchanged(self.file_of(name))
         with self._counting:
             self._append(_line(name, status))
 

@@ -19,7 +19,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
-from nbdata.own_files import make_own_folder, own_folder, read_small, without_waiting
+from nbdata.own_files import make_own_folder, own_folder, owner_here, read_small, without_waiting
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
@@ -197,7 +197,7 @@ class SplitPlan:
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
         found = _version(path := os.path.join(self.parts_folder, name))
-        if found is None:
+        if found is None or not _is_own(path):
             raise _changed(path)
         self.kept[name] = found
         with _opened(self.names, self.folder) as (below, _):
@@ -220,8 +220,8 @@ class SplitPlan:
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = _version(os.path.join(self.parts_folder, name))
-                if found is not None and parts[name] == found:
+                found = _version(path := os.path.join(self.parts_folder, name))
+                if found is not None and parts[name] == found and _is_own(path):
                     self.kept[name] = found
         self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
@@ -289,7 +289,8 @@ class SplitPlan:
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
         path = self.path(part)
-        if (found := _version(path)) is None or found != self.kept.get(part.name):
+        found = _version(path)
+        if found is None or found != self.kept.get(part.name) or not _is_own(path):
             raise _changed(path)
         name = os.path.join(self.split.folder, part.name)
         return {"name": name, "size": found[0], "mtime_ns": found[1], "samples": part.stop - part.start}
@@ -463,6 +464,18 @@ def _version(path: str) -> list[int] | None:
     except OSError:
         return None
     return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_own(path: str) -> bool:
+    """True if a file has the owner of this user's files: another user can set any size and time."""
+    owner = os.lstat(path).st_uid
+    if owner == os.geteuid():
+        return True
+    fd = os.open(os.path.dirname(path), _FOLDER)
+    try:
+        return owner == owner_here(fd)
+    finally:
+        os.close(fd)
 
 
 def _changed(path: str) -> NbdataError:
