@@ -97,11 +97,14 @@ def room_of_object(size: int, block: int) -> int:
     return round_up(max(size, 1), block) + _ENTRY + _LINES
 
 
-def lock_of(folder: str) -> file_lock | None:
-    """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too."""
+def lock_of(folder: str, at: int | None = None) -> file_lock | None:
+    """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too.
+
+    With `at`, the descriptor of the folder around it, `folder` is a name in there.
+    """
     left = _TRIES
     while True:
-        lock = file_lock(folder + LOCK)
+        lock = file_lock(folder + LOCK, at)
         if not lock.acquire(wait=False):
             if left := left - 1:
                 time.sleep(_PAUSE)
@@ -209,7 +212,7 @@ class KeptFolder:
             os.close(above)
 
     def _make_in(self, above: int) -> None:
-        self._lock = lock_of(self.path)
+        self._lock = lock_of(self._name, above)
         if self._lock is None:
             raise BadOption(
                 "another process fills this cache",

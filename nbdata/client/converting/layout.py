@@ -19,7 +19,14 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
-from nbdata.own_files import make_own_folder, own_folder, owner_here, read_small, without_waiting
+from nbdata.own_files import (
+    make_own_folder,
+    open_own_folder,
+    own_folder,
+    owner_here,
+    read_small,
+    without_waiting,
+)
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
@@ -29,6 +36,7 @@ __all__ = [
     "SplitPlan",
     "make_unfinished_folder",
     "mend",
+    "opened_unfinished_folder",
     "planned",
     "unfinished_folder",
 ]
@@ -78,13 +86,33 @@ def make_unfinished_folder(folder: str) -> str:
         If another conversion that ended has removed it. Try again.
     """
     make_folders(folder, 0o777)
-    own = make_own_folder(folder)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(os.path.join(own, CONVERTING), 0o700)
-    for above in (own, folder):
+    make_own_folder(folder)
+    _, own = open_own_folder(folder)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(CONVERTING, 0o700, dir_fd=own)
         with contextlib.suppress(OSError):  # not every disk can
-            sync_folder(above)
+            os.fsync(own)
+    finally:
+        os.close(own)
+    with contextlib.suppress(OSError):
+        sync_folder(folder)
     return unfinished_folder(folder)
+
+
+@contextlib.contextmanager
+def opened_unfinished_folder(folder: str) -> Iterator[tuple[int, int]]:
+    """Open the own folder of a data set, and the folder of its unfinished splits in there, through no link."""
+    unfinished_folder(folder)
+    _, own = open_own_folder(folder)
+    try:
+        fd = os.open(CONVERTING, _FOLDER, dir_fd=own)
+        try:
+            yield own, fd
+        finally:
+            os.close(fd)
+    finally:
+        os.close(own)
 
 
 @dataclass(frozen=True)
