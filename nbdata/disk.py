@@ -12,7 +12,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nbdata.acls import default_of
+from nbdata.acls import default_of, give_group, without_group
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
     AccessDenied,
@@ -34,7 +34,6 @@ __all__ = [
     "exchanged",
     "file_error",
     "full_disk_told",
-    "give_group",
     "give_name",
     "internal_error",
     "is_full",
@@ -52,7 +51,6 @@ __all__ = [
     "sync_disks",
     "sync_folder",
     "syncfs",
-    "without_group",
     "write_file",
 ]
 
@@ -375,22 +373,6 @@ def successor_mode(new: int, replaced: os.stat_result | None) -> int:
     mode is for the same group: see `give_group`.
     """
     return new if replaced is None else new & (replaced.st_mode | 0o600)
-
-
-def give_group(fd: int, group: int) -> bool:
-    """Give an open file a group; False if the system refuses, as for a group of which the user is no member."""
-    if os.fstat(fd).st_gid != group:
-        try:
-            os.fchown(fd, -1, group)
-        except OSError:
-            return False
-    return True
-
-
-def without_group(mode: int) -> int:
-    """Return a mode for a file of the wrong group: that group, and all others, may do only what both may."""
-    both = mode >> 3 & mode & 7
-    return mode & ~0o77 | both << 3 | both
 
 
 def give_name(

@@ -27,6 +27,7 @@ __all__ = [
     "changeable_by_others",
     "has_own_folder",
     "is_ours",
+    "is_own_file",
     "is_shared",
     "make_own_folder",
     "open_own_folder",
@@ -172,6 +173,18 @@ def is_shared(folder: str) -> bool:
 def own_mode(folder: str) -> int:
     """Return the mode of nbdata's own folder in `folder`. Of a shared one, others see which jobs work there."""
     return 0o755 if is_shared(folder) else 0o700
+
+
+def is_own_file(path: str) -> bool:
+    """True if a file has the owner of this user's files: another user can set any size and time."""
+    owner = os.lstat(path).st_uid
+    if owner == os.geteuid():
+        return True
+    fd = os.open(os.path.dirname(path), _FOLDER)
+    try:
+        return owner == owner_here(fd)
+    finally:
+        os.close(fd)
 
 
 def owner_here(folder: int) -> int:

@@ -12,7 +12,7 @@ complete and verified, and then a line in the file ``sealed``:
 
 All sealed files are proven until the machine stops, and after a crash those that had reached the disk. Any other file
 is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. So does a
-file of another owner, each time: root may fill a cache in the folder of a user, who can set any size and time. The file
+file of another owner, who can set any size and time, in each run. The file
 ``about`` describes the cache for users: see `nbdata.caching.known`.
 
 The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
@@ -100,7 +100,7 @@ def room_of_object(size: int, block: int) -> int:
 def lock_of(folder: str, at: int | None = None) -> file_lock | None:
     """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too.
 
-    With `at`, the descriptor of the folder around it, `folder` is a name in there.
+    With `at`, a descriptor, `folder` is a name in there.
     """
     left = _TRIES
     while True:
@@ -157,17 +157,16 @@ class KeptFolder:
         self._counting = threading.RLock()
         self._files = 0
         self._unproven: set[str] = set()
-        self._owner = -1  # of the files that this user makes
         self._record = -1  # the descriptor of `sealed`, from `found` on
         self._end = self._lines = 0  # its bytes and its lines
         self._synced = 0  # the bytes of it whose files are known to have reached the disk
         self._lock: file_lock | None = None
+        self._owner = -1  # of the files that this user makes
 
     @property
     def identity(self) -> tuple[int, int]:
         """The device and inode of the open folder."""
-        found = os.fstat(self.fd)
-        return found.st_dev, found.st_ino
+        return (found := os.fstat(self.fd)).st_dev, found.st_ino
 
     @property
     def files(self) -> int:
@@ -373,9 +372,9 @@ class KeptFolder:
                 os.unlink(name, dir_fd=self.fd)
                 raise
         except OSError as error:
-            if isinstance(error, NbdataError):
-                raise
-            raise disk_error(error, self.file_of(name)) from error
+            raise (
+                error if isinstance(error, NbdataError) else disk_error(error, self.file_of(name))
+            ) from error
         with self._counting:
             self._files += 1
 

@@ -19,11 +19,9 @@ from typing import NamedTuple
 from nbdata import acls
 from nbdata.disk import (
     disk_error,
-    give_group,
     replaced_file,
     successor_mode,
     sync_folder,
-    without_group,
 )
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
@@ -303,10 +301,10 @@ class TargetFolder:
         folder = self._checked.get(parent) or self._look_at(parent)
         allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
         # Where a group may do no more than others, it does not matter which group it is.
-        matters = mode is None or folder.acl is not None or without_group(allowed) != allowed
+        matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
         replaced = replaced_file(final) if matters else None
         group = folder.group if replaced is None else replaced.st_gid
-        has_group = group < 0 or give_group(fd, group)
+        has_group = group < 0 or acls.give_group(fd, group)
         if folder.acl is not None:  # then no umask counts
             acls.give(fd, folder.acl, 0o666 if mode is None else mode | 0o600)
             allowed = stat.S_IMODE(os.fstat(fd).st_mode)
@@ -314,7 +312,7 @@ class TargetFolder:
             acls.drop(fd)
         if mode is None:
             allowed = successor_mode(allowed, replaced)
-        os.fchmod(fd, allowed if has_group else without_group(allowed))
+        os.fchmod(fd, allowed if has_group else acls.without_group(allowed))
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.

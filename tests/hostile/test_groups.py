@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.acls import without_group
 from nbdata.client.records.writer import FileWriter
-from nbdata.disk import without_group
 from tests.hostile.users import ANNA, BERT, User, anna, reachable
 
 __all__ = ["anna", "reachable"]

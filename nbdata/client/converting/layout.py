@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,16 +13,17 @@ from typing import Any
 
 from nbdata.acls import drop_foreign
 from nbdata.client.converting.contract import Split
+from nbdata.client.converting.split_files import RECORD, refuse_others
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
 from nbdata.own_files import (
+    is_own_file,
     make_own_folder,
     open_own_folder,
     own_folder,
-    owner_here,
     read_small,
     without_waiting,
 )
@@ -31,7 +31,6 @@ from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
 __all__ = [
-    "RECORD",
     "Part",
     "SplitPlan",
     "make_unfinished_folder",
@@ -41,17 +40,11 @@ __all__ = [
     "unfinished_folder",
 ]
 
-#: The file in a split's folder that records how the split was made, with a seal.
-RECORD = "nbdata.json"
 # Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
 _BEGUN = ".begun"
 # Flags to hold what has a name, whatever it is.
 _ANYTHING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# What a split consists of, whichever converter made it: files of samples, at its top or in a folder, and others there.
-_SAMPLES = "ffrdata"
-_PART = re.compile(rf"({_SAMPLES}/)?PART_[0-9]{{5,}}{re.escape(SUFFIX)}")
-_BESIDE = {RECORD, "meta.pkl", "meta.json", "filename2idx.pkl", "filename2idx.json"}
 # Suffix of the folder that a finished split replaces.
 _OLD = ".old"
 # The most bytes of either record: of `_MOST_FILES` files.
@@ -225,7 +218,7 @@ class SplitPlan:
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
         found = _version(path := os.path.join(self.parts_folder, name))
-        if found is None or not _is_own(path):
+        if found is None or not is_own_file(path):
             raise _changed(path)
         self.kept[name] = found
         with _opened(self.names, self.folder) as (below, _):
@@ -249,7 +242,7 @@ class SplitPlan:
         ):
             for name in sorted(whole & set(parts)):
                 found = _version(path := os.path.join(self.parts_folder, name))
-                if found is not None and parts[name] == found and _is_own(path):
+                if found is not None and parts[name] == found and is_own_file(path):
                     self.kept[name] = found
         self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
@@ -279,7 +272,7 @@ class SplitPlan:
         below.remove_tree(name + _OLD)
         at, _ = below.at(name)
         if self.there >= 0:
-            self.refuse_others()
+            refuse_others(self.there, self.final)
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 os.rename(name, name + _OLD, src_dir_fd=above, dst_dir_fd=at)
                 if not os.path.samestat(os.lstat(name + _OLD, dir_fd=at), os.fstat(self.there)):
@@ -295,30 +288,11 @@ class SplitPlan:
         below.remove_tree(name + _OLD)
         below.remove_tree(name + _BEGUN)
 
-    def refuse_others(self) -> None:
-        """Raise BadOption if what has the split's name is no split, or also holds anything else."""
-        remedy = "Move it away, or give NAME another name"
-        is_folder = stat.S_ISDIR(os.fstat(self.there).st_mode)
-        others, is_split = _others_in(self.there) if is_folder else ([], False)
-        if not is_split:
-            raise BadOption(
-                f"the name of split {self.split.name!r} is taken by something else",
-                path=self.final,
-                remedy=remedy,
-            )
-        if others:
-            raise BadOption(
-                f"split {self.split.name!r} cannot be replaced: its folder holds something else, too",
-                path=os.path.join(self.final, others[0]),
-                expected="only files that convert made",
-                remedy=remedy,
-            )
-
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
         path = self.path(part)
         found = _version(path)
-        if found is None or found != self.kept.get(part.name) or not _is_own(path):
+        if found is None or found != self.kept.get(part.name) or not is_own_file(path):
             raise _changed(path)
         name = os.path.join(self.split.folder, part.name)
         return {"name": name, "size": found[0], "mtime_ns": found[1], "samples": part.stop - part.start}
@@ -415,32 +389,8 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
             f"split {plan.split.name!r} is there, and holds something else", path=final,
             remedy="Give NAME another name, or leave --overwrite never out to replace it",
         )  # fmt: skip
-    plan.refuse_others()
+    refuse_others(plan.there, final)
     return "replace"
-
-
-def _others_in(split: int) -> tuple[list[str], bool]:
-    """Return the paths in an open folder that no split has, and whether the folder has a file of samples or a record.
-
-    Only names are compared: the files of a split may be damaged, and another converter's have no seal.
-    """
-    found = _entries(".", split)
-    if found.get(_SAMPLES):
-        del found[_SAMPLES]
-        found |= {f"{_SAMPLES}/{name}": is_folder for name, is_folder in _entries(_SAMPLES, split).items()}
-    files = {path for path, is_folder in found.items() if not is_folder}
-    parts = {path for path in files if _PART.fullmatch(path)}
-    return sorted(found.keys() - parts - (files & _BESIDE)), bool(parts) or RECORD in files
-
-
-def _entries(folder: str, split: int) -> dict[str, bool]:
-    """Return the names in a folder of an open split, and whether each is a folder."""
-    fd = os.open(folder, _FOLDER, dir_fd=split)
-    try:
-        with os.scandir(fd) as found:
-            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
-    finally:
-        os.close(fd)
 
 
 def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
@@ -492,18 +442,6 @@ def _version(path: str) -> list[int] | None:
     except OSError:
         return None
     return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
-
-
-def _is_own(path: str) -> bool:
-    """True if a file has the owner of this user's files: another user can set any size and time."""
-    owner = os.lstat(path).st_uid
-    if owner == os.geteuid():
-        return True
-    fd = os.open(os.path.dirname(path), _FOLDER)
-    try:
-        return owner == owner_here(fd)
-    finally:
-        os.close(fd)
 
 
 def _changed(path: str) -> NbdataError:
