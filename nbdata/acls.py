@@ -1,4 +1,4 @@
-"""POSIX access control lists: what a file gets from the default list of its folder (acl(5)).
+"""POSIX access control lists and groups: what a file gets from its folder, or from a file that it replaces (acl(5)).
 
 A file that is made elsewhere, and renamed into a folder, has none of that folder's list; it may have one of the folder
 in which it was made.
@@ -11,7 +11,16 @@ import errno
 import os
 import struct
 
-__all__ = ["created_with", "default_of", "drop", "drop_foreign", "give", "names_others"]
+__all__ = [
+    "created_with",
+    "default_of",
+    "drop",
+    "drop_foreign",
+    "give",
+    "give_group",
+    "names_others",
+    "without_group",
+]
 
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 # A list: its version, and entries of a tag, permissions and an id.
@@ -67,6 +76,22 @@ def drop_foreign(fd: int, around: int | str) -> None:
     mine = default_of(fd)
     if mine is not None and mine != default_of(around):
         _remove(fd, _DEFAULT)
+
+
+def give_group(fd: int, group: int) -> bool:
+    """Give an open file a group; False if the system refuses, as for a group of which the user is no member."""
+    if os.fstat(fd).st_gid != group:
+        try:
+            os.fchown(fd, -1, group)
+        except OSError:
+            return False
+    return True
+
+
+def without_group(mode: int) -> int:
+    """Return a mode for a file of the wrong group: that group, and all others, may do only what both may."""
+    both = mode >> 3 & mode & 7
+    return mode & ~0o77 | both << 3 | both
 
 
 def _remove(fd: int, name: str) -> None:

@@ -12,7 +12,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nbdata.acls import default_of
+from nbdata.acls import default_of, give_group, without_group
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
     AccessDenied,
@@ -43,6 +43,7 @@ __all__ = [
     "new_file",
     "open_regular",
     "read_regular",
+    "replaced_file",
     "same_file",
     "special_kind",
     "successor_mode",
@@ -319,7 +320,9 @@ def _write_in(
 
 
 def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None = None) -> int:
-    """Make an unfinished file beside its final path, and open it. It has its final mode: see `successor_mode`.
+    """Make an unfinished file beside its final path, and open it.
+
+    It has its final mode, and lets nobody do more than the file that it replaces: see `successor_mode`.
 
     Parameters
     ----------
@@ -333,27 +336,43 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
     listed = (
         default_of(os.path.dirname(path) if dir_fd is None else dir_fd) is not None
     )  # then no umask counts
-    mode = successor_mode(0o666 if listed else 0o666 & ~(umask or 0), _in_folder(path, dir_fd), dir_fd=dir_fd)
-    fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+    replaced = replaced_file(_in_folder(path, dir_fd), dir_fd=dir_fd)
+    mode = successor_mode(0o666 if listed else 0o666 & ~(umask or 0), replaced)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(partial, flags, mode, dir_fd=dir_fd)
     try:
         if umask is not None and not listed:  # the process may have another one
             os.fchmod(fd, mode)
+        if replaced is not None and (made := os.fstat(fd)).st_gid != replaced.st_gid:
+            # Somebody of the wrong group may have opened this one. The next is closed until it has its group.
+            os.unlink(partial, dir_fd=dir_fd)
+            closed = os.open(partial, flags, 0o600, dir_fd=dir_fd)
+            os.close(fd)
+            fd = closed
+            mode = stat.S_IMODE(made.st_mode)
+            os.fchmod(fd, mode if give_group(fd, replaced.st_gid) else without_group(mode))
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def successor_mode(new: int, path: str, *, dir_fd: int | None = None) -> int:
-    """Return the mode of a file that gets a name: `new`, but no more open than the regular file that it replaces.
-
-    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open.
-    """
+def replaced_file(path: str, *, dir_fd: int | None = None) -> os.stat_result | None:
+    """Return the status of the regular file that has a name which another file will get; None if there is none."""
     try:
         found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
-        return new
-    return new & (found.st_mode | 0o600) if stat.S_ISREG(found.st_mode) else new
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def successor_mode(new: int, replaced: os.stat_result | None) -> int:
+    """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
+
+    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
+    mode is for the same group: see `give_group`.
+    """
+    return new if replaced is None else new & (replaced.st_mode | 0o600)
 
 
 def give_name(

@@ -28,6 +28,7 @@ __all__ = [
     "folder_of",
     "has_own_folder",
     "is_ours",
+    "is_own_file",
     "is_shared",
     "make_own_folder",
     "new_record",
@@ -35,6 +36,7 @@ __all__ = [
     "own_folder",
     "own_folders_in",
     "own_mode",
+    "owner_here",
     "read_small",
     "remove",
     "small_file",
@@ -174,6 +176,30 @@ def is_shared(folder: str) -> bool:
 def own_mode(folder: str) -> int:
     """Return the mode of nbdata's own folder in `folder`. Of a shared one, others see which jobs work there."""
     return 0o755 if is_shared(folder) else 0o700
+
+
+def is_own_file(path: str) -> bool:
+    """True if a file has the owner of this user's files: another user can set any size and time."""
+    owner = os.lstat(path).st_uid
+    if owner == os.geteuid():
+        return True
+    fd = os.open(os.path.dirname(path), _FOLDER)
+    try:
+        return owner == owner_here(fd)
+    finally:
+        os.close(fd)
+
+
+def owner_here(folder: int) -> int:
+    """Return the owner that a file of this user has in an open folder: some disks have one for everything."""
+    probe = secrets.token_hex(12)
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        return os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(probe, dir_fd=folder)
 
 
 def own_folders_in(folder: str) -> list[str]:

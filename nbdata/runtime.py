@@ -267,15 +267,15 @@ class LockFile:
 
     fd = -1
 
-    def open(self, path: str, flags: int = 0) -> None:
-        """Open `path` for reading and writing, with the further `flags`."""
+    def open(self, path: str, flags: int = 0, *, at: int | None = None) -> None:
+        """Open `path` for reading and writing, with the further `flags`; with `at`, a name in that open folder."""
         # A child that is forked before the descriptor is recorded finds its copy by the path.
-        _opening.append(path)
+        _opening.append((path, at))
         try:
-            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600, dir_fd=at)
             _open.add(self)
         finally:
-            _opening.remove(path)
+            _opening.remove((path, at))
 
     def lock(self, *, wait: bool = True) -> bool:
         """Take the exclusive flock; without `wait`, return False if another process holds it."""
@@ -309,15 +309,22 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
 
     The file itself stays: removing it would let two processes hold "the" lock on two inodes. Where its holder may
     remove it after all, the next holder checks that it still `stands`.
+
+    Parameters
+    ----------
+    path : str
+        With `at`, a name.
+    at : int, optional
+        A descriptor of the folder that the file is in, open while the lock is taken: nobody can lead it elsewhere.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, at: int | None = None) -> None:
+        self.path, self._at = path, at
         self._file = LockFile()
 
-    def acquire(self, *, wait: bool = True) -> bool:
-        """Take the lock; without `wait`, return False if another process holds it."""
-        self._file.open(self.path, os.O_CREAT)
+    def acquire(self, *, wait: bool = True, make: bool = True) -> bool:
+        """Take the lock; without `wait`, return False if another process holds it. `make` makes a missing file."""
+        self._file.open(self.path, os.O_CREAT if make else 0, at=self._at)
         taken = False
         try:
             taken = self._file.lock(wait=wait)
@@ -329,7 +336,7 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
     def stands(self) -> bool:
         """True if the locked file still has its name."""
         try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._file.fd))
+            return os.path.samestat(os.stat(self.path, dir_fd=self._at), os.fstat(self._file.fd))
         except FileNotFoundError:
             return False
 
@@ -346,23 +353,23 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
 
 
 _open: weakref.WeakSet[LockFile] = weakref.WeakSet()
-# Paths that some thread is opening right now.
-_opening: list[str] = []
+# Paths that some thread is opening right now, and the folders in which they are names.
+_opening: list[tuple[str, int | None]] = []
 
 
 def _after_fork() -> None:
     for file in list(_open):
         file.close_copy()
     _open.clear()
-    for path in _opening:
-        _close_all_of(path)
+    for path, at in _opening:
+        _close_all_of(path, at)
     _opening.clear()
 
 
-def _close_all_of(path: str) -> None:
+def _close_all_of(path: str, at: int | None) -> None:
     """Close all descriptors that this process has of a file."""
     with contextlib.suppress(OSError):
-        wanted = os.stat(path, follow_symlinks=False)
+        wanted = os.stat(path, dir_fd=at, follow_symlinks=False)
         for name in os.listdir("/dev/fd"):
             with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 if os.path.samestat(os.fstat(int(name)), wanted):
@@ -372,21 +379,24 @@ def _close_all_of(path: str) -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def is_lockable(path: str) -> bool:
+def is_lockable(path: str, at: int | None = None) -> bool:
     """True if a lock can be held on `path`. A link or a folder is never opened, so nobody holds one there."""
     try:
-        mode = os.lstat(path).st_mode
+        mode = os.lstat(path, dir_fd=at).st_mode
     except OSError:
         return False
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
 
 
-def held(path: str) -> bool:
-    """True if some process holds the flock on `path`."""
-    if not is_lockable(path):
+def held(path: str, at: int | None = None) -> bool:
+    """True if some process holds the flock on `path`, in the open folder `at`; makes no file."""
+    if not is_lockable(path, at):
         return False
-    lock = file_lock(path)
-    if lock.acquire(wait=False):
-        lock.release()
+    lock = file_lock(path, at)
+    try:
+        if lock.acquire(wait=False, make=False):
+            lock.release()
+            return False
+    except FileNotFoundError:
         return False
     return True

@@ -9,7 +9,7 @@ import pytest
 
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
-from nbdata.client.converting.layout import RECORD
+from nbdata.client.converting.split_files import RECORD
 from nbdata.errors import UnsafeMember
 from nbdata.runtime import file_lock, held
 from nbdata.seals import Seals

@@ -92,7 +92,7 @@ class CacheFolder:
         try:
             self.path = os.path.join(self._own, self._name)
             _remove_dead(self._own, above)
-            self._lock = file_lock(self.path + LOCK)
+            self._lock = file_lock(self._name + LOCK, above)
             self._lock.acquire()
             try:
                 os.mkdir(self._name, 0o700, dir_fd=above)
@@ -149,26 +149,31 @@ def is_cache(name: str, prefix: str = _PREFIX) -> bool:
     return name.startswith(prefix) and _ID.fullmatch(name, len(prefix)) is not None
 
 
-def cache_folders(own: str, prefix: str = _PREFIX) -> Iterator[tuple[str, bool]]:
-    """Yield the caches in a ``.nbdata`` folder with this prefix, and whether their owners live."""
-    with os.scandir(own) as found:
-        names = sorted(e.name for e in found if is_cache(e.name, prefix) and e.is_dir(follow_symlinks=False))
-    for name in names:
-        path = os.path.join(own, name)
-        yield path, held(path + LOCK)
+def cache_folders(own: str, prefix: str = _PREFIX, *, at: int | None = None) -> Iterator[tuple[str, bool]]:
+    """Yield the caches in a ``.nbdata`` folder with this prefix, and whether their owners live.
+
+    With `at`, its descriptor, the folder is not opened by its path.
+    """
+    fd = os.open(own if at is None else ".", _FOLDER, dir_fd=at)
+    try:
+        with os.scandir(fd) as found:
+            names = sorted(
+                e.name for e in found if is_cache(e.name, prefix) and e.is_dir(follow_symlinks=False)
+            )
+        for name in names:
+            yield os.path.join(own, name), held(name + LOCK, fd)
+    finally:
+        os.close(fd)
 
 
 def _remove_dead(own: str, above: int) -> None:
-    for path, alive in cache_folders(own):
+    for path, alive in cache_folders(own, at=above):
         if not alive:
-            lock = file_lock(path + LOCK)
+            name = os.path.basename(path)
+            lock = file_lock(name + LOCK, above)
             with contextlib.suppress(OSError):  # something else has the place of the lock: cleanup removes it
                 if lock.acquire(wait=False):
-                    _remove(os.path.basename(path), above, lock)
-                    with contextlib.suppress(
-                        FileNotFoundError
-                    ):  # asking for it may have made it, in another folder
-                        os.unlink(path + LOCK)
+                    _remove(name, above, lock)
 
 
 def _remove(name: str, above: int, lock: file_lock) -> None:

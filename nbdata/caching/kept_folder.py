@@ -11,7 +11,8 @@ complete and verified, and then a line in the file ``sealed``:
     The files of all lines before this offset had reached the disk.
 
 All sealed files are proven until the machine stops, and after a crash those that had reached the disk. Any other file
-is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. The file
+is unproven: anybody may have put it there. It counts once its bytes were compared with the store's checksum. So does a
+file of another owner, who can set any size and time, in each run. The file
 ``about`` describes the cache for users: see `nbdata.caching.known`.
 
 The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
@@ -30,8 +31,8 @@ import time
 from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK
-from nbdata.disk import disk_error, make_folders, sync_disk, syncfs
-from nbdata.errors import BadOption
+from nbdata.disk import disk_error, exchanged, make_folders, sync_disk, syncfs
+from nbdata.errors import BadOption, NbdataError
 from nbdata.guarded_trees import Below
 from nbdata.own_files import (
     again_if_removed,
@@ -39,6 +40,7 @@ from nbdata.own_files import (
     new_record,
     open_own_folder,
     own_folder,
+    owner_here,
     read_small,
     small_file,
     taken,
@@ -96,11 +98,14 @@ def room_of_object(size: int, block: int) -> int:
     return round_up(max(size, 1), block) + _ENTRY + _LINES
 
 
-def lock_of(folder: str) -> file_lock | None:
-    """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too."""
+def lock_of(folder: str, at: int | None = None) -> file_lock | None:
+    """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too.
+
+    With `at`, a descriptor, `folder` is a name in there.
+    """
     left = _TRIES
     while True:
-        lock = file_lock(folder + LOCK)
+        lock = file_lock(folder + LOCK, at)
         if not lock.acquire(wait=False):
             if left := left - 1:
                 time.sleep(_PAUSE)
@@ -157,12 +162,12 @@ class KeptFolder:
         self._end = self._lines = 0  # its bytes and its lines
         self._synced = 0  # the bytes of it whose files are known to have reached the disk
         self._lock: file_lock | None = None
+        self._owner = -1  # of the files that this user makes
 
     @property
     def identity(self) -> tuple[int, int]:
         """The device and inode of the open folder."""
-        found = os.fstat(self.fd)
-        return found.st_dev, found.st_ino
+        return (found := os.fstat(self.fd)).st_dev, found.st_ino
 
     @property
     def files(self) -> int:
@@ -207,7 +212,7 @@ class KeptFolder:
             os.close(above)
 
     def _make_in(self, above: int) -> None:
-        self._lock = lock_of(self.path)
+        self._lock = lock_of(self._name, above)
         if self._lock is None:
             raise BadOption(
                 "another process fills this cache",
@@ -222,6 +227,7 @@ class KeptFolder:
             if not os.path.samestat(os.lstat(self.path), os.fstat(self.fd)):  # another one was looked at
                 self._close()
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            self._owner = owner_here(self.fd)
         except BaseException:
             self._lock.release()
             raise
@@ -263,7 +269,7 @@ class KeptFolder:
                     self._files += 1
                     line = _line(entry.name, status)
                     there.add(line)
-                    is_proven = line in proven
+                    is_proven = line in proven and status.st_uid == self._owner
                     if not is_proven:
                         self._unproven.add(entry.name)
                     yield entry.name, status.st_size, is_proven
@@ -324,10 +330,12 @@ class KeptFolder:
         return name in self._unproven
 
     def adopt(self, name: str) -> None:
-        """Count an unproven object as proven."""
+        """Count an unproven object as proven; one of another owner only this time."""
         with self._counting:
             self._unproven.discard(name)
-            self._seal(name)
+            status = os.lstat(name, dir_fd=self.fd)
+            if status.st_uid == self._owner:
+                self._append(_line(name, status))
 
     def refuse(self, name: str) -> None:
         """Delete an unproven object, because it is not what its name says."""
@@ -365,12 +373,16 @@ class KeptFolder:
                 os.unlink(name, dir_fd=self.fd)
                 raise
         except OSError as error:
-            raise disk_error(error, self.file_of(name)) from error
+            raise (
+                error if isinstance(error, NbdataError) else disk_error(error, self.file_of(name))
+            ) from error
         with self._counting:
             self._files += 1
 
     def _seal(self, name: str) -> None:
         status = os.lstat(name, dir_fd=self.fd)
+        if status.st_uid != self._owner:
+            raise exchanged(self.file_of(name))
         with self._counting:
             self._append(_line(name, status))
 

@@ -14,9 +14,15 @@ import secrets
 import stat
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from nbdata import acls
-from nbdata.disk import disk_error, successor_mode, sync_folder
+from nbdata.disk import (
+    disk_error,
+    replaced_file,
+    successor_mode,
+    sync_folder,
+)
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
 from nbdata.own_files import open_own_folder, own_folder, own_mode
@@ -28,6 +34,24 @@ __all__ = ["TargetFolder", "target_error"]
 
 # How many folders are remembered as created and checked. Others are checked again.
 _KNOWN = 50_000
+
+
+class _Folder(NamedTuple):
+    """What is known of a folder of final files.
+
+    Attributes
+    ----------
+    staging : str
+        The folder for their temporaries.
+    acl : bytes or None
+        The access control list that new files get there.
+    group : int
+        The group that they get there; -1 if it is the one that their temporaries have.
+    """
+
+    staging: str
+    acl: bytes | None
+    group: int
 
 
 class TargetFolder:
@@ -79,9 +103,9 @@ class TargetFolder:
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
         self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
-        self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
-        self._acls: dict[str, bytes | None] = {}  # the default access control lists of these parents
-        self._staged_acl = False  # whether a folder for temporaries has one
+        self._checked: dict[str, _Folder] = {}  # parents known to be inside
+        self._staged_groups: dict[str, int] = {}  # staging folder -> group of the temporaries in it
+        self._staged_acl = False  # whether a folder for temporaries has an access control list for new files
         self._unsynced: set[str] = set()  # folders in which a new folder was created
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
@@ -118,16 +142,25 @@ class TargetFolder:
 
     def staging(self, parent: str) -> str:
         """Return the folder for temporaries on the same file system as `parent`."""
+        return self._look_at(parent).staging
+
+    def _look_at(self, parent: str) -> _Folder:
+        """Look at a folder of final files, which is made if it is missing."""
         fd = self.folders.open_to_write(parent)
         try:
-            return self._staging_in(parent, fd)
+            staging, group = self._staging_in(parent, fd), _group_in(os.fstat(fd))
+            has_it = group == self._staged_groups[staging]
+            found = _Folder(staging, acls.default_of(fd), -1 if has_it else group)
         finally:
             os.close(fd)
+        if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
+            self._checked.clear()
+        self._checked[parent] = found
+        return found
 
     def _staging_in(self, parent: str, fd: int) -> str:
         """Return the folder for temporaries on the same file system as an open folder."""
         device = os.fstat(fd).st_dev
-        self._acls[parent] = acls.default_of(fd)
         with self._lock:
             folder = self._staging.get(device)
             if folder is None:
@@ -154,6 +187,7 @@ class TargetFolder:
         try:
             self._refuse_elsewhere(opened, fd)
             self._staged_acl |= acls.default_of(opened.fd) is not None
+            self._staged_groups[opened.path] = _group_in(os.fstat(opened.fd))
             staging = self._entered(opened)
         except BaseException:
             opened.close()
@@ -203,18 +237,15 @@ class TargetFolder:
         """
         final = os.path.join(self.root, path)
         parent = os.path.dirname(final)
-        staging = self._checked.get(parent)
-        if staging is None:
+        known = self._checked.get(parent)
+        if known is None:
             try:
-                if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
-                    self._checked.clear()
-                    self._acls.clear()
-                staging = self._checked[parent] = self.staging(parent)
+                known = self._look_at(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
                     raise
                 raise target_error(error, parent) from error
-        return final, staging
+        return final, known.staging
 
     def open_folder(self, parent: str) -> int:
         """Open the folder of final files, to which no link leads out of the target; the caller closes it."""
@@ -256,7 +287,10 @@ class TargetFolder:
             raise disk_error(error, path) from error
 
     def set_mode(self, fd: int, final: str, mode: int | None = None) -> None:
-        """Set the permissions of a written file: those that one has which is made in its final folder.
+        """Set the group and the permissions of a written file: those that one has which is made in its final folder.
+
+        A file keeps the group of the one that it replaces. If the system refuses a group, no group may do more with the
+        file than others.
 
         Parameters
         ----------
@@ -264,17 +298,21 @@ class TargetFolder:
             The mode of the file. None: that of the user's umask, and no more open than a file that it replaces.
         """
         parent = final.rpartition("/")[0] or "/"
-        listed = self._acls[parent] if parent in self._acls else acls.default_of(parent)
-        if listed is not None:  # then no umask counts
-            acls.give(fd, listed, 0o666 if mode is None else mode | 0o600)
-            if mode is None:
-                made = stat.S_IMODE(os.fstat(fd).st_mode)
-                if (allowed := successor_mode(made, final)) != made:
-                    os.fchmod(fd, allowed)
-            return
-        if self._staged_acl:
+        folder = self._checked.get(parent) or self._look_at(parent)
+        allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
+        # Where a group may do no more than others, it does not matter which group it is.
+        matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
+        replaced = replaced_file(final) if matters else None
+        group = folder.group if replaced is None else replaced.st_gid
+        has_group = group < 0 or acls.give_group(fd, group)
+        if folder.acl is not None:  # then no umask counts
+            acls.give(fd, folder.acl, 0o666 if mode is None else mode | 0o600)
+            allowed = stat.S_IMODE(os.fstat(fd).st_mode)
+        elif self._staged_acl:
             acls.drop(fd)
-        os.fchmod(fd, successor_mode(self.file_mode, final) if mode is None else mode & ~self._umask | 0o600)
+        if mode is None:
+            allowed = successor_mode(allowed, replaced)
+        os.fchmod(fd, allowed if has_group else acls.without_group(allowed))
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
@@ -310,6 +348,11 @@ class TargetFolder:
             raise
         finally:
             os.close(fd)
+
+
+def _group_in(folder: os.stat_result) -> int:
+    """Return the group of a file that is made in a folder with this status."""
+    return folder.st_gid if folder.st_mode & stat.S_ISGID else os.getegid()
 
 
 def target_error(error: OSError, path: str) -> NbdataError:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import nbdata
+from nbdata import own_files, runtime
+from nbdata.caching import folder, kept_folder
 from nbdata.caching.folder import CacheFolder
 from nbdata.caching.kept_folder import KeptFolder, is_name
+from nbdata.client.converting import conversion, layout
 from nbdata.client.inline import inline_host
 from nbdata.seals import Seals
 from tests.stores.folder_server import folder_server
@@ -149,3 +153,65 @@ def test_a_link_in_the_place_of_the_folder_that_a_cache_fills_is_not_read(source
             pytest.raises(nbdata.NbdataError),
         ):
             _ = others[0]
+
+
+@pytest.fixture
+def exchange_after(disk: Path, private: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Returns a function: ``.nbdata`` is exchanged for a link as soon as it was opened so many times."""
+    real, left = own_files.open_own_folder, [0]
+
+    def opened(folder: str) -> tuple[str, int]:
+        path, fd = real(folder)
+        left[0] -= 1
+        if not left[0]:
+            (disk / ".nbdata").rename(disk / "aside")
+            (disk / ".nbdata").symlink_to(private)
+        return path, fd
+
+    for module in (folder, kept_folder, layout):
+        monkeypatch.setattr(module, "open_own_folder", opened)
+    return lambda count: left.__setitem__(0, count)
+
+
+@pytest.mark.parametrize("which", ["cache", "kept", "converting", "begun"])
+def test_no_lock_is_made_where_an_exchanged_folder_leads(
+    tmp_path: Path, disk: Path, private: Path, exchange_after: Callable[[int], None], which: str
+) -> None:
+    (disk / ".nbdata").mkdir(mode=0o700)
+    exchange_after(2 if which == "begun" else 1)
+    if which == "begun":
+        (disk / ".nbdata/converting").mkdir(mode=0o700)
+        (private / "converting").mkdir()
+    before = sorted(private.rglob("*")), content(private)
+    with contextlib.suppress(OSError, nbdata.NbdataError):
+        if which == "cache":
+            with CacheFolder(str(disk), 4096):
+                pass
+        elif which == "kept":
+            with KeptFolder(str(disk), "s3://b", 4096, "", Seals(str(tmp_path / "state"))):
+                pass
+        else:
+            conversion._locked(str(disk))
+    assert (disk / "aside").is_dir(), "it was exchanged"
+    assert (sorted(private.rglob("*")), content(private)) == before
+
+
+def test_a_dead_cache_is_removed_only_where_the_folder_was_opened(disk: Path, private: Path) -> None:
+    for place, name in ((disk / ".nbdata", "cache-" + "a" * 16), (private, "cache-" + "b" * 16)):
+        (place / name).mkdir(parents=True)
+        (place / f"{name}.lock").touch()
+    (disk / ".nbdata").chmod(0o700)
+    before = sorted(private.rglob("*"))
+    fd = os.open(disk / ".nbdata", os.O_RDONLY)
+    (disk / ".nbdata").rename(disk / "aside")
+    (disk / ".nbdata").symlink_to(private)
+    folder._remove_dead(str(disk / ".nbdata"), fd)
+    os.close(fd)
+    assert os.listdir(disk / "aside") == []
+    assert sorted(private.rglob("*")) == before
+
+
+def test_a_look_for_the_holder_of_a_lock_makes_no_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "is_lockable", lambda *_: True)  # it was removed since
+    assert not runtime.held(str(disk / "x.lock"))
+    assert os.listdir(disk) == []

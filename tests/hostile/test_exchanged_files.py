@@ -15,6 +15,7 @@ import nbdata
 from nbdata.client.records.writer import FileWriter
 from nbdata.disk import PARTIAL, same_file
 from nbdata.errors import AccessDenied, UnsafeMember
+from nbdata.guarded_folders import TargetLost
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.writing.growing_file import GrowingFile, remove_left
@@ -277,3 +278,45 @@ def test_what_replaces_a_file_is_no_more_open_than_that_and_the_umask_allow(
     for name in ("0.txt", "s-000.tar", "x.tar", "x.ffr", "r-000.ffr"):
         assert (out / name).read_bytes() != b"planted"
         assert (out / name).stat().st_mode & 0o777 == wanted, name
+
+
+@pytest.mark.parametrize("n", [None, 1])
+def test_a_writer_follows_no_folder_that_is_exchanged_meanwhile(tmp_path: Path, n: int | None) -> None:
+    out, private = tmp_path / "out", tmp_path / "private"
+    out.mkdir()
+    private.mkdir()
+    (private / "x.ffr").write_text("mine")
+    before = len(os.listdir("/proc/self/fd"))
+    writer = FileWriter(out / "x.ffr", n)
+    writer.write_one(b"sample")
+    out.rename(tmp_path / "aside")
+    out.symlink_to(private)
+    with pytest.raises(TargetLost, match="exchanged"):
+        writer.close()
+    assert os.listdir(private) == ["x.ffr"]
+    assert (private / "x.ffr").read_text() == "mine"
+    assert os.listdir(tmp_path / "aside") == [], "nothing stays"
+    del writer
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_writer_that_is_exchanged_in_the_last_moment_stays_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, private = tmp_path / "out", tmp_path / "private"
+    out.mkdir()
+    private.mkdir()
+    (private / "x.ffr").write_text("mine")
+    writer = FileWriter(out / "x.ffr")
+    writer.write_one(b"sample")
+    real = os.replace
+
+    def replace(*args: Any, **named: Any) -> None:
+        out.rename(tmp_path / "aside")
+        out.symlink_to(private)
+        real(*args, **named)
+
+    monkeypatch.setattr(os, "replace", replace)
+    writer.close()
+    assert (private / "x.ffr").read_text() == "mine"
+    assert os.listdir(tmp_path / "aside") == ["x.ffr"]

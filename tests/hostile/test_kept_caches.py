@@ -12,9 +12,10 @@ import pytest
 
 import nbdata
 from nbdata import seals
-from nbdata.caching.kept_folder import is_name
+from nbdata.caching.kept_folder import KeptFolder, is_name
 from nbdata.client.inline import inline_host
 from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import AccessDenied
 from tests.conftest import client_of
 from tests.faults.proxy import FaultProxy
 from tests.faults.test_lines import proxy
@@ -127,6 +128,53 @@ def test_an_object_that_was_put_in_the_place_of_another_is_found_out(
     os.utime(one, ns=(found.st_mtime_ns, found.st_mtime_ns))
     os.utime(other, ns=(before.st_mtime_ns, before.st_mtime_ns))
     assert read() > 0
+
+
+def forge(path: Path) -> None:
+    """Let another user put a file of the same size and time in the place of one."""
+    found = path.stat()
+    path.unlink()
+    path.write_bytes(os.urandom(found.st_size))
+    os.chown(path, 54_321, 54_321)
+    os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
+
+
+@pytest.mark.needs("other users")
+def test_an_object_of_another_owner_is_found_out(tmp_path: Path, read: Callable[[], int]) -> None:
+    assert read() == ALL
+    wrong = objects(tmp_path)[3]
+    forge(wrong)
+    assert read() == wrong.stat().st_size
+    assert wrong.stat().st_uid == os.geteuid()
+    assert read() == 0
+
+
+@pytest.mark.needs("other users")
+def test_an_object_of_another_owner_is_compared_each_time(tmp_path: Path, read: Callable[[], int]) -> None:
+    """Its owner can change it later, and set its time."""
+    assert read() == ALL
+    theirs = objects(tmp_path)[3]
+    os.chown(theirs, 54_321, 54_321)
+    assert read() == 0
+    forge(theirs)
+    assert read() == theirs.stat().st_size
+
+
+@pytest.mark.needs("other users")
+def test_a_new_object_that_another_user_exchanges_is_not_sealed(
+    tmp_path: Path, read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KeptFolder._seal
+
+    def exchanged(folder: KeptFolder, name: str) -> None:
+        forge(Path(folder.file_of(name)))
+        real(folder, name)
+
+    monkeypatch.setattr(KeptFolder, "_seal", exchanged)
+    with pytest.raises(AccessDenied, match="exchanged by somebody else"):
+        read()
+    end()
+    assert objects(tmp_path) == []
 
 
 def test_lines_that_somebody_adds_have_no_seal(tmp_path: Path, read: Callable[[], int]) -> None:

@@ -21,8 +21,8 @@ from nbdata.transfer.locks import TargetLock
 path, wanted = sys.argv[1:]
 opened, forked, plain = threading.Event(), threading.Event(), os.open
 
-def slow(name, *rest):
-    fd = plain(name, *rest)
+def slow(name, *rest, **named):
+    fd = plain(name, *rest, **named)
     if str(name).endswith(".lock"):
         opened.set()
         forked.wait()

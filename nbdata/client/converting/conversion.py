@@ -16,12 +16,13 @@ from dataclasses import asdict
 from typing import Any
 
 from nbdata.client.context import capture
-from nbdata.client.converting.layout import make_unfinished_folder, unfinished_folder
+from nbdata.client.converting.layout import make_unfinished_folder, opened_unfinished_folder
 from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember, error_from_dict
 from nbdata.operation import slots
-from nbdata.own_files import again_if_removed, taken
+from nbdata.own_files import again_if_removed, own_folder, taken
+from nbdata.paths import CONVERTING
 from nbdata.protocols import Display
 from nbdata.ready import is_ready
 from nbdata.report import Plan, Report, Row, Rows
@@ -288,7 +289,8 @@ def _locked(folder: str) -> int | None:
     def make() -> None:
         path = os.path.join(make_unfinished_folder(folder), "lock")
         try:
-            opened.append(os.open(path, _LOCK, 0o666))
+            with opened_unfinished_folder(folder) as (_, unfinished):
+                opened.append(os.open("lock", _LOCK, 0o666, dir_fd=unfinished))
         except OSError as error:
             raise taken(path) or error from error
 
@@ -306,12 +308,11 @@ def _locked(folder: str) -> int | None:
 
 def _tidy(folder: str) -> None:
     """Remove our own folders where nothing is unfinished."""
-    unfinished = unfinished_folder(folder)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), opened_unfinished_folder(folder) as (own, unfinished):
         if os.listdir(unfinished) == ["lock"]:
-            os.unlink(os.path.join(unfinished, "lock"))
-            os.rmdir(unfinished)
-            os.rmdir(os.path.dirname(unfinished))
+            os.unlink("lock", dir_fd=unfinished)
+            os.rmdir(CONVERTING, dir_fd=own)
+            os.rmdir(own_folder(folder))
             os.rmdir(folder)  # we may have made it for nothing
 
 

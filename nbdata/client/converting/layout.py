@@ -13,31 +13,38 @@ from typing import Any
 
 from nbdata.acls import drop_foreign
 from nbdata.client.converting.contract import Split
+from nbdata.client.converting.split_files import RECORD, refuse_others
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
-from nbdata.own_files import make_own_folder, own_folder, read_small, without_waiting
+from nbdata.own_files import (
+    is_own_file,
+    make_own_folder,
+    open_own_folder,
+    own_folder,
+    read_small,
+    without_waiting,
+)
 from nbdata.paths import CONVERTING
 from nbdata.seals import Seals
 
 __all__ = [
-    "RECORD",
     "Part",
     "SplitPlan",
     "make_unfinished_folder",
     "mend",
+    "opened_unfinished_folder",
     "planned",
     "unfinished_folder",
 ]
 
-#: The file in a split's folder that records how the split was made, with a seal.
-RECORD = "nbdata.json"
 # Beside the folder of an unfinished split: the identity of the conversion and its whole parts, with a seal.
 _BEGUN = ".begun"
 # Flags to hold what has a name, whatever it is.
 _ANYTHING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Suffix of the folder that a finished split replaces.
 _OLD = ".old"
 # The most bytes of either record: of `_MOST_FILES` files.
@@ -72,13 +79,33 @@ def make_unfinished_folder(folder: str) -> str:
         If another conversion that ended has removed it. Try again.
     """
     make_folders(folder, 0o777)
-    own = make_own_folder(folder)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(os.path.join(own, CONVERTING), 0o700)
-    for above in (own, folder):
+    make_own_folder(folder)
+    _, own = open_own_folder(folder)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(CONVERTING, 0o700, dir_fd=own)
         with contextlib.suppress(OSError):  # not every disk can
-            sync_folder(above)
+            os.fsync(own)
+    finally:
+        os.close(own)
+    with contextlib.suppress(OSError):
+        sync_folder(folder)
     return unfinished_folder(folder)
+
+
+@contextlib.contextmanager
+def opened_unfinished_folder(folder: str) -> Iterator[tuple[int, int]]:
+    """Open the own folder of a data set, and the folder of its unfinished splits in there, through no link."""
+    unfinished_folder(folder)
+    _, own = open_own_folder(folder)
+    try:
+        fd = os.open(CONVERTING, _FOLDER, dir_fd=own)
+        try:
+            yield own, fd
+        finally:
+            os.close(fd)
+    finally:
+        os.close(own)
 
 
 @dataclass(frozen=True)
@@ -191,7 +218,7 @@ class SplitPlan:
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
         found = _version(path := os.path.join(self.parts_folder, name))
-        if found is None:
+        if found is None or not is_own_file(path):
             raise _changed(path)
         self.kept[name] = found
         with _opened(self.names, self.folder) as (below, _):
@@ -214,8 +241,8 @@ class SplitPlan:
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = _version(os.path.join(self.parts_folder, name))
-                if found is not None and parts[name] == found:
+                found = _version(path := os.path.join(self.parts_folder, name))
+                if found is not None and parts[name] == found and is_own_file(path):
                     self.kept[name] = found
         self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
@@ -245,6 +272,7 @@ class SplitPlan:
         below.remove_tree(name + _OLD)
         at, _ = below.at(name)
         if self.there >= 0:
+            refuse_others(self.there, self.final)
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 os.rename(name, name + _OLD, src_dir_fd=above, dst_dir_fd=at)
                 if not os.path.samestat(os.lstat(name + _OLD, dir_fd=at), os.fstat(self.there)):
@@ -263,7 +291,8 @@ class SplitPlan:
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
         path = self.path(part)
-        if (found := _version(path)) is None or found != self.kept.get(part.name):
+        found = _version(path)
+        if found is None or found != self.kept.get(part.name) or not is_own_file(path):
             raise _changed(path)
         name = os.path.join(self.split.folder, part.name)
         return {"name": name, "size": found[0], "mtime_ns": found[1], "samples": part.stop - part.start}
@@ -360,21 +389,8 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
             f"split {plan.split.name!r} is there, and holds something else", path=final,
             remedy="Give NAME another name, or leave --overwrite never out to replace it",
         )  # fmt: skip
-    if not record and not _holds_records(final):
-        raise BadOption(
-            f"the name of split {plan.split.name!r} is taken by something else", path=final,
-            remedy="Move it away, or give NAME another name",
-        )  # fmt: skip
+    refuse_others(plan.there, final)
     return "replace"
-
-
-def _holds_records(final: str) -> bool:
-    """True if a folder holds a split that another converter made."""
-    for folder in (os.path.join(final, "ffrdata"), final):
-        with contextlib.suppress(OSError):
-            if any(name.endswith(SUFFIX) for name in os.listdir(folder)):
-                return True
-    return False
 
 
 def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
@@ -457,7 +473,8 @@ def _read(path: str) -> dict[str, Any]:
 def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
-    if not os.path.lexists(final) and not os.path.islink(old := unfinished + _OLD) and _holds_records(old):
+    old = unfinished + _OLD
+    if not os.path.lexists(final) and os.path.isdir(old) and not os.path.islink(old):
         for whole in (name, name + _OLD):
             path = os.path.join(os.path.dirname(unfinished), whole)
             if _is_proven(path, name, seals):

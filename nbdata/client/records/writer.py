@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
-from nbdata.disk import PARTIAL, disk_error, give_name, new_file, sync_folder
+from nbdata.disk import PARTIAL, disk_error, give_name, new_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
@@ -57,7 +58,8 @@ class FileWriter:
     """Writes one FFRecord file on the local disk, for one thread at a time.
 
     The file gets its name when it is closed and whole; until then it is a hidden file beside that name. If the body of
-    ``with`` raises, nothing stays. An existing file is replaced at that moment, not before.
+    ``with`` raises, nothing stays. An existing file is replaced at that moment, not before. The folder stays open: if
+    somebody exchanges it meanwhile, that is an error, and nothing is written elsewhere.
 
     Parameters
     ----------
@@ -96,24 +98,24 @@ class FileWriter:
         self.n = n
         self._head = HeadWriter()
         self._held = bytearray()
-        self._folder = os.path.dirname(self._path)
-        self._partial = self._new_name()
+        folder = os.path.dirname(self._path)
+        self._names = GuardedFolders(folder)
         try:
-            self._fd = self._new_file(self._partial)
-            self._ends = weakref.finalize(self, _give_up, self._fd, self._partial, os.getpid())
+            self._folder = self._names.open_to_write(folder, make=False)
+            self._leave = weakref.finalize(self, os.close, self._folder)
+            self._partial, self._fd, self._ends = self._begun()
             if n is not None:
                 os.lseek(self._fd, head_size(n), os.SEEK_SET)
         except OSError as error:
-            raise disk_error(error, self._path) from error
+            raise error if isinstance(error, NbdataError) else disk_error(error, self._path) from error
 
-    def _new_name(self) -> str:
-        return f"{self._folder}/.{secrets.token_hex(8)}{PARTIAL}"
-
-    def _new_file(self, partial: str) -> int:
-        fd = new_file(partial, self._path, None)
+    def _begun(self) -> tuple[str, int, weakref.finalize[..., FileWriter]]:
+        """Make an unfinished file; return its name, its descriptor, and what gives it up."""
+        partial = f".{secrets.token_hex(8)}{PARTIAL}"
+        fd = new_file(partial, self._path, None, dir_fd=self._folder)
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows cleanup that the file still grows
-        return fd
+        return partial, fd, weakref.finalize(self, _give_up, fd, self._folder, partial, os.getpid())
 
     @property
     def count(self) -> int:
@@ -183,14 +185,15 @@ class FileWriter:
                 os.lseek(self._fd, 0, os.SEEK_SET)
                 self._write_head(self._fd)
             os.fsync(self._fd)
-            give_name(self._partial, self._path, os.fstat(self._fd))
-            sync_folder(self._folder)
+            self._names.check()
+            give_name(self._partial, self._path, os.fstat(self._fd), dir_fd=self._folder)
+            os.fsync(self._folder)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
             raise disk_error(error, self._path) from error
         finally:
-            self._ends()
+            self.abort()
 
     def _write_head(self, fd: int) -> None:
         for piece in self._head.pieces():
@@ -198,21 +201,20 @@ class FileWriter:
 
     def _behind_its_header(self) -> None:
         """Copy the samples to their place after the header, whose size was unknown before."""
-        name = self._new_name()
-        fd = self._new_file(name)
-        old, self._ends = self._ends, weakref.finalize(self, _give_up, fd, name, os.getpid())
-        spooled, self._fd, self._partial = self._fd, fd, name
+        spooled, old = self._fd, self._ends
+        self._partial, self._fd, self._ends = self._begun()
         try:
-            self._write_head(fd)
+            self._write_head(self._fd)
             os.lseek(spooled, 0, os.SEEK_SET)
             while block := os.read(spooled, _COPIED):
-                _write(fd, block)
+                _write(self._fd, block)
         finally:
             old()
 
     def abort(self) -> None:
         """Give up the file: nothing of it stays."""
         self._ends()
+        self._leave()
 
     def _refuse_closed(self) -> None:
         if not self._ends.alive:
@@ -240,9 +242,9 @@ def _write(fd: int, data: Buffer) -> None:
         at += os.write(fd, view[at:])
 
 
-def _give_up(fd: int, partial: str, pid: int) -> None:
+def _give_up(fd: int, folder: int, partial: str, pid: int) -> None:
     """Close the unfinished file, and remove it."""
     os.close(fd)
     if os.getpid() == pid:  # a forked child has a copy of it
         with contextlib.suppress(OSError):
-            os.unlink(partial)
+            os.unlink(partial, dir_fd=folder)

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import py_compile
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,55 @@ def test_a_folder_that_is_no_converted_split_is_never_replaced(tmp_path: Path) -
     with pytest.raises(BadOption, match="the name of split 'train' is taken"):
         run(tmp_path, BYTES, overwrite="always")
     assert tree(tmp_path / "out") == ["train/thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "has_record"),
+    [
+        ("thesis.tex", False),
+        ("notes/a.txt", True),
+        ("ffrdata/mine.ffr", True),
+        ("ffrdata/more/PART_00000.ffr", False),
+    ],
+)
+def test_a_split_with_a_file_of_the_user_is_not_replaced(tmp_path: Path, mine: str, has_record: bool) -> None:
+    train = tmp_path / "out/train"
+    run(tmp_path, BYTES)
+    if not has_record:
+        (train / "nbdata.json").unlink()
+    (train / mine).parent.mkdir(exist_ok=True)
+    (train / mine).write_text("mine")
+    before = tree(train)
+    named = re.escape(str(train / mine.removesuffix("/PART_00000.ffr").replace("/a.txt", "")))
+    for dry in (True, False):
+        with pytest.raises(BadOption, match=f"cannot be replaced: .*{named}"):
+            run(tmp_path, BYTES, overwrite="always", dry_run=dry)
+    assert tree(train) == before
+    assert (train / mine).read_text() == "mine"
+
+
+def test_a_folder_with_one_empty_file_of_records_is_not_replaced(tmp_path: Path) -> None:
+    train = tmp_path / "out/train"
+    train.mkdir(parents=True)
+    (train / "mine.ffr").touch()
+    (train / "thesis.tex").write_text("mine")
+    with pytest.raises(BadOption, match="the name of split 'train' is taken"):
+        run(tmp_path, BYTES)
+    assert tree(tmp_path / "out") == ["train/mine.ffr", "train/thesis.tex"]
+
+
+def test_a_file_of_the_user_that_comes_during_the_conversion_is_not_deleted(tmp_path: Path) -> None:
+    run(tmp_path, BYTES)
+    thesis = tmp_path / "out/train/thesis.tex"
+    writes = f"""
+    def get_meta(self):
+        import pathlib
+        pathlib.Path({str(thesis)!r}).write_text("mine")
+"""
+    with pytest.raises(BadOption, match=r"cannot be replaced: .*thesis\.tex"):
+        run(tmp_path, BYTES.replace("\ndef get_datasets", writes + "\ndef get_datasets"))
+    assert thesis.read_text() == "mine"
+    assert len(GeneralDataset(tmp_path / "out", "train")) == 30
 
 
 def test_a_split_of_the_original_converter_is_replaced(tmp_path: Path) -> None:

@@ -355,6 +355,7 @@ def test_root_and_data_root_name_other_folders(project: Path) -> None:
     config = (project / "one.py").read_text().replace("ann_file", "data_root='data', ann_file")
     (project / "one.py").write_text(config)
     report = nbdata.convert("mmdet3d", "one.py", "again", quiet=True)
+    assert nbdata.convert("mmdet3d", "one.py", "again", overwrite="always", quiet=True).counts["converted"]
     assert FFRecordBackend("again/train").get("1.jpg") == b"an image"
     assert f"data_root of the configuration leads to {other}" in report.notes
 

@@ -87,6 +87,17 @@ def test_a_file_that_was_put_in_the_place_of_one_is_made_anew(tmp_path: Path, pa
     holds_what_it_should(tmp_path)
 
 
+@pytest.mark.needs("other users")
+def test_a_file_of_another_owner_is_made_anew(tmp_path: Path, parts: list[Path]) -> None:
+    """The owner of the folder can give it the size and the time that the seal is of."""
+    found = parts[2].stat()
+    spoil(parts[2])
+    os.chown(parts[2], 54_321, 54_321)
+    os.utime(parts[2], ns=(found.st_mtime_ns, found.st_mtime_ns))
+    assert convert(tmp_path).counts == {"converted": 1, "unchanged": 7}
+    holds_what_it_should(tmp_path)
+
+
 def test_a_record_that_claims_a_file_is_not_believed(tmp_path: Path, parts: list[Path]) -> None:
     spoil(parts[0])
     record = tmp_path / "out" / f"{TRAIN}.begun"
