@@ -19,6 +19,7 @@ __all__ = [
     "give",
     "give_group",
     "names_others",
+    "successor_mode",
     "without_group",
 ]
 
@@ -101,3 +102,12 @@ def _remove(fd: int, name: str) -> None:
         except OSError as error:
             if error.errno not in _NONE:
                 raise
+
+
+def successor_mode(new: int, replaced: os.stat_result | None) -> int:
+    """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
+
+    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
+    mode is for the same group: see `give_group`.
+    """
+    return new if replaced is None else new & (replaced.st_mode | 0o600)

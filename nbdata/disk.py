@@ -12,7 +12,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nbdata.acls import default_of, give_group, without_group
+from nbdata.acls import default_of, give_group, successor_mode, without_group
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
     AccessDenied,
@@ -46,7 +46,6 @@ __all__ = [
     "replaced_file",
     "same_file",
     "special_kind",
-    "successor_mode",
     "sync_disk",
     "sync_disks",
     "sync_folder",
@@ -364,15 +363,6 @@ def replaced_file(path: str, *, dir_fd: int | None = None) -> os.stat_result | N
     except FileNotFoundError:
         return None
     return found if stat.S_ISREG(found.st_mode) else None
-
-
-def successor_mode(new: int, replaced: os.stat_result | None) -> int:
-    """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
-
-    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
-    mode is for the same group: see `give_group`.
-    """
-    return new if replaced is None else new & (replaced.st_mode | 0o600)
 
 
 def give_name(

@@ -20,7 +20,6 @@ from nbdata import acls
 from nbdata.disk import (
     disk_error,
     replaced_file,
-    successor_mode,
     sync_folder,
 )
 from nbdata.errors import AccessDenied, NbdataError
@@ -311,7 +310,7 @@ class TargetFolder:
         elif self._staged_acl:
             acls.drop(fd)
         if mode is None:
-            allowed = successor_mode(allowed, replaced)
+            allowed = acls.successor_mode(allowed, replaced)
         os.fchmod(fd, allowed if has_group else acls.without_group(allowed))
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
