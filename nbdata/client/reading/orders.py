@@ -293,10 +293,10 @@ class AheadBatches:
     ) -> None:
         if not isinstance(count, int):  # Lightning puts a sampler of its own into any batch sampler
             raise BadOption(
-                f"{type(self).__name__} deals out its own order, and takes no sampler", got=type(count).__name__,
+                "samples.batch_sampler deals out its own order, and takes no sampler", got=type(count).__name__,
                 remedy="To train with Lightning use SampleLoader; to predict, or to let Lightning deal, "
-                "DataLoader(SampleDataset(samples), batch_size=…); or give rank= and world_size= here, and "
-                "use_distributed_sampler=False to the Trainer",
+                "DataLoader(SampleDataset(samples), batch_size=…); or make the sampler in train_dataloader() with "
+                "rank= and world_size= of self.trainer, and give use_distributed_sampler=False to the Trainer",
             )  # fmt: skip
         if batch_size < 1 or ahead < 0 or not 0 <= rank < world_size:
             raise BadOption(

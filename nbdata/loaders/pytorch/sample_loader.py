@@ -52,7 +52,8 @@ class SampleLoader(DataLoader[Any]):
         The rank in a distributed training. None: as in ``torch.distributed`` when a pass begins, else as ``torchrun``
         or ``srun`` set it in the environment, else 0 of 1.
     uneven : {"drop", "repeat", "keep"}
-        How to treat a last step without a full batch for each rank; see `nbdata.client.reading.orders`.
+        How to treat a last step without a full batch for each rank: leave it out, fill it with samples from the
+        beginning of the order, or keep it as it is, so that some ranks may have no such step.
     drop_last : bool
         Whether to leave out a last batch that is not full.
     ahead : int, optional
