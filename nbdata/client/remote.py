@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -25,7 +26,6 @@ from nbdata.operation import Operation
 from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, held, state_folder
-from nbdata.threads import begin
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
@@ -222,7 +222,9 @@ class AgentJob(FutureMethods):
             if lifeline is not None:
                 lifeline.close()
 
-        begin(wait, name=f"interrupted-{self._id}")
+        # None of the threads that the end of the interpreter waits for: it must let go then.
+        with contextlib.suppress(RuntimeError):  # the system refuses more threads
+            threading.Thread(target=wait, name=f"interrupted-{self._id}", daemon=True).start()
 
     def _await_end(self) -> None:
         """Wait a short time for the end of a cancelled job; raise AgentUnavailable if the agent stops answering."""

@@ -70,10 +70,13 @@ def test_an_archive_that_goes_on_shows_the_whole(tmp_path: Path) -> None:
 def test_a_push_that_was_interrupted_counts_the_parts_that_the_store_keeps(
     s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_state: None
 ) -> None:
-    """One part is in the store and the other one on its way, so all of the file was begun."""
-    file, part = tmp_path / "big", 17 * MIB // 2
-    file.write_bytes(os.urandom(17 * MIB))
-    with Gate(s3.url, limit=12 * MIB, answers=False) as gate:
+    """One part is in the store and the other one on its way, so all of the file was begun.
+
+    More of that one is missing than sockets and the gate hold, so opening the gate does not complete it.
+    """
+    file, part = tmp_path / "big", 24 * MIB
+    file.write_bytes(os.urandom(2 * part))
+    with Gate(s3.url, limit=26 * MIB, answers=False) as gate:
         monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
         job = nbdata.Push(str(file), f"s3://{bucket}/big", part_size=part, concurrency=1).start()
         gate.wait_until_it_holds()
