@@ -110,10 +110,10 @@ def test_a_stream_outlives_a_burst_of_refusals(
     files = {f"{folder}/{number:03}": bytes([number]) * 1000 for folder in "abc" for number in range(250)}
     url, made, make = put(files), itertools.count(), stream_small.new_file
 
-    def file(path: str) -> int:
+    def file(wanted: stream_small.WantedFile) -> int:
         if full and next(made) == 100:
-            raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
-        return make(path)
+            raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), str(tmp_path))
+        return make(wanted)
 
     monkeypatch.setattr(stream_small, "new_file", file)
     refused = always(Fault("refuse", BEFORE, status=500), action="get")
