@@ -21,7 +21,7 @@ __all__ = ["HashSteps", "refuse_costly"]
 _LEAST_MEMO = 1 << 16
 # Steps of hashing that are allowed for each byte of a pickle, and whatever its size.
 _STEPS_PER_BYTE, _LEAST_STEPS = 16, 1 << 20
-# Steps count more with each level of a tuple, so their bound also bounds the levels: a billion steps are 1,500 levels.
+# Steps count more with each level of a tuple, so their bound also bounds the levels: a billion steps are 1,600 levels.
 _LEVEL = 1.01
 
 
