@@ -85,8 +85,9 @@ def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource], place: str
     elif fault == WRONG_CHECKSUM:
         command = f"`md5check {shlex.quote(place)}`" if place else "md5check"
         blame = (
-            "That checksum covers all bytes before it: any volume up to that one may be damaged, and any file unpacked "
-            f"so far. {command} tells which volume, if a checksum file lists them; fetch it again, and run this again"
+            "That checksum covers all bytes before it: any volume up to that one may be damaged or out of order, and "
+            f"any file unpacked so far may be wrong. {command} tells which volume, if a checksum file lists them; "
+            "fetch it again, and run this again"
         )
     else:
         if fault == TRUNCATED:
