@@ -18,14 +18,14 @@ from nbdata.archives.looks import looks_like
 from nbdata.archives.place import Restart
 from nbdata.archives.stream import volume_at
 from nbdata.archives.tar_headers import is_header
-from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge
+from nbdata.archives.windows import MAX_WINDOW
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Decompressed", "ExpansionLimit", "begins_archive", "detect", "open_decompressed"]
+__all__ = ["Decompressed", "ExpansionLimit", "detect", "open_decompressed"]
 
 _TAR_BLOCK = 512
 
@@ -77,26 +77,6 @@ def detect(head: bytes, name: str | None = None) -> str:
         remedy=remedy,
         details={"offset": 0},
     )
-
-
-def begins_archive(head: bytes) -> bool:
-    """True if an archive begins with these bytes; False for a later part of one.
-
-    Parameters
-    ----------
-    head : bytes
-        The first 512 bytes.
-    """
-    for codec in CODECS.values():
-        if codec.begins(head):
-            try:
-                inner = codec.decoder(MAX_WINDOW).decompress(head, _TAR_BLOCK)
-            except WindowTooLarge:
-                return True
-            except codec.errors:
-                return True
-            return len(inner) < _TAR_BLOCK or _is_tar(inner)
-    return _is_tar(head)
 
 
 def open_decompressed(

@@ -36,7 +36,13 @@ class Remarks:
     lone_blocks : int
         Zero blocks within the archive, which were skipped.
     trailing : int
-        Bytes after the end of the compressed data.
+        Bytes after the end of the compressed data, or of a zip archive.
+    unread : int
+        Bytes within a zip archive that belong to no member, nor to the archive itself.
+    in_succession : int
+        Zip archives that follow one another.
+    joined : bool
+        Whether a zip archive was split into volumes that somebody has joined into one file.
     zeros : int
         Zero bytes after the end of the archive.
     only_zeros : bool
@@ -54,6 +60,9 @@ class Remarks:
     unknown: set[str] = field(default_factory=set)
     lone_blocks: int = 0
     trailing: int = 0
+    unread: int = 0
+    in_succession: int = 1
+    joined: bool = False
     zeros: int = 0
     only_zeros: bool = False
     guessed: str = ""
@@ -74,7 +83,7 @@ class Remarks:
     @property
     def complete(self) -> bool:
         """True if everything in the archive was handed over."""
-        return not self.left_out and not self.trailing and not self.only_zeros
+        return not (self.left_out or self.trailing or self.unread or self.only_zeros)
 
     def notes(self) -> list[str]:
         """Return all remarks as sentences."""
@@ -111,7 +120,20 @@ class Remarks:
             found.append(f"zero blocks amid the archive: {self.lone_blocks:,}, passed over")
         if self.trailing:
             found.append(
-                f"behind the end of the compressed data lie {self.trailing:,} bytes that are none; left out"
+                f"behind the end of the archive lie {self.trailing:,} bytes that are no part of it; left out"
+            )
+        if self.unread:
+            found.append(
+                f"{self.unread:,} bytes of the zip archive belong to none of its members, and are not unpacked; if "
+                "members are missing, 7-Zip or `zip -FF` may find those that its directory does not list"
+            )
+        if self.in_succession > 1:
+            found.append(
+                f"{self.in_succession:,} zip archives follow one another; the members of all are taken"
+            )
+        if self.joined:
+            found.append(
+                "the volumes of a split zip archive were joined into one file: each was found by its members"
             )
         if self.zeros > PADDING:
             volumes = ", which fill whole volumes" if self.only_zeros else ""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,6 +36,7 @@ __all__ = [
     "folder_name",
     "guess_format",
     "is_later_part",
+    "numbered_sets",
     "set_prefix",
     "set_titles",
     "volume_sets",
@@ -100,18 +101,15 @@ class VolumeSet:
         All volumes, in joining order.
     format : str or None
         The format according to the name (``tar.gz``); None if the name does not tell.
-    perhaps_whole : bool
-        Whether each name may also belong to a whole archive, such as ``a.part1.tar``.
     """
 
     stem: str
     scheme: str
     names: tuple[str, ...]
     format: str | None
-    perhaps_whole: bool = False
 
 
-def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
+def volume_sets(names: Iterable[str], *, whole: Collection[str] = ()) -> list[VolumeSet]:
     """Find all volume sets among names, in the order of their stems.
 
     Parameters
@@ -119,6 +117,8 @@ def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
     names : iterable of str
         Names as a folder or a store lists them, in any order. Digest sidecars, hidden files and names under
         ``.nbdata/`` are not volumes. The volumes of a set share a folder.
+    whole : collection of str, optional
+        Names of whole archives: each is a set of its own, whatever it is called.
 
     Raises
     ------
@@ -127,15 +127,28 @@ def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
     BadOption
         If a volume occurs twice, as ``a-1`` and ``a-01``.
     """
-    return [group.ordered() for group in _groups(names, claimed=None)]
+    return [group.ordered() for group in _groups(names, claimed=None, whole=whole)]
 
 
-def set_titles(names: Iterable[str]) -> list[str]:
+def numbered_sets(names: Iterable[str]) -> list[list[str]]:
+    """Return the names of each set that is ordered by a number in them, whether complete or not, in their order.
+
+    Each may be a volume, or a whole archive. Sets of ``zip -s`` and of GNU tar are not among them.
+    """
+    return [
+        [group.texts[text] for text in sorted(group.texts, key=lambda text: (len(text), text))]
+        for group in _groups(names, claimed=None)
+        if group.scheme in ("letters", "numbers", "part")
+    ]
+
+
+def set_titles(names: Iterable[str], *, whole: Collection[str] = ()) -> list[str]:
     """List the titles of the archives among names, in the order of their stems, including incomplete ones.
 
-    A title that occurs twice belongs to two sets, such as ``a.tar.gz`` and ``a.tar.gz.aa …``.
+    A title that occurs twice belongs to two sets, such as ``a.tar.gz`` and ``a.tar.gz.aa …``. `whole` is as for
+    `volume_sets`.
     """
-    return [group.title for group in _groups(names, claimed=None)]
+    return [group.title for group in _groups(names, claimed=None, whole=whole)]
 
 
 def folder_name(title: str) -> str:
@@ -146,7 +159,9 @@ def folder_name(title: str) -> str:
     return bare if bare.rpartition("/")[2] else title
 
 
-def choose_set(names: Iterable[str], *, first: str | None = None, title: str | None = None) -> VolumeSet:
+def choose_set(
+    names: Iterable[str], *, first: str | None = None, title: str | None = None, whole: Collection[str] = ()
+) -> VolumeSet:
     """Choose the set that contains a name or has a title, or the only set.
 
     Parameters
@@ -157,6 +172,8 @@ def choose_set(names: Iterable[str], *, first: str | None = None, title: str | N
         Any volume of the wanted set, or an archive of any name. None means the only set.
     title : str, optional
         Title of the wanted set as listed by `set_titles`, or its `folder_name`.
+    whole : collection of str, optional
+        As for `volume_sets`.
 
     Raises
     ------
@@ -168,8 +185,8 @@ def choose_set(names: Iterable[str], *, first: str | None = None, title: str | N
     """
     names = list(names)
     if first is not None:
-        return _set_of(first, names)
-    groups = _groups(names, claimed=None)
+        return _set_of(first, names, whole)
+    groups = _groups(names, claimed=None, whole=whole)
     if not groups:
         raise NotFound(
             f"no archive among the {counted(len(names), 'files')} there",
@@ -206,19 +223,22 @@ def set_prefix(name: str) -> str:
 
 
 def is_later_part(name: str) -> bool:
-    """True if a name fits both an archive and a later part of one, such as ``a.part7.tar``."""
-    part = _PART.fullmatch(name)
-    return part is not None and bool(part[6]) and int(part[3]) > 1
+    """True if a name has an index that is not the first one, such as ``a.part7.tar`` or ``a.tar.gz.ab``."""
+    return any(
+        group.holds(name) and next(group.holes(group.numbered()), None) is not None
+        for group in _groups([name], claimed=name)
+        if group.texts
+    )
 
 
-def _set_of(first: str, names: list[str]) -> VolumeSet:
+def _set_of(first: str, names: list[str], whole: Collection[str]) -> VolumeSet:
     if first not in names:
         raise NotFound("no such volume", path=first, remedy="Check the name, or list its folder")
     if not _is_candidate(first):
         raise BadOption(
             f"{first} is a digest or a hidden file, not a volume", remedy="Name the first volume itself"
         )
-    for group in _groups(names, claimed=first):
+    for group in _groups(names, claimed=first, whole=whole):
         if group.holds(first) and not _is_suffix(group):
             return group.ordered()
     return VolumeSet(first, "single", (first,), guess_format(first))
@@ -337,9 +357,7 @@ class _Group:
         names = [numbered[number] for number in sorted(numbered)]
         if self.tail is not None:
             names.append(self.tail)
-        return VolumeSet(
-            self.title, self.scheme, tuple(names), guess_format(self.title), perhaps_whole=bool(self.suffix)
-        )
+        return VolumeSet(self.title, self.scheme, tuple(names), guess_format(self.title))
 
     def _spell(self, number: int) -> str:
         width = min(map(len, self.texts))
@@ -349,11 +367,13 @@ class _Group:
         return f"{self.stem}{self.separator}{index}{self.behind}"
 
 
-def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
+def _groups(names: Iterable[str], *, claimed: str | None, whole: Collection[str] = ()) -> list[_Group]:
     """Return all groups that are sets; the group of the claimed name is always included."""
     candidates = sorted({name for name in names if _is_candidate(name)})
     groups: dict[tuple[str, ...], _Group] = {}
     for name in candidates:
+        if name in whole:
+            continue
         part = _PART.fullmatch(name)
         if part is not None and (part[4] or part[6]):
             stem, separator, index, behind, total, suffix = part.groups(default="")
@@ -375,6 +395,7 @@ def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
             if match and match[1].rpartition("/")[2]:
                 _add(groups, name, *match.groups())
                 break
+    _see_prefixes_of_split(groups)
     _add_unnumbered(groups, set(candidates))
     sets = []
     for group in groups.values():
@@ -382,7 +403,11 @@ def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
         if group.texts and (group.is_plausible() or (claimed is not None and group.holds(claimed))):
             sets.append(group)
     used = {name for group in sets for name in (*group.texts.values(), group.head, group.tail)}
-    sets += [_Group(n, "", "single") for n in candidates if n not in used and _by_suffix(n, _ARCHIVES)]
+    sets += [
+        _Group(n, "", "single")
+        for n in candidates
+        if n in whole or (n not in used and _by_suffix(n, _ARCHIVES))
+    ]
     if not sets:
         sets = [_Group(n, "", "single") for n in candidates if n.lower().endswith(_UNSUPPORTED)]
     return sorted(sets, key=lambda group: (group.stem, group.separator))
@@ -403,6 +428,22 @@ def _add(groups: dict[tuple[str, ...], _Group], name: str, stem: str, separator:
         return
     key = (stem, separator, kind)
     groups.setdefault(key, _Group(stem, separator, scheme)).texts[index] = name
+
+
+def _see_prefixes_of_split(groups: dict[tuple[str, ...], _Group]) -> None:
+    """Tell ``x.z00 …`` and ``x.zaa …``, as ``split x.zip x.z`` makes them, from ``x.z01`` of ``zip -s`` and from types.
+
+    ``zip -s`` counts from 1; and suffixes of three letters do not begin with z before the 16,901st volume.
+    """
+    for group in groups.values():
+        if group.scheme == "zip" and any(not int(text) for text in group.texts):
+            group.stem, group.scheme = group.stem[:-4], "numbers"
+        elif (
+            group.separator == "."
+            and len(group.texts) > 1
+            and all(len(text) == 3 and text[0] == "z" for text in group.texts)
+        ):
+            group.separator, group.texts = ".z", {text[1:]: name for text, name in group.texts.items()}
 
 
 def _add_unnumbered(groups: dict[tuple[str, ...], _Group], names: set[str]) -> None:

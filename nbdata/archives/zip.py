@@ -17,11 +17,12 @@ from isal.isal_zlib import crc32
 
 from nbdata.archives.decoders import CODECS, Decoder
 from nbdata.archives.member import Member, file_mode
-from nbdata.archives.remarks import Remarks
+from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.selection import Selection
 from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge, too_large
-from nbdata.archives.zip_directory import LOCAL, Entry, RangeSource, ZipDirectory
+from nbdata.archives.zip_directory import LOCAL_SIZE, Entry, ZipDirectory, read_directories
+from nbdata.archives.zip_end import LOCAL, RangeSource
 from nbdata.errors import BadArchive, UnsafeMember
 from nbdata.sizes import format_size
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ZipSource", "read_zip"]
 
-_LOCAL_SIZE = 30
 # A gap between two members up to this size is read instead of sending a new request. Largest stretch per request.
 _GAP, _STRETCH = 1 << 20, 64 << 20
 _BLOCK = 256 << 10
@@ -106,6 +106,7 @@ class _Content:
         self._crc = 0
         self._begun = False
         self.closed = False
+        self.end: int | None = None  # where its data ends, once its header was read
 
     def readable(self) -> bool:
         return True
@@ -184,13 +185,14 @@ class _Content:
         entry, reading = self._entry, self._reading
         self._spend(entry.size)
         reading.at(entry.offset, self._end)
-        header = reading.exactly(_LOCAL_SIZE)
+        header = reading.exactly(LOCAL_SIZE)
         if header[:4] != LOCAL:
             raise self._wrong("does not begin where its directory says")
         name, extra = struct.unpack_from("<HH", header, 26)
-        if entry.offset + _LOCAL_SIZE + name + extra + entry.packed > self._most:
+        if entry.offset + LOCAL_SIZE + name + extra + entry.packed > self._most:
             raise self._wrong("reaches into the next one")
         reading.exactly(name + extra)
+        self.end = entry.offset + LOCAL_SIZE + name + extra + entry.packed
         if entry.method == 14:
             self._decoder = _lzma(reading, self._max_window)
             self._packed -= 9
@@ -238,6 +240,8 @@ def read_zip(
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
+    If several archives follow one another, all of them are read.
+
     Parameters
     ----------
     source : ZipSource
@@ -261,13 +265,22 @@ def read_zip(
     NotFound
         If a pattern of `members` matches nothing; raised before the first member is handed over.
     """
-    directory, remarks = ZipDirectory(source, name, names_encoding), remarks or Remarks()
-    remarks.guessed, remarks.guesses = directory.guessed, directory.guesses
-    remarks.not_utf8 = directory.unreadable
+    remarks = remarks or Remarks()
+    directories = read_directories(source, name, names_encoding)
+    for directory in directories:
+        remarks.guessed = directory.guessed or remarks.guessed
+        remarks.guesses += directory.guesses
+        remarks.not_utf8 += directory.unreadable
+        remarks.joined = remarks.joined or directory.joined
+        remarks.trailing += directory.trailing - directory.zeros
+        remarks.unread += directory.unread
+    remarks.in_succession, remarks.zeros = len(directories), directories[-1].zeros
+    remarks.only_zeros = remarks.zeros > PADDING and source.starts[-1] >= source.size - remarks.zeros
     selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
-    wanted = bytearray(len(directory))
-    for number in range(len(directory)):
-        wanted[number] = selection.takes("/".join(components(directory.name(number))))
+    wanted = [
+        bytearray(selection.takes("/".join(components(directory.name(n)))) for n in range(len(directory)))
+        for directory in directories
+    ]
     selection.check_all_matched()
     reading, spent = _Reading(source), [0]
 
@@ -279,42 +292,62 @@ def read_zip(
                 remedy="If that is right, raise --max-expansion",
             )
 
-    def end_of(number: int) -> int:
-        """Return the offset up to which it is worthwhile to read ahead from a member."""
-        start, end = directory.offset(number), directory.end(number)
-        for following in range(number + 1, len(directory)):
-            if directory.offset(following) - end > _GAP or end - start > _STRETCH:
-                break
-            if wanted[following]:
-                end = directory.end(following)
-        return end
+    def content_of(
+        directory: ZipDirectory, number: int, entry: Entry, end_of: Callable[[int], int]
+    ) -> _Content:
+        return _Content(
+            entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend,
+            max_window or MAX_WINDOW, name,
+        )  # fmt: skip
 
     try:
-        for number in range(len(directory)):
-            if not wanted[number]:
-                continue
-            entry = directory.entry(number)
-            content = _Content(
-                entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend,
-                max_window or MAX_WINDOW, name,
-            )  # fmt: skip
-            try:
-                member = _checked(entry, content, guard, remarks, directory, links=not listing)
-            except UnsafeMember as error:
+        for directory, taken in zip(directories, wanted, strict=True):
+            end_of = partial(_end_of, directory, taken)
+            for number in range(len(directory)):
+                if not taken[number]:
+                    continue
+                entry = directory.entry(number)
+                content = content_of(directory, number, entry, end_of)
+                member = _member(entry, content, guard, remarks, directory, listing=listing)
+                if member is not None:
+                    try:
+                        yield member
+                    finally:
+                        content.close()
                 if not listing:
-                    raise
-                remarks.refuse(error)
-                member = Member(
-                    entry.name, entry.kind, entry.size, None, entry.mtime_ns, "", content, entry.offset
-                )
-            if member is None:
-                continue
-            try:
-                yield member
-            finally:
-                content.close()
+                    remarks.unread += directory.uncovered(number, content.end)
     finally:
         reading.close()
+
+
+def _end_of(directory: ZipDirectory, wanted: bytearray, number: int) -> int:
+    """Return the offset up to which it is worthwhile to read ahead from a member."""
+    start, end = directory.offset(number), directory.end(number)
+    for following in range(number + 1, len(directory)):
+        if directory.offset(following) - end > _GAP or end - start > _STRETCH:
+            break
+        if wanted[following]:
+            end = directory.end(following)
+    return end
+
+
+def _member(
+    entry: Entry,
+    content: _Content,
+    guard: PathGuard,
+    remarks: Remarks,
+    directory: ZipDirectory,
+    *,
+    listing: bool,
+) -> Member | None:
+    """The member as it is handed over; None if it is left out."""
+    try:
+        return _checked(entry, content, guard, remarks, directory, links=not listing)
+    except UnsafeMember as error:
+        if not listing:
+            raise
+        remarks.refuse(error)
+        return Member(entry.name, entry.kind, entry.size, None, entry.mtime_ns, "", content, entry.offset)
 
 
 def _checked(

@@ -17,43 +17,37 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from nbdata.archives.zip_end import ENTRY, LOCAL, SPLIT, RangeSource, ends_zip, find_directory
 from nbdata.archives.zip_names import SAMPLE, guessed_encoding
-from nbdata.errors import BadArchive, BadOption
+from nbdata.errors import BadArchive, BadOption, MissingVolume
 
-__all__ = ["LOCAL", "Entry", "RangeSource", "ZipDirectory"]
+__all__ = ["LOCAL_SIZE", "Entry", "ZipDirectory", "read_directories"]
 
-#: The first bytes of a member, and so of most archives.
-LOCAL = b"PK\3\4"
-_END, _LOCATOR, _END64, _ENTRY = (b"PK\5\6", b"PK\6\7", b"PK\6\6", b"PK\1\2")
+#: Length of the header before a member, without its name and extra fields.
+LOCAL_SIZE = 30
 # Extra fields that are read: ZIP64, NTFS times, times, and the path in Unicode (APPNOTE 4.5, Info-ZIP's extrafld.txt).
 _KNOWN_EXTRA = (0x0001, 0x000A, 0x5455, 0x7075)
-_END_SIZE, _LOCATOR_SIZE, _END64_SIZE, _ENTRY_SIZE = 22, 20, 56, 46
-_COMMENT = 0xFFFF
-# Bytes at the end that are read first; they also contain the directory of up to a few thousand members.
-_TAIL = 256 << 10
+_ENTRY_SIZE = 46
+# Lengths of what may follow a member whose header does not state its size: CRC and sizes in 32 or 64 bits, with or
+# without a signature (APPNOTE 4.3.9).
+_DESCRIPTORS = (0, 12, 16, 20, 24)
+_DESCRIBED = 1 << 3
+# The first bytes of programs and scripts: an archive may follow one, which unpacks it.
+_PROGRAMS = (b"MZ", b"\x7fELF", b"#!", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+# Most archives that follow one another in a file.
+_IN_SUCCESSION = 100
+# Bytes before the first member that may be the end of another archive.
+_BEFORE = 22 + 0xFFFF
+# The header of a member often has more extra fields than its entry. Up to this length, which no member with a name and
+# content fits in, the header is not read for it.
+_SLACK = 32
 # Largest directory in bytes: about five million members.
 _MOST = 512 << 20
 _ENCRYPTED, _UTF8 = 1, 1 << 11
 _UNIX = 3
 # Seconds from 1601, the epoch of NTFS times, to 1970.
 _NTFS = 11_644_473_600
-
-
-class RangeSource(Protocol):
-    """The volumes of an archive, with known sizes and random access."""
-
-    @property
-    def starts(self) -> Sequence[int]:
-        """Offset of each volume."""
-
-    @property
-    def size(self) -> int:
-        """Total size in bytes."""
-
-    def range(self, start: int, end: int) -> bytes:
-        """Read the bytes between two offsets."""
 
 
 @dataclass(slots=True)
@@ -109,38 +103,51 @@ class ZipDirectory:
         The encoding that was guessed; empty if no name needed one.
     guesses, unreadable : int
         The number of names that were decoded so, and of those by a Unix program that are not UTF-8.
+    trailing, zeros : int
+        Bytes behind the end of the archive, and how many of these are zeros at the very end.
+    unread : int
+        Bytes outside the members that belong to no part of an archive; a program at the start is known.
+    joined : bool
+        Whether the volumes of a split archive were joined into one file.
+    before : int
+        Where this archive begins, if another zip archive comes before it; else 0.
 
     Raises
     ------
     BadArchive
         If there is no directory, or its parts contradict each other.
+    MissingVolume
+        If the archive was split into more volumes than are there.
     """
 
     def __init__(self, source: RangeSource, name: str, names_encoding: str | None = None) -> None:
         self._source, self._name, self._names_encoding = source, name, names_encoding
         self.guessed, self.guesses, self.unreadable = "", 0, 0
-        tail_start = max(0, source.size - _TAIL)
-        self._tail, self._tail_start = source.range(tail_start, source.size), tail_start
-        at = self._find_end()
-        count, size, offset, disk, disks = self._end(at)
-        self._starts = source.starts if disks > 1 else [0]
+        self.before = 0
+        place = find_directory(source, name)
+        self.start, self.trailing, self.zeros, self.unread = (
+            place.start,
+            place.trailing,
+            place.zeros,
+            place.unread,
+        )
+        self._place = place
+        if place.size > _MOST:
+            raise self.bad("a directory of impossible size")
+        self._data = self._bytes(place.start, place.start + place.size)
+        self.joined = place.disks > 1 and len(source.starts) == 1
+        self._starts: Sequence[int] = [0]
         self._shift = 0
-        if disks > 1:
-            self.start = self._starts[disk] + offset
+        if self.joined:
+            self._starts = self._joined_starts(place.disks)
+        elif place.disks > 1:
+            self._starts = source.starts
         else:
             # Data before the archive, such as a self-extractor, is missing in the offsets that some programs write.
-            self.start = at - self._behind(at) - size
-            self._shift = self.start - offset
-            if self._shift > 0 and source.range(0, len(LOCAL)) == LOCAL:
-                raise BadArchive(
-                    "another zip archive comes before this one, and only the last one's members would be read",
-                    path=name, expected="the parts of one archive",
-                    remedy="They are whole archives: name each of them NAME.zip, and unpack one after the other",
-                )  # fmt: skip
-        if size > _MOST or not 0 <= self.start <= self.start + size <= source.size:
-            raise self.bad("a directory of impossible size")
-        self._data = self._bytes(self.start, self.start + size)
-        self._index(count)
+            self._shift = place.start - place.offset
+        self._index()
+        if place.disks == 1:
+            self._look_before(self._offsets[0] if len(self._offsets) else self.start)
 
     def bad(self, what: str) -> BadArchive:
         """Return the error for a damaged archive."""
@@ -150,76 +157,91 @@ class ZipDirectory:
         )  # fmt: skip
 
     def _bytes(self, start: int, end: int) -> bytes:
-        if start >= self._tail_start:
-            return self._tail[start - self._tail_start : end - self._tail_start]
+        known = self._place
+        if start >= known.tail_start and end <= known.tail_start + len(known.tail):
+            return known.tail[start - known.tail_start : end - known.tail_start]
         return self._source.range(start, end)
 
-    def _find_end(self) -> int:
-        """Find the offset of the end record; zeros may follow it, as libarchive pads what it writes into a pipe."""
-        tail = self._tail
-        written = len(tail.rstrip(b"\0"))
-        least = max(0, written - _END_SIZE - _COMMENT)
-        at, padded = len(tail), -1
-        while (at := tail.rfind(_END, least, at)) >= 0:
-            if len(tail) - at >= _END_SIZE:
-                (comment,) = struct.unpack_from("<H", tail, at + 20)
-                end = at + _END_SIZE + comment
-                if end == len(tail):
-                    return self._tail_start + at
-                if written <= end < len(tail) and padded < 0:
-                    padded = at
-        if padded >= 0:
-            return self._tail_start + padded
-        raise BadArchive(
-            "the zip archive has no directory at its end", path=self._name,
-            remedy="Its end is missing: check that the last volume is there, and fetch it again",
-        )  # fmt: skip
+    def _look_before(self, first: int) -> None:
+        """Tell what the bytes before the first member are: another archive, a program that unpacks it, or unknown."""
+        if not first:
+            return
+        head = self._source.range(0, min(first, 4))
+        before = self._source.range(max(0, first - _BEFORE), first).rstrip(b"\0") + bytes(22)
+        if (self._shift > 0 and head == LOCAL) or ends_zip(before, zeros=True):
+            self.before = first
+        elif not (head.startswith(_PROGRAMS) or (head in SPLIT and first == len(head))):
+            self.unread += first
 
-    def _end(self, at: int) -> tuple[int, int, int, int, int]:
-        """Return the number of members, the directory's size, offset and volume, and the number of volumes."""
-        record = self._bytes(at, at + _END_SIZE)
-        _, disk, start_disk, _, count, size, offset, _ = struct.unpack("<4sHHHHIIH", record)
-        disks = disk + 1
-        self._end64_at: int | None = None
-        locator = self._bytes(at - _LOCATOR_SIZE, at) if at >= _LOCATOR_SIZE else b""
-        needed = 0xFFFF in (disk, start_disk, count) or 0xFFFFFFFF in (size, offset)
-        if locator[:4] == _LOCATOR:  # libarchive writes one on request also where the short record is enough
-            _, where, place, disks64 = struct.unpack("<4sIQI", locator)
-            starts = self._source.starts
-            guesses = [at - _LOCATOR_SIZE - _END64_SIZE]
-            if where < len(starts):
-                guesses.insert(0, starts[where] + place)
-            for guess in guesses:
-                found = self._bytes(guess, guess + _END64_SIZE) if 0 <= guess <= at - _END64_SIZE else b""
-                if found[:4] == _END64:
-                    fields = struct.unpack("<4sQHHIIQQQQ", found)
-                    start_disk, count, size, offset = fields[5], fields[7], fields[8], fields[9]
-                    self._end64_at, disks = guess, max(1, disks64)
-                    break
-            else:
-                if needed:
-                    raise self.bad("no directory of its 64-bit form where its end says")
-        if disks > 1 and disks != len(self._source.starts):
-            raise BadArchive(
-                "the zip archive has another number of volumes", path=self._name,
-                expected=f"{disks:,}", got=f"{len(self._source.starts):,}",
-                remedy="Put all of .z01 … and .zip into one folder",
-            )  # fmt: skip
-        if start_disk >= disks:
-            raise self.bad("a directory that begins in no volume")
-        return count, size, offset, start_disk, disks
+    def _joined_starts(self, disks: int) -> list[int]:
+        """Find where each volume of a split archive began in the file that they were joined into.
 
-    def _behind(self, at: int) -> int:
-        """Count the bytes between the directory and the end record."""
-        return 0 if self._end64_at is None else at - self._end64_at
+        Members follow one another without gaps, so the first one that begins in a volume follows the one before it.
+        """
+        firsts, lasts = dict[int, int](), dict[int, tuple[int, int]]()
+        for at in self._entries():
+            disk, offset = self._position(at, self._extra(at))
+            firsts[disk] = min(offset, firsts.get(disk, offset))
+            lasts[disk] = max((offset, at), lasts.get(disk, (offset, at)))
+        starts, end = [0] * disks, len(SPLIT[0])
+        for disk in sorted(firsts):
+            if disk >= disks:
+                raise self.bad("a member in no volume")
+            begins = next(
+                (b for b in (end + more for more in _DESCRIPTORS) if self._bytes(b, b + 4) == LOCAL), None
+            )
+            if begins is None or begins < firsts[disk]:
+                raise self.bad(f"no member where volume {disk + 1} begins")
+            starts[disk] = begins - firsts[disk]
+            offset, at = lasts[disk]
+            end = self._data_end(starts[disk] + offset, self._sizes(at, self._extra(at))[0])
+        return starts
 
-    def _index(self, count: int) -> None:
+    def _data_end(self, offset: int, packed: int) -> int:
+        """Return where the data of a member ends; reads its header."""
+        header = self._bytes(offset, min(offset + LOCAL_SIZE, self.start))
+        if len(header) < LOCAL_SIZE or header[:4] != LOCAL:
+            raise self.bad("a member that does not begin where its directory says")
+        name, extra = struct.unpack_from("<HH", header, 26)
+        return int(offset + LOCAL_SIZE + name + extra + packed)
+
+    def uncovered(self, number: int, end: int | None = None) -> int:
+        """Count the bytes between the data of a member and what follows it, which belong to no member.
+
+        Parameters
+        ----------
+        number : int
+            In the order of offsets.
+        end : int, optional
+            Where its data ends. None: its header is read if the directory leaves room for more than extra fields.
+        """
+        at, limit = self._positions[number], self.end(number)
+        if end is None:
+            name, extra = struct.unpack_from("<HH", self._data, at + 28)
+            packed = self._sizes(at, self._extra(at))[0]
+            if limit - self._offsets[number] - LOCAL_SIZE - name - extra - packed <= _SLACK:
+                return 0
+            end = self._data_end(self._offsets[number], packed)
+        (flags,) = struct.unpack_from("<H", self._data, at + 8)
+        gap = max(0, limit - end)
+        return 0 if flags & _DESCRIBED and gap in _DESCRIPTORS else gap
+
+    def _entries(self) -> Iterator[int]:
+        """Yield the position of each entry in the directory; BadArchive if it is damaged."""
+        data, at, count = self._data, 0, 0
+        while at + _ENTRY_SIZE <= len(data) and data[at : at + 4] == ENTRY:
+            yield at
+            at, count = at + _ENTRY_SIZE + sum(struct.unpack_from("<HHH", data, at + 28)), count + 1
+        if at != len(data) or count & 0xFFFF != self._place.count & 0xFFFF:
+            raise self.bad("a damaged directory")
+
+    def _index(self) -> None:
         """Find the position of each entry and sort the entries by offset."""
-        data, at = self._data, 0
+        data = self._data
         positions, offsets = array("Q"), array("Q")
         doubtful, sampled = list[bytes](), 0
-        while at + _ENTRY_SIZE <= len(data) and data[at : at + 4] == _ENTRY:
-            name, extra, comment = struct.unpack_from("<HHH", data, at + 28)
+        for at in self._entries():
+            (name,) = struct.unpack_from("<H", data, at + 28)
             positions.append(at)
             offsets.append(self._offset(at))
             stored = data[at + _ENTRY_SIZE : at + _ENTRY_SIZE + name]
@@ -228,9 +250,6 @@ class ZipDirectory:
                 if sampled < SAMPLE:
                     doubtful.append(stored)
                     sampled += len(stored)
-            at += _ENTRY_SIZE + name + extra + comment
-        if at != len(data) or len(positions) & 0xFFFF != count & 0xFFFF:
-            raise self.bad("a damaged directory")
         if doubtful:
             self.guessed = guessed_encoding(doubtful)
         order = sorted(range(len(offsets)), key=offsets.__getitem__)
@@ -240,7 +259,7 @@ class ZipDirectory:
             raise self.bad("a member behind its directory")
 
     def _offset(self, at: int) -> int:
-        disk, offset = self._place(at, self._extra(at))
+        disk, offset = self._position(at, self._extra(at))
         if len(self._starts) > 1:
             if disk >= len(self._starts):
                 raise self.bad("a member in no volume")
@@ -250,7 +269,7 @@ class ZipDirectory:
             raise self.bad("a member before its beginning")
         return found
 
-    def _place(self, at: int, extra: dict[int, bytes]) -> tuple[int, int]:
+    def _position(self, at: int, extra: dict[int, bytes]) -> tuple[int, int]:
         """Return the volume of a member and the offset within it."""
         packed, size = struct.unpack_from("<II", self._data, at + 20)
         (disk,) = struct.unpack_from("<H", self._data, at + 34)
@@ -264,6 +283,17 @@ class ZipDirectory:
             if disk == 0xFFFF and len(wide) >= skipped + 4:
                 (disk,) = struct.unpack_from("<I", wide, skipped)
         return disk, offset
+
+    def _sizes(self, at: int, extra: dict[int, bytes]) -> tuple[int, int]:
+        """Return the size of a member in the archive and that of its content."""
+        packed, size = struct.unpack_from("<II", self._data, at + 20)
+        if size == 0xFFFFFFFF or packed == 0xFFFFFFFF:
+            wide, skipped = extra.get(1, b""), 0
+            if size == 0xFFFFFFFF:
+                size, skipped = self._wide(wide, 0), 8
+            if packed == 0xFFFFFFFF:
+                packed = self._wide(wide, skipped)
+        return packed, size
 
     def _wide(self, wide: bytes, at: int) -> int:
         if len(wide) < at + 8:
@@ -308,17 +338,10 @@ class ZipDirectory:
     def entry(self, number: int) -> Entry:
         """Return the full entry of a member."""
         at, data = self._positions[number], self._data
-        made_by, flags, method, clock, date, crc, packed, size = struct.unpack_from(
-            "<HxxHHHHIII", data, at + 4
-        )
+        made_by, flags, method, clock, date, crc = struct.unpack_from("<HxxHHHHI", data, at + 4)
         (attributes,) = struct.unpack_from("<I", data, at + 38)
         extra = self._extra(at)
-        if size == 0xFFFFFFFF or packed == 0xFFFFFFFF:
-            wide, skipped = extra.get(1, b""), 0
-            if size == 0xFFFFFFFF:
-                size, skipped = self._wide(wide, 0), 8
-            if packed == 0xFFFFFFFF:
-                packed = self._wide(wide, skipped)
+        packed, size = self._sizes(at, extra)
         name = self._named(at)
         mode = attributes >> 16 if made_by >> 8 == _UNIX else 0
         return Entry(
@@ -378,6 +401,39 @@ class ZipDirectory:
                 path=self._name, got=repr(stored[:80]),
                 remedy="Give the encoding of the computer that made it, or leave it out: it is guessed then",
             ) from None  # fmt: skip
+
+
+class _Before:
+    """The part of a source before an offset; implements `RangeSource`."""
+
+    def __init__(self, source: RangeSource, size: int) -> None:
+        self.size, self.range = size, source.range
+        self.starts = [start for start in source.starts if start < size]
+
+
+def read_directories(source: RangeSource, name: str, names_encoding: str | None = None) -> list[ZipDirectory]:
+    """Read the directory of an archive, and of those that come before it in the same file, in their order.
+
+    The parameters are those of `ZipDirectory`.
+
+    Raises
+    ------
+    BadArchive
+        As for `ZipDirectory`; also if bytes before an archive begin as one, and are none.
+    """
+    found = [ZipDirectory(source, name, names_encoding)]
+    while found[0].before:
+        if len(found) == _IN_SUCCESSION:
+            raise found[0].bad(f"{_IN_SUCCESSION} others before it; at most that many are read")
+        try:
+            found.insert(0, ZipDirectory(_Before(source, found[0].before), name, names_encoding))
+        except (BadArchive, MissingVolume) as error:
+            raise BadArchive(
+                "another zip archive comes before this one, and is damaged or not whole",
+                path=name, expected="whole archives, one after the other", got=error.message,
+                remedy="Get the file that it was joined from again, and unpack that",
+            ) from error  # fmt: skip
+    return found
 
 
 def _kind(name: str, mode: int, attributes: int) -> str:

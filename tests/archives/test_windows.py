@@ -12,8 +12,9 @@ import pytest
 import zstandard
 
 from nbdata.archives.decoders import CODECS
-from nbdata.archives.decompress import begins_archive, open_decompressed
+from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.units import LARGEST, Unit, Unsplit, split_zstd
+from nbdata.archives.whole import begins_archive
 from nbdata.archives.windows import LARGEST_WINDOW, MAX_WINDOW, WindowTooLarge, xz_dictionary, zstd_window
 from nbdata.errors import BadArchive
 from nbdata.verbs import options

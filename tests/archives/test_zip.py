@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.zip import read_zip
-from nbdata.errors import BadArchive, NotFound, UnsafeMember
+from nbdata.errors import BadArchive, MissingVolume, NotFound, UnsafeMember
 
 TIME = 1_400_000_000
 
@@ -180,8 +180,14 @@ def test_a_split_archive_of_zip_is_read_in_its_volumes(count: int, tree: Path, t
     found = contents(*data)
     assert FILES.items() <= found.items()
     assert found["more.bin"] == random_file.read_bytes()
-    with pytest.raises(BadArchive, match="another number of volumes"):
-        contents(*data[1:])
+    with pytest.raises(MissingVolume, match=rf"missing volume s\.z0{len(data) - 1}: .*{len(data)} volumes"):
+        contents(*data[:-2], data[-1], name="s.zip")
+    with pytest.raises(MissingVolume, match=r"missing volumes? s\.z01.* got 1"):
+        contents(data[-1], name="s.zip")
+    remarks = Remarks()
+    assert contents(b"".join(data), remarks=remarks) == found, "joined by cat, as many do"
+    assert "joined into one file" in " ".join(remarks.notes())
+    assert remarks.complete
 
 
 def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -254,28 +260,114 @@ def test_zeros_may_follow_the_end(tree: Path, options: list[str]) -> None:
     assert contents(data) == {"a.txt": (tree / "a.txt").read_bytes()}
 
 
-@pytest.mark.parametrize("rest", [b"\n", bytes(100) + b"x"])
-def test_other_data_behind_the_end_are_refused(rest: bytes) -> None:
+@pytest.mark.parametrize("rest", [b"\n", bytes(100) + b"x", b"x" * 200_000, b"PK\5\6" + bytes(30) + b"x"])
+def test_other_data_behind_the_end_are_counted(rest: bytes) -> None:
+    remarks = Remarks()
+    assert contents(zipped({"a": b"1"}) + rest, remarks=remarks) == {"a": b"1"}
+    assert remarks.trailing == len(rest)
+    assert not remarks.complete
+
+
+def test_more_data_behind_the_end_than_are_searched_are_refused() -> None:
     with pytest.raises(BadArchive, match="no directory at its end"):
-        contents(zipped({"a": b"1"}) + rest)
+        contents(zipped({"a": b"1"}) + b"x" * (300 << 10))
 
 
+@pytest.mark.parametrize("count", [1000, 100_000, 3_000_000])
+def test_zeros_behind_the_end_are_passed_over_and_those_that_fill_a_volume_are_told(count: int) -> None:
+    remarks = Remarks()
+    archive = zipped({"a": b"1", "b": bytes(50)}, zipfile.ZIP_STORED)
+    assert contents(archive + bytes(count), remarks=remarks) == {"a": b"1", "b": bytes(50)}
+    assert (remarks.zeros, remarks.trailing, remarks.complete) == (count, 0, True)
+    assert contents(archive, bytes(count), remarks=remarks) == {"a": b"1", "b": bytes(50)}
+    assert remarks.complete == (count < 64 << 10)
+
+
+@pytest.mark.needs("zip")
+@pytest.mark.parametrize("before", [b"", b"MZ a program"])
+@pytest.mark.parametrize("between", [b"", bytes(1000)])
 @pytest.mark.parametrize("comment", [b"", b"said at the end"])
-def test_another_zip_archive_before_this_one_is_refused(comment: bytes) -> None:
+def test_archives_that_follow_one_another_are_all_read(
+    before: bytes, between: bytes, comment: bytes, tmp_path: Path
+) -> None:
     """Their joined bytes look like one archive with something before it, which holds the last one's members alone."""
-    out = io.BytesIO(zipped({"b": b"2"}))
+    parts = [zipped({f"{letter}{n}": letter.encode() * n for n in range(1, 4)}) for letter in "abc"]
+    out = io.BytesIO(parts[0])
     with zipfile.ZipFile(out, "a") as archive:
         archive.comment = comment
-    with pytest.raises(BadArchive, match="another zip archive comes before this one"):
-        contents(zipped({"a": b"1"}) + out.getvalue())
+    path, remarks = tmp_path / "three.zip", Remarks()
+    path.write_bytes(before + out.getvalue() + between + parts[1] + parts[2])
+    expected = {f"{letter}{n}": letter.encode() * n for letter in "abc" for n in range(1, 4)}
+    assert contents(path.read_bytes(), remarks=remarks) == expected
+    assert (remarks.in_succession, remarks.complete) == (3, True)
+    assert "3 zip archives follow one another" in " ".join(remarks.notes())
+    assert contents(path.read_bytes(), members=["a*"]) == {n: d for n, d in expected.items() if n < "b"}
+    subprocess.run(["zip", "-qA", str(path)], check=True)  # makes the last one's offsets right
+    assert contents(path.read_bytes()) == expected
 
 
-def test_something_before_and_a_comment_behind_do_not_matter() -> None:
-    out = io.BytesIO()
+def test_what_begins_like_an_archive_before_another_one_and_is_none_is_refused() -> None:
+    first, last = zipped({"a": bytes(1000)}), zipped({"b": b"2"})
+    with pytest.raises(
+        BadArchive, match="another zip archive comes before this one, and is damaged or not whole"
+    ):
+        contents(first[:-30] + last)
+    with pytest.raises(BadArchive, match="100 others before it"):
+        contents(last * 101)
+    assert contents(last * 100) == {"b": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("before", "unread"), [(b"#!/bin/unzip\n", 0), (b"MZ\0\0", 0), (b"\x7fELF", 0), (b"other", 5)]
+)
+def test_something_before_and_a_comment_behind_do_not_matter(before: bytes, unread: int) -> None:
+    out, remarks = io.BytesIO(), Remarks()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("a", b"1")
         archive.comment = b"PK\5\6 a comment that looks like an end"
-    assert contents(b"#!/bin/unzip\n" + out.getvalue()) == {"a": b"1"}
+    assert contents(before + out.getvalue(), remarks=remarks) == {"a": b"1"}
+    assert remarks.unread == unread
+
+
+def hidden(size: int) -> bytes:
+    """Make an archive of three members whose directory does not list the second one, of `size` bytes."""
+    data = zipped({"a": b"1", "b": b"2" * size, "c": b"3"}, zipfile.ZIP_STORED)
+    first, second, third = (data.rfind(b"PK\1\2", 0, end) for end in _ends(data))
+    end = data.rfind(b"PK\5\6")
+    record = bytearray(data[end:])
+    record[8:12] = struct.pack("<HH", 2, 2)
+    record[12:16] = struct.pack("<I", end - first - (third - second))
+    return data[:second] + data[third:end] + bytes(record)
+
+
+def _ends(data: bytes) -> tuple[int, int, int]:
+    third = data.rfind(b"PK\1\2")
+    second = data.rfind(b"PK\1\2", 0, third)
+    return second, third, len(data)
+
+
+@pytest.mark.parametrize("size", [5, 100, 50_000])
+@pytest.mark.parametrize("read", [True, False])
+def test_a_member_that_the_directory_does_not_list_is_counted(size: int, read: bool) -> None:
+    """Members that are there already are not read, but what lies between them is looked at all the same."""
+    remarks = Remarks()
+    for one in read_zip(Ranges(hidden(size)), remarks=remarks):
+        if read:
+            one.reader.read()
+    assert remarks.unread == 31 + size
+    assert not remarks.complete
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_leaves_bytes_that_belong_to_no_member(program: str, tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.zip"
+    PROGRAMS[program](tree, out)
+    for read in (True, False):
+        remarks = Remarks()
+        for one in read_zip(Ranges(out.read_bytes()), remarks=remarks):
+            if read and one.kind == "file":
+                one.reader.read()
+        assert remarks.complete
 
 
 def test_backslashes_in_names_from_windows_separate_folders() -> None:

@@ -183,7 +183,13 @@ class Scene:
         (work / "evil.tar").write_bytes(archive({"../evil": b"x"}))
         with zipfile.ZipFile(work / "cut.zip", "w") as zipped:
             zipped.writestr("a", "b")
+        whole = (work / "cut.zip").read_bytes()
         os.truncate(work / "cut.zip", 80)
+        end = whole.rfind(b"PK\5\6")
+        (work / "last.zip").write_bytes(
+            whole[: end + 4] + b"\2" + whole[end + 5 :]
+        )  # the third of a split set
+        (work / "two.zip").write_bytes(whole[:-5] + whole)
         (work / "long.tar.zst").write_bytes(zstd_of_zeros(31, 1 << 20, tar_with("a", 1 << 20)))
         (work / "large.tar").write_bytes(tar_with("a.mp4", 3 << 30))
 

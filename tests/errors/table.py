@@ -249,6 +249,8 @@ CHECKS = [
     Mistake("a size of shards for a folder", "untar_volumes vols data --shard-size 1MB", "BadOption"),
     Mistake("shards among their volumes", "untar_volumes vols vols/x-%06d.tar", "BadOption"),
     Mistake("a truncated zip", "untar_volumes cut.zip data", "BadArchive"),
+    Mistake("the last volume of a split zip", "untar_volumes last.zip data", "MissingVolume"),
+    Mistake("a zip behind a damaged one", "untar_volumes two.zip data", "BadArchive"),
     Mistake("members that do not exist", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
     Mistake("more data than --max-expansion", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),

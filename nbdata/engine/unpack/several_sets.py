@@ -73,7 +73,7 @@ def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | No
     assert isinstance(op, UntarVolumes)
     assert isinstance(op.source, str)
     out = Plan("untar_volumes", *op.places())
-    around = _around(run, op, expected=bool(remembered))
+    around = _around(run, op, remembered)
     titles = [*around.titles, *sorted(set(remembered) - set(around.titles))]
     folders = _folders(op, _picked(op, titles))
     rows, sets = run.row_file("plan"), list[tuple[str, str, Run, Plan]]()
@@ -112,6 +112,11 @@ def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | No
     if not op.list:
         out.notes.insert(
             0, f"{counted(len(sets), 'archives')}, each into a folder of its own below the target: {shown}"
+        )
+    if around.whole:
+        out.notes.append(
+            f"called like volumes of one archive, but each is a whole one: {', '.join(sorted(around.whole)[:_NAMED])}"
+            + " …" * (len(around.whole) > _NAMED)
         )
     run.kept = SeveralSets(sets, refused)
     return out
@@ -181,13 +186,13 @@ def _locked(part: Run) -> Iterator[None]:
         lock.release()
 
 
-def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
-    """List the source; an empty source is an error, unless it is `expected` because it was unpacked before."""
+def _around(run: Run, op: UntarVolumes, remembered: Sequence[str]) -> Candidates:
+    """List the source; an empty source is an error, unless titles are remembered because they were unpacked before."""
     source = source_run(run, op)
     try:
-        return look_around(source, str(op.source))
+        return look_around(source, str(op.source), remembered)
     except NotFound as error:
-        if not expected or error.details.get("bucket"):
+        if not remembered or error.details.get("bucket"):
             raise
         return Candidates(source.open(str(op.source)).store, {})
 

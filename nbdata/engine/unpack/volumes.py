@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from nbdata.archives.decompress import begins_archive, detect
+from nbdata.archives.decompress import detect
 from nbdata.archives.multi_volume import HEAD, continued_after
 from nbdata.archives.suspects import refuse_empty
 from nbdata.archives.tar import EMPTY_ARCHIVE
+from nbdata.archives.tar_headers import is_header
 from nbdata.archives.volumes import (
-    VolumeSet,
     choose_set,
     guess_format,
     is_later_part,
+    numbered_sets,
     set_prefix,
     set_titles,
 )
+from nbdata.archives.whole import TAIL, begins_archive, ends_archive
+from nbdata.archives.zip_end import ends_zip
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.unpack.checksum_files import ChecksumFiles
@@ -33,7 +36,6 @@ from nbdata.errors import (
     AccessDenied,
     BadArchive,
     BadOption,
-    MissingVolume,
     NotFound,
 )
 from nbdata.integrity.checksum_names import owner_of
@@ -58,6 +60,8 @@ __all__ = [
 ]
 
 _HEAD = 512
+# Bytes that may be the end record of a zip archive.
+_END = 22 + 0xFFFF
 
 
 @dataclass(frozen=True)
@@ -145,9 +149,14 @@ class VolumeList:
         return self._ends
 
     def detect(self) -> str:
-        """Detect the format from the first 512 bytes, rarely a few more; raise BadArchive if there is none."""
+        """Detect the format by the first 512 bytes, rarely by more; raise BadArchive if there is none."""
         head = self._head(_HEAD)
-        found = detect(head, self.title)
+        try:
+            found = detect(head, self.title)
+        except BadArchive:
+            if self.size is None or not ends_zip(self.volumes[-1].tail(_END)):
+                raise
+            found = "zip"  # a program or something else is before it
         # An archive that begins with two zero blocks has ended; only more zeros, or damage, can follow.
         if not any(head) and (self.size or 0) > EMPTY_ARCHIVE and not any(self._head(2 * _HEAD)):
             raise BadArchive(
@@ -185,21 +194,27 @@ class Candidates:
         The named volume; None for a folder or a glob.
     checksums : ChecksumFiles or None
         The checksum file that lists the volumes, if the source is one.
+    whole : frozenset of str
+        Entries that are called like volumes, but are whole archives.
     """
 
     store: Store
     entries: dict[str, ObjectInfo]
     first: str | None = None
     checksums: ChecksumFiles | None = None
+    whole: frozenset[str] = frozenset()
 
     @property
     def titles(self) -> list[str]:
         """The titles of the archives in a folder or among the matches of a glob."""
-        return [] if self.first is not None else set_titles(self.entries)
+        return [] if self.first is not None else set_titles(self.entries, whole=self.whole)
 
 
-def look_around(run: Run, source: str) -> Candidates:
-    """List a folder, the matches of a glob, or the entries that may belong to the set of a volume."""
+def look_around(run: Run, source: str, titles: Sequence[str] = ()) -> Candidates:
+    """List a folder, the matches of a glob, or the entries that may belong to the set of a volume.
+
+    `titles` are those of archives that an earlier run of the command found: an entry of this name was a whole one.
+    """
     location = run.open(glob_base(source) if has_glob(source) else source)
     single = None if has_glob(source) or location.is_folder else head_of(run, location)
     if single is not None:
@@ -207,13 +222,48 @@ def look_around(run: Run, source: str) -> Candidates:
         first = location.key[len(folder) :]
         entries = siblings(run, location.store, folder, first)
         entries.setdefault(first, single)
-        return Candidates(location.store, entries, first)
+        return Candidates(location.store, entries, first, whole=_whole(run, location.store, entries, first))
     found = find(run, source if has_glob(source) else as_folder(source))
     entries = {e.path: e.info for e in found.entries}
     if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
         here = {name: info for name, info in entries.items() if "/" not in name}
         entries = here if set_titles(here) else entries
-    return Candidates(location.store, entries)
+    whole = _whole(run, location.store, entries, titles=titles)
+    return Candidates(location.store, entries, whole=whole)
+
+
+def _whole(
+    run: Run,
+    store: Store,
+    entries: Mapping[str, ObjectInfo],
+    first: str | None = None,
+    titles: Sequence[str] = (),
+) -> frozenset[str]:
+    """Find the entries that are called like volumes of one archive, but are an archive each.
+
+    Of a set, the first bytes of its second entry are read; more only if an archive begins there. With `first`, only the
+    set of that entry counts. `titles` are as for `look_around`.
+    """
+    found = set[str]()
+    for names in numbered_sets([*entries]):
+        found.update({*names}.intersection(titles))
+        volumes = [StoredVolume(run.control, store, name, entries[name]) for name in names]
+        if (first is None or first in names) and not found.issuperset(names) and _are_whole(volumes):
+            found.update(names)
+    return frozenset(found)
+
+
+def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
+    """True if the first volumes and the last one each begin as an archive does, and the first one ends as one.
+
+    A volume by itself is asked only if its name is that of a later part of an archive.
+    """
+    if len(volumes) == 1 and not is_later_part(volumes[0].name):
+        return False
+    looked = [*volumes[1:2], *volumes[2:][-1:], volumes[0]]
+    if not all(begins_archive(volume.head(_HEAD)) for volume in looked):
+        return False
+    return ends_archive(volumes[0].head(_HEAD), volumes[0].tail(TAIL))
 
 
 def find_volumes(
@@ -249,26 +299,12 @@ def find_volumes(
             "--set is for a SOURCE that may hold several archives", path=first, expected="a folder or a glob",
             got="a volume", remedy="Leave it out",
         )  # fmt: skip
-    try:
-        chosen = choose_set(entries, first=first, title=names[0] if names else None)
-    except MissingVolume:
-        if first is None or not _is_whole(StoredVolume(run.control, store, first, entries[first])):
-            raise
-        chosen = VolumeSet(first, "single", (first,), guess_format(first))
+    chosen = choose_set(entries, first=first, title=names[0] if names else None, whole=around.whole)
     checksums = ChecksumFiles.beside(run, store, entries, chosen.names)
     assert isinstance(run.operation, UntarVolumes)
     if run.operation.verify != "none":
         refuse_missing(entries, chosen, checksums)
     volumes = tuple(StoredVolume(run.control, store, name, entries[name]) for name in chosen.names)
-    if _are_whole(chosen, volumes):
-        if first is None:
-            raise BadOption(
-                f"{len(volumes)} archives are here, each whole: {chosen.names[0]} …",
-                expected="one, or the volumes of one",
-                remedy="Name the one you want; unpack each with a command of its own",
-            )
-        single_one = next(volume for volume in volumes if volume.name == first)
-        return VolumeList(first, guess_format(first), (single_one,), checksums=checksums)
     refuse_empty(volumes, chosen.stem)
     if chosen.format in (None, "tar"):
         volumes = _continued(volumes)
@@ -283,22 +319,19 @@ def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
     told = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
     if not any(continued_after(volumes[number].head(HEAD)) for number in told):
         return volumes
-    return (volumes[0], *(volume.without(continued_after(volume.head(HEAD))) for volume in volumes[1:]))
+    return (volumes[0], *map(_without_headers, volumes[1:]))
 
 
-def _is_whole(volume: StoredVolume) -> bool:
-    """True if a volume of a set with a hole is a complete archive, though its name is that of a later part."""
-    if not is_later_part(volume.name) or not begins_archive(volume.head(_HEAD)):
-        return False
-    return guess_format(volume.name) != "tar" or not any(volume.tail(2 * _HEAD))
-
-
-def _are_whole(chosen: VolumeSet, volumes: tuple[StoredVolume, ...]) -> bool:
-    """True if ambiguous names are those of separate complete archives rather than volumes of one."""
-    if not chosen.perhaps_whole or len(volumes) < 2 or not begins_archive(volumes[1].head(_HEAD)):
-        return False
-    # A plain tar may be cut just where a header begins, but then the cut volume lacks the end blocks.
-    return chosen.format != "tar" or not any(volumes[0].tail(2 * _HEAD))
+def _without_headers(volume: StoredVolume) -> StoredVolume:
+    """A later volume of GNU tar's own without the headers that it repeats; BadArchive if it begins with no header."""
+    head = volume.head(HEAD)
+    if any(head[:_HEAD]) and not is_header(head[:_HEAD]):
+        raise BadArchive(
+            "a volume of a multi-volume archive of GNU tar begins without a header", path=volume.name,
+            expected="a header that says which file it continues",
+            remedy="Its beginning is missing, or it belongs elsewhere: fetch it again",
+        )  # fmt: skip
+    return volume.without(continued_after(head))
 
 
 def _listed(run: Run, places: tuple[str, ...], checksums: ChecksumFiles | None) -> VolumeList:

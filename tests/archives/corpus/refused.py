@@ -67,6 +67,23 @@ def _encrypted() -> bytes:
     return bytes(data)
 
 
+def _split() -> bytes:
+    """Return a zip archive whose end says that it is the third volume of a set."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a", b"content")
+    data = bytearray(out.getvalue())
+    data[data.rfind(b"PK\5\6") + 4] = 2
+    return bytes(data)
+
+
+def _two_zips() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a", b"content")
+    return out.getvalue()[:-5] + out.getvalue()
+
+
 _FILE = ("a", tarfile.REGTYPE, b"content")
 
 
@@ -173,6 +190,22 @@ REFUSED = [
         "BadArchive",
         "a member is encrypted",
         "7-Zip unpacks it; `--members` selects the other members",
+        ".zip",
+    ),
+    Refused(
+        "the last volume alone of a set that `zip -s` split, or a set that lacks others",
+        _bytes(_split),
+        "MissingVolume",
+        "missing volumes",
+        "the directory says how many there are; put all of them into one folder",
+        ".zip",
+    ),
+    Refused(
+        "a zip archive behind another one that is damaged",
+        _bytes(_two_zips),
+        "BadArchive",
+        "comes before this one, and is damaged",
+        "the members of the first one would be lost; get the file that it was joined from again",
         ".zip",
     ),
 ]

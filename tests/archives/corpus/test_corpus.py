@@ -130,13 +130,18 @@ Some defects are repaired, with a note in the report:
 
 - A slash at the start of a name is removed.
 - A single zero block inside the archive is skipped.
-- Up to 64 KiB of other data after the end of gzip or bzip2 are ignored. `--delete-volumes` then keeps the volumes.
+- Up to 64 KiB of other data after the end of gzip or bzip2, and 256 KiB after that of a zip, are ignored.
+  `--delete-volumes` then keeps the volumes.
 - Members of a kind that the standard does not define are written as files.
 
 A note also says if more than 64 KiB of zeros follow the end. `tar` pads to 10,240 bytes by default, but a failed
 transfer leaves zeros in place of members. If the zeros fill whole volumes, `--delete-volumes` keeps those.
 
-Volumes that GNU tar makes itself (`tar --multi-volume`) are joined without the headers that it repeats in each.
+Volumes that GNU tar makes itself (`tar --multi-volume`) are joined without the headers that it repeats in each. One
+that begins without such a header is refused: its beginning is missing.
+
+`--delete-volumes` deletes volumes only when every byte in them is accounted for: by the members that were written, by
+the structure of the archive, or as padding. Volumes of which something else is left stay, and the report says so.
 
 If an archive consists of independently compressed pieces, up to four processors decompress them in parallel, and an
 interrupted command resumes at the last finished piece. Such pieces are the blocks of bzip2; gzip members that state
@@ -157,6 +162,10 @@ written. The plan names a volume that is smaller than the others. A missing last
 the data, or if a checksum file beside the volumes lists it.
 
 Archives in subfolders of SOURCE are found if the folder itself holds none.
+
+Names alone do not make a volume. If files are called like volumes (`a.part1.tar.gz`, `x.tar.gz-part-aa` …), but each
+begins as an archive does and the first one ends as one, they are archives of their own; a note says so. One that you
+name is then taken alone.
 
 If a folder or a glob holds several archives, each is unpacked into its own folder below TARGET: `train.tar.gz.00 …` and
 `val.zip` become `train/` and `val/`. The rows of plan and report name the archive. An error in one archive is reported
@@ -199,14 +208,19 @@ only the named members, also in a store. It supports:
 
 - the methods Stored, Deflate, bzip2, LZMA and Zstandard, and the 64-bit form;
 - names in UTF-8, times of Info-ZIP and NTFS, permissions and symbolic links as `zip` and 7-Zip store them;
-- sets that `zip -s` split (`.z01` … `.zip`), and archives that `split` or 7-Zip cut (`.zip.001` …).
+- sets that `zip -s` split (`.z01` … `.zip`), also joined into one file, and archives that `split` or 7-Zip cut
+  (`.zip.001` …, `.z00` …);
+- archives behind a program that unpacks them (a self-extracting `.exe`: name it as SOURCE);
+- several archives one after another in one file, up to 100: the members of all are taken, with a note.
 
 Names that are not marked as UTF-8 are in the code page of the computer that made the archive: 932 in Japan, 936 in
 China. Nothing says which, so nbdata guesses it from all names together, with a note; `--names-encoding cp932` decides.
 Names that a Unix program wrote stay as they are unless you give it. Info-ZIP's field of the Unicode path counts.
 
 Tests pack with `zip`, 7-Zip, bsdtar, `jar` and Python. Each member is compared with its CRC-32. An interrupted command
-reads only the missing members. `--delete-volumes` deletes the volumes at the end.
+reads only the missing members. `--delete-volumes` deletes the volumes at the end. Bytes before, between and behind the
+members that belong to none of them are counted, with a note; they may be members that the directory does not list, and
+the volumes are kept.
 
 ## Memory
 

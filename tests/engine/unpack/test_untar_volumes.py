@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import random
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import nbdata
+from nbdata.archives.whole import begins_archive
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.stored_volume import StoredVolume
 from tests.conftest import client_of
@@ -35,8 +39,6 @@ def test_a_set_of_volumes_gives_what_tar_gives(
 
 
 def test_zstandard_volumes(content: Path, tmp_path: Path) -> None:
-    import zstandard
-
     pack(content, tmp_path / "v", "a.tar", 10**9)
     data = zstandard.compress((tmp_path / "v" / "a.tar.00").read_bytes())
     (tmp_path / "v" / "a.tar.00").unlink()
@@ -234,14 +236,64 @@ def test_parts_that_are_numbered_amid_the_name_are_one_set(
         assert look(tmp_path / f"out{number}") == look(content)
 
 
-@pytest.mark.parametrize("name", ["x.part{n}.tar", "x.part{n}.tar.gz", "x-part-{n}-of-2.tgz"])
+WHOLE = [
+    "x.part{n}.tar",
+    "x_part{n}.tar.gz",
+    "x-part-{n}-of-2.tgz",
+    "x.tar.gz-part-a{l}",
+    "x.tar.zst.00{n}",
+    "x-{n}",
+]
+
+
+@pytest.mark.parametrize("name", WHOLE)
 def test_archives_that_are_whole_are_no_volumes_whatever_they_are_called(name: str, tmp_path: Path) -> None:
+    names = [name.format(n=n, l="xab"[n]) for n in (1, 2)]
     for n in (1, 2):
-        archive(tmp_path / "v", (f"file {n}", "file", b"x" * 3000), name=name.format(n=n))
-    untar(tmp_path / "v" / name.format(n=2), tmp_path / "out")
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["file 2"]
-    with pytest.raises(nbdata.BadOption, match="2 archives are here, each whole"):
-        untar(tmp_path / "v", tmp_path / "out")
+        made = archive(tmp_path / "v", (f"file {n}", "file", b"x" * 3000), name=names[n - 1])
+        if ".zst" in name:
+            made.write_bytes(zstandard.ZstdCompressor().compress(made.read_bytes()))
+        elif "-a{l}" in name:
+            made.write_bytes(gzip.compress(made.read_bytes()))
+    for n in (1, 2):
+        untar(tmp_path / "v" / names[n - 1], tmp_path / f"out{n}")
+        assert [p.name for p in (tmp_path / f"out{n}").iterdir()] == [f"file {n}"]
+    report = untar(tmp_path / "v", tmp_path / "each", delete_volumes=True)
+    assert report.counts == {"extracted": 2, "deleted": 2}
+    assert sorted(p.name for p in (tmp_path / "each").rglob("file*")) == ["file 1", "file 2"]
+
+
+@pytest.mark.parametrize("bad", [1, 2])
+def test_of_archives_called_like_volumes_those_that_are_left_are_unpacked(bad: int, tmp_path: Path) -> None:
+    """The first run ends after the other archive was deleted; the one that is left keeps its folder."""
+    for n in (1, 2):
+        archive(tmp_path / "v", (f"file {n}", "file", b"x" * 3000), name=f"x.part{n}.tar.gz")
+    damaged = tmp_path / "v" / f"x.part{bad}.tar.gz"
+    right = damaged.read_bytes()
+    damaged.write_bytes(right[:-5] + b"12345")
+    report = untar(tmp_path / "v", tmp_path / "out", delete_volumes=True, on_error="report")
+    assert [name for name, _ in report.failures] == [damaged.name]
+    assert [p.name for p in (tmp_path / "v").iterdir()] == [damaged.name]
+    damaged.write_bytes(right)
+    report = untar(tmp_path / "v", tmp_path / "out", delete_volumes=True)
+    assert not report.failures
+    assert (tmp_path / "out" / f"x.part{bad}" / f"file {bad}").exists()
+    assert not list((tmp_path / "v").iterdir())
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "tar.zst"])
+def test_volumes_that_pack_cut_just_before_a_member_are_one_archive(form: str, tmp_path: Path) -> None:
+    """A frame has 4 MiB, which are 1,024 of these members with their headers: each volume begins as an archive does."""
+    (tmp_path / "in").mkdir()
+    noise = random.Random(5)
+    for number in range(3000):
+        (tmp_path / "in" / f"{number:04}").write_bytes(noise.randbytes(3584))
+    nbdata.pack(tmp_path / "in", tmp_path / "v" / f"a.{form}", format=form, volume_size="5MiB", quiet=True)
+    volumes = sorted((tmp_path / "v").iterdir())
+    assert len(volumes) >= 3
+    assert all(begins_archive(volume.read_bytes()[:512]) for volume in volumes[:2])
+    untar(tmp_path / "v", tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 3000
 
 
 def test_a_plain_tar_that_is_cut_where_a_header_begins_is_one_set(tmp_path: Path) -> None:

@@ -180,12 +180,73 @@ def test_members_can_be_left_out(form: str, tmp_path: Path) -> None:
         untar(tmp_path / f"a.{form}", tmp_path / "out", exclude=["b"], delete_volumes=True)
 
 
-def test_two_archives_that_look_like_volumes_of_one_are_refused_and_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("a.zip.001", "a.zip.002"), ("x.zip.aa", "x.zip.ab")])
+def test_archives_that_are_called_like_volumes_are_unpacked_each(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
     """Together they would be the second one with something before it, and the first one's files would be lost."""
-    volumes = {"a.zip.001": zipped({"first": b"1"}), "a.zip.002": zipped({"second": b"2"})}
-    for name, data in volumes.items():
-        (tmp_path / name).write_bytes(data)
-    with pytest.raises(BadArchive, match="another zip archive comes before this one"):
-        untar(tmp_path / "a.zip.001", tmp_path / "out", delete_volumes=True)
-    assert {name: (tmp_path / name).read_bytes() for name in volumes} == volumes
-    assert files_of(tmp_path / "out") == {}
+    for name, data in zip(names, (zipped({"first": b"1"}), zipped({"second": b"2"})), strict=True):
+        (tmp_path / "v").mkdir(exist_ok=True)
+        (tmp_path / "v" / name).write_bytes(data)
+    report = untar(tmp_path / "v", tmp_path / "out", delete_volumes=True)
+    assert files_of(tmp_path / "out") == {f"{names[0]}/first": b"1", f"{names[1]}/second": b"2"}
+    assert report.counts == {"extracted": 2, "deleted": 2}
+    assert not os.listdir(tmp_path / "v")
+
+
+@pytest.mark.parametrize("way", ["one file", "a list"])
+def test_archives_that_follow_one_another_are_all_unpacked_before_their_volumes_are_deleted(
+    way: str, tmp_path: Path
+) -> None:
+    first, second = zipped({"first": b"1"}), zipped({"second": b"2"})
+    volumes = [tmp_path / "x.zip.aa", tmp_path / "x.zip.ab"]
+    if way == "one file":
+        volumes = [tmp_path / "x.zip"]
+        volumes[0].write_bytes(first + second)
+    else:
+        for path, data in zip(volumes, (first, second), strict=True):
+            path.write_bytes(data)
+    source = volumes[0] if way == "one file" else [str(path) for path in volumes]
+    report = untar(source, tmp_path / "out", delete_volumes=True)
+    assert files_of(tmp_path / "out") == {"first": b"1", "second": b"2"}
+    assert "2 zip archives follow one another" in " ".join(report.notes)
+    assert not any(path.exists() for path in volumes)
+
+
+def test_a_self_extracting_zip_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "setup.exe"
+    with open("/bin/true", "rb") as program:
+        path.write_bytes(program.read() + zipped({"a": b"1"}))
+    report = untar(path, tmp_path / "out", delete_volumes=True)
+    assert files_of(tmp_path / "out") == {"a": b"1"}
+    assert report.counts == {"extracted": 1, "deleted": 1}
+
+
+@pytest.mark.needs("zip")
+def test_the_last_volume_alone_names_those_that_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "bulk").write_bytes(random.Random(1).randbytes(300_000))
+    subprocess.run(["zip", "-qs", "64k", "s.zip", "bulk"], cwd=tmp_path, check=True)
+    joined = b"".join(path.read_bytes() for path in [*sorted(tmp_path.glob("s.z0*")), tmp_path / "s.zip"])
+    for path in tmp_path.glob("s.z0*"):
+        path.unlink()
+    with pytest.raises(
+        MissingVolume, match=r"missing volumes s\.z01, s\.z02, s\.z03, s\.z04: .*5 volumes.*got 1"
+    ):
+        untar(tmp_path / "s.zip", tmp_path / "out")
+    (tmp_path / "joined.zip").write_bytes(joined)
+    report = untar(tmp_path / "joined.zip", tmp_path / "out", delete_volumes=True)
+    assert files_of(tmp_path / "out") == {"bulk": (tmp_path / "bulk").read_bytes()}
+    assert "were joined into one file" in " ".join(report.notes)
+    assert not (tmp_path / "joined.zip").exists()
+
+
+@pytest.mark.parametrize("suffix", ["-d", "-a2"])
+def test_what_split_cut_with_a_prefix_of_z_is_joined(suffix: str, tmp_path: Path) -> None:
+    """``x.z00`` and ``x.zaa`` look like a volume of ``zip -s`` and like a file type."""
+    files = content(10)
+    (tmp_path / "x.zip").write_bytes(zipped(files))
+    (tmp_path / "v").mkdir()
+    subprocess.run(["split", "-b", "1M", suffix, "x.zip", "v/x.z"], cwd=tmp_path, check=True)
+    for source in (tmp_path / "v", min((tmp_path / "v").iterdir())):
+        untar(source, tmp_path / f"out-{source.name}")
+        assert files_of(tmp_path / f"out-{source.name}") == files
