@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["by_sample", "is_hidden", "split_name"]
+__all__ = ["by_sample", "is_hidden", "is_hidden_key", "split_name"]
 
 _Entry = TypeVar("_Entry")
 
@@ -32,6 +32,11 @@ def is_hidden(path: str) -> bool:
     macOS puts ``._NAME`` with the attributes of NAME beside it, in archives and on foreign disks, and ``.DS_Store``.
     """
     return path.startswith(".", path.rfind("/") + 1) or ("__MACOSX" in path and "__MACOSX" in path.split("/"))
+
+
+def is_hidden_key(key: str) -> bool:
+    """Whether a sample of a shard is made of hidden files: readers of shards take them for samples."""
+    return key.endswith("/") or is_hidden(key)
 
 
 def by_sample(

@@ -20,6 +20,7 @@ from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader
 from nbdata.archives.tar_headers import Header, Headers
 from nbdata.errors import BadArchive
+from nbdata.formats.samples import is_hidden_key
 
 __all__ = [
     "MAX_SAMPLE",
@@ -199,7 +200,7 @@ def _grouped(
                 fields, places, current, held = {}, [], key, 0
                 before = len(seen)
                 seen.add(hash(key))
-                if key[-1] == "/" or key.startswith("__MACOSX/"):
+                if key[-1] == "/" or ("__MACOSX" in key and is_hidden_key(key)):
                     left_out(name, HIDDEN)
                 elif len(seen) == before:
                     left_out(name, APART)

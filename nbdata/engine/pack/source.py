@@ -13,7 +13,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.sample_index import SampleIndex
-from nbdata.formats.samples import split_name
+from nbdata.formats.samples import is_hidden_key, split_name
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
@@ -268,6 +268,14 @@ class _Selected:
         return self._source.fields(self._numbers[number])
 
 
+class _Visible(_Selected):
+    """The samples of shards without those that are hidden files: other programs may have put these into shards."""
+
+    def __init__(self, source: PackSource, numbers: array[int]) -> None:
+        super().__init__(source, numbers)
+        self.not_selected = 0  # they count as left out
+
+
 def open_source(run: Run) -> PackSource:
     """Open the source, select samples, and rename fields.
 
@@ -281,13 +289,18 @@ def open_source(run: Run) -> PackSource:
     operation = run.operation
     assert isinstance(operation, Pack)
     condition = parse(operation.select) if operation.select is not None else None
-    whole = _whole_source(run)
+    opened = _whole_source(run)
+    whole: PackSource = opened
     for name in operation.names_of_fields:
-        if name not in whole.field_names:
+        if name not in opened.field_names:
             raise BadOption(
                 f"--rename: no sample has a field {name!r}",
-                expected=", ".join(sorted(whole.field_names)[:10]),
+                expected=", ".join(sorted(opened.field_names)[:10]),
             )
+    if isinstance(opened, _Shards) and opened.left_out[0]:  # what is hidden is counted there
+        numbers = array("Q", (n for n in range(len(opened)) if not is_hidden_key(opened.key(n))))
+        if len(numbers) < len(opened):
+            whole = _Visible(opened, numbers)
     source: PackSource = whole if condition is None else _selected(run, whole, condition)
     return _Renamed(source, operation.names_of_fields) if operation.rename else source
 

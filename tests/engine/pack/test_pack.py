@@ -387,3 +387,21 @@ def test_mistakes_that_would_spoil_a_data_set_are_refused(put: Put, there: Any, 
     with pytest.raises(BadOption, match="3 of 4 samples here are tar files"):
         nbdata.samples(f"{url}out/")
     assert len(nbdata.samples(f"{url}out/", by="file")) == 4
+
+
+@pytest.mark.parametrize("select", [None, "jpg"])
+def test_hidden_files_in_foreign_shards_do_not_get_into_new_ones(
+    select: str | None, tmp_path: Path, inline: None
+) -> None:
+    """Tar of macOS packs ``._NAME`` beside NAME, and zip makes ``__MACOSX/``; WebDataset takes both for samples."""
+    hidden = ["img/._1.jpg", "img/._2.jpg", "__MACOSX/img/1.jpg", "x/__MACOSX/1.jpg"]
+    names = ["img/._1.jpg", "img/1.jpg", "img/1.txt", "img/._2.jpg", "img/2.jpg", *hidden[2:]]
+    with tarfile.open(tmp_path / "theirs-0.tar", "w") as shard:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            shard.addfile(info, io.BytesIO(b"1"))
+    operation = nbdata.Pack(str(tmp_path / "theirs-0.tar"), str(tmp_path / "new-%06d.tar"), select=select)
+    assert "4 files belong to no sample, such as" in " ".join(operation.plan().notes)
+    operation.run(quiet=True)
+    assert [*members((tmp_path / "new-000000.tar").read_bytes())] == ["img/1.jpg", "img/1.txt", "img/2.jpg"]
