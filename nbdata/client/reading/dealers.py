@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption
 
-__all__ = ["Dealer", "dealer_of", "deals_samples", "refuse_distributed", "skipped_by"]
+__all__ = ["Dealer", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed", "skipped_by"]
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16
@@ -76,6 +76,11 @@ def skipped_by(frame: FrameType) -> tuple[int, int]:
     """Return the batches that a loader of Accelerate reads and drops to resume, and the samples of one of a rank."""
     loader = _loader(_callers(frame))
     return int(getattr(loader, "skip_batches", 0)), int(getattr(loader, "batch_size", None) or 1)
+
+
+def counts_steps(frame: FrameType) -> bool:
+    """Return whether Lightning loads a state: it ends the epoch after as many steps as a whole one has by now."""
+    return "CombinedLoader" in _callers(frame)
 
 
 def refuse_distributed(sampler: object, frame: FrameType) -> None:

@@ -357,6 +357,11 @@ class AheadBatches:
             return rest if self.uneven == "drop" else 0
         return rest % self.batch_size if self.drop_last else 0
 
+    @property
+    def repeated(self) -> int:
+        """Samples of a whole epoch that come once more, to fill its last step."""
+        return -self.count % self.of_step if self.world_size > 1 and self.uneven == "repeat" else 0
+
     def steps(self, start: int = 0) -> int:
         """Return the steps of an epoch after its first `start` samples."""
         whole, rest = divmod(max(0, self.count - start), self.of_step)

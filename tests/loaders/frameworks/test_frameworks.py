@@ -123,6 +123,12 @@ def test_lightning_trains_with_all_samples(folder: str, tmp_path: Path, way: str
     check(epochs(tmp_path / "notes"), repeated=13)
 
 
+def test_lightning_goes_on_with_no_other_number_of_ranks(folder: str, tmp_path: Path) -> None:
+    run = trained(["-m", f"{MODULES}.lightning_training", "loader resumed by 3", folder], tmp_path / "notes")
+    assert run.returncode != 0
+    assert "Go on with as many ranks and the same batch size" in run.stderr
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["map", "stream", "map 5", "map 20", "stream 5"])
 def test_the_trainer_of_transformers_trains_with_all_samples(
