@@ -199,11 +199,13 @@ class DataLoaderShard:
 
     batch_size = 4
 
-    def __init__(self, data: Iterable[Any], skip_batches: int) -> None:
-        self.data, self.skip_batches = data, skip_batches
+    def __init__(self, data: SampleStream, skip_batches: int, **options: Any) -> None:
+        self.loader = DataLoader(data, self.batch_size, collate_fn=list, **options)
+        self.skip_batches = skip_batches
 
     def __iter__(self) -> Iterator[Any]:
-        yield from itertools.islice(self.data, self.skip_batches * self.batch_size, None)
+        batches = iter(self.loader)
+        yield from itertools.chain(*itertools.islice(batches, self.skip_batches, None))
 
 
 def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Samples) -> None:
@@ -211,3 +213,16 @@ def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Sampl
     assert keys(DataLoaderShard(SampleStream(samples), 10)) == []
     with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10.*SampleDataset"):
         keys(DataLoaderShard(SampleStream(samples), 11))
+
+
+@pytest.mark.in_ci("fork")
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_a_loader_whose_workers_resume_behind_the_end_of_an_epoch_is_told(samples: Samples, way: str) -> None:
+    def resumed(batches: int) -> list[str]:
+        stream = SampleStream(samples[:34])  # twice 17 samples, which make 5 batches
+        return keys(DataLoaderShard(stream, batches, num_workers=2, multiprocessing_context=way))
+
+    assert len(resumed(8)) == 2
+    assert resumed(10) == []
+    with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10"):
+        resumed(11)

@@ -15,6 +15,8 @@ __all__ = ["Dealer", "counts_steps", "dealer_of", "deals_samples", "refuse_distr
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16
+# The same in a worker, with the calls that have started it.
+_DEPTH_OF_WORKER = 48
 
 
 class Dealer(NamedTuple):
@@ -35,10 +37,31 @@ class Dealer(NamedTuple):
     epoch: int | None
 
 
-def _callers(frame: FrameType | None) -> dict[str, Any]:
+class Skipped(NamedTuple):
+    """What a loader of Accelerate reads and drops, to resume.
+
+    Attributes
+    ----------
+    steps : int
+        Steps that it drops.
+    size : int
+        Samples that a data set gives for one of its batches.
+    of_step : int
+        Batches that make a step.
+    drop_last : bool
+        Whether a last batch that is not full is none.
+    """
+
+    steps: int
+    size: int
+    of_step: int
+    drop_last: bool
+
+
+def _callers(frame: FrameType | None, depth: int = _DEPTH) -> dict[str, Any]:
     """Return the objects whose methods lead to a call, by the name of their type; of several the innermost."""
     found: dict[str, Any] = {}
-    for _ in range(_DEPTH):
+    for _ in range(depth):
         if frame is None:
             break
         owner = frame.f_locals.get("self")
@@ -72,10 +95,24 @@ def deals_samples(frame: FrameType) -> bool:
     return "IterableDatasetShard" in callers or getattr(of_datasets, "_distributed", None) is not None
 
 
-def skipped_by(frame: FrameType) -> tuple[int, int]:
-    """Return the batches that a loader of Accelerate reads and drops to resume, and the samples of one of a rank."""
-    loader = _loader(_callers(frame))
-    return int(getattr(loader, "skip_batches", 0)), int(getattr(loader, "batch_size", None) or 1)
+def skipped_by(frame: FrameType, ranks: int) -> Skipped | None:
+    """Return what a loader of Accelerate drops of the data set that it reads; None if nothing.
+
+    A worker that was forked has the calls of its parent above its own; where it is spawned, its parent asks.
+
+    Parameters
+    ----------
+    ranks : int
+        Those among which Accelerate deals.
+    """
+    loader = _loader(_callers(frame, _DEPTH_OF_WORKER))
+    if not getattr(loader, "skip_batches", 0):
+        return None
+    size, drop_last = int(loader.batch_size or 1), bool(getattr(loader, "drop_last", False))
+    if type(loader).__name__ == "DataLoaderDispatcher":  # one process reads the batches of all
+        of_step = 1 if getattr(loader, "split_batches", False) else ranks
+        return Skipped(loader.skip_batches, size, of_step, drop_last)
+    return Skipped(loader.skip_batches, size * ranks, 1, drop_last)
 
 
 def counts_steps(frame: FrameType) -> bool:

@@ -186,12 +186,14 @@ class Passes:
         self._next = context.RawArray("q", [epoch, 0])  # epoch of the next pass, and place of the next run
         # Of each run: the base seed, the first and the last count (from 1), and the epoch of the first.
         self._known = context.RawArray("q", _LOADERS * _NUMBERS)
+        # Of the pass that ends: base seed and epoch, how many workers are at its end, and the batches that they made.
+        self._ended = context.RawArray("q", 4)
         self._count = 0
 
     def __reduce__(self) -> tuple[Callable[..., Passes], tuple[Any, ...]]:
         if multiprocessing.context.get_spawning_popen() is None:
             return Passes, (self.next,)
-        return _shared, (self._lock, self._next, self._known)
+        return _shared, (self._lock, self._next, self._known, self._ended)
 
     @property
     def next(self) -> int:
@@ -229,9 +231,18 @@ class Passes:
             self._next[:] = [begun + 1, (at + _NUMBERS) % len(self._known)]
             return int(begun)
 
+    def end(self, seed: int, epoch: int, workers: int, batches: int) -> int | None:
+        """Note that a worker has made so many batches of a pass; return those of all when it is the last of them."""
+        with self._lock:
+            if self._ended[:2] != [seed, epoch]:
+                self._ended[:] = [seed, epoch, 0, 0]
+            self._ended[2] += 1
+            self._ended[3] += batches
+            return int(self._ended[3]) if self._ended[2] == workers else None
 
-def _shared(lock: Any, following: Any, known: Any) -> Passes:
+
+def _shared(lock: Any, following: Any, known: Any, ended: Any) -> Passes:
     """Return the counter of a spawned worker, which shares that of its parent."""
     made = Passes.__new__(Passes)
-    made._lock, made._next, made._known, made._count = lock, following, known, 0
+    made._lock, made._next, made._known, made._ended, made._count = lock, following, known, ended, 0
     return made

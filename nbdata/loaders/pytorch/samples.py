@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from nbdata.client.reading.dealers import skipped_by
+from nbdata.client.reading.dealers import Skipped, skipped_by
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Passes, Ranked, dealt_by_accelerate
 
@@ -132,9 +132,12 @@ class SampleStream(Ranked, IterableDataset[Any]):
         self._pass: Pass | None = None
         self._begun: int | None = None  # the epoch of the running pass
         self._resumed: dict[str, Any] | None = None
+        self._skipped: Skipped | None = None  # as the parent of a spawned worker saw it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pass": None, "_begun": None}  # they end with their process
+        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate()))
+        # A pass ends with its process.
+        return {**super().__getstate__(), "_pass": None, "_begun": None, "_skipped": skipped}
 
     @property
     def epoch(self) -> int:
@@ -153,7 +156,8 @@ class SampleStream(Ranked, IterableDataset[Any]):
         rank, ranks, _ = self._rank()
         resumed, self._resumed = self._resumed, None
         at = None if resumed is None else resumed["epoch"]
-        epoch = self._passes.begin(0 if worker is None else worker.seed - worker.id, at)
+        seed = 0 if worker is None else worker.seed - worker.id
+        epoch = self._passes.begin(seed, at)
         self._begun = epoch
         self._pass = self.samples.stream(
             shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
@@ -164,8 +168,10 @@ class SampleStream(Ranked, IterableDataset[Any]):
             given += 1
             yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = self._begun = None
-        if workers == 1:  # of several, none knows how many batches the others have made
-            _refuse_skipped(given, *skipped_by(sys._getframe(1)))
+        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate())) or self._skipped
+        if skipped is not None:
+            batches = given // skipped.size if skipped.drop_last else -(-given // skipped.size)
+            _refuse_skipped(skipped, self._passes.end(seed, epoch, workers, batches))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
@@ -196,16 +202,20 @@ def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
         ) from error
 
 
-def _refuse_skipped(given: int, skipped: int, batch_size: int) -> None:
-    """Raise BadOption if a loader wants to resume behind the end of an epoch.
+def _refuse_skipped(skipped: Skipped, batches: int | None) -> None:
+    """Raise BadOption if a loader wants to resume behind the end of an epoch, once the last worker is there.
 
     The Trainer of transformers does so after the first one: to it, the epochs of a stream are one, without a length. It
     would train with the beginning of the next epoch again.
+
+    Parameters
+    ----------
+    batches : int or None
+        Those of the epoch; None if other workers still make some.
     """
-    batches = -(-given // (batch_size * max(1, dealt_by_accelerate())))
-    if batches < skipped:
+    if batches is not None and (steps := -(-batches // skipped.of_step)) < skipped.steps:
         raise BadOption(
-            f"Accelerate skips {skipped} batches to resume, and an epoch of this stream has {batches}",
+            f"Accelerate skips {skipped.steps} batches to resume, and an epoch of this stream has {steps}",
             remedy="Train with SampleDataset(samples, transform), whose epochs have a length, or SampleLoader",
         )
 

@@ -139,8 +139,21 @@ def test_the_trainer_of_transformers_trains_with_all_samples(
     check(epochs(tmp_path / "notes"), repeated=13, among=ranks)
 
 
+def test_the_trainer_of_transformers_goes_on_in_the_first_epoch_of_a_stream_in_workers(
+    folder: str, tmp_path: Path
+) -> None:
+    run = trained([*torchrun(2, "trainer_training"), "stream 5 in workers", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    check(epochs(tmp_path / "notes"), repeated=13)
+
+
 @pytest.mark.parametrize(
-    ("way", "told"), [("refused", "give rank=0, world_size=1"), ("stream 20", "Train with SampleDataset")]
+    ("way", "told"),
+    [
+        ("refused", "give rank=0, world_size=1"),
+        ("stream 20", "Train with SampleDataset"),
+        ("stream 20 in workers", "Train with SampleDataset"),
+    ],
 )
 def test_the_trainer_of_transformers_gets_no_stream_that_would_lose_samples(
     folder: str, tmp_path: Path, way: str, told: str
