@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -197,29 +199,50 @@ def test_a_stream_whose_samples_are_dealt_out_gives_those_of_all_ranks(
 class DataLoaderShard:
     """As that of Accelerate: it reads the batches before the one at which it resumes, and drops them."""
 
-    batch_size = 4
+    batch_size, iteration = 4, 0
 
     def __init__(self, data: SampleStream, skip_batches: int, **options: Any) -> None:
         self.loader = DataLoader(data, self.batch_size, collate_fn=list, **options)
-        self.skip_batches = skip_batches
+        self.data, self.skip_batches = data, skip_batches
 
     def __iter__(self) -> Iterator[Any]:
+        self.data.set_epoch(self.iteration)
         batches = iter(self.loader)
         yield from itertools.chain(*itertools.islice(batches, self.skip_batches, None))
 
 
+def said_to_be_of(epoch: int, samples: Samples) -> SampleStream:
+    stream = SampleStream(samples)
+    stream.set_epoch(epoch)
+    return stream
+
+
 def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Samples) -> None:
-    assert keys(DataLoaderShard(SampleStream(samples), 9)) == KEYS[36:]
-    assert keys(DataLoaderShard(SampleStream(samples), 10)) == []
+    assert keys(DataLoaderShard(said_to_be_of(0, samples), 9)) == KEYS[36:]
+    assert keys(DataLoaderShard(said_to_be_of(0, samples), 10)) == []
     with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10.*SampleDataset"):
-        keys(DataLoaderShard(SampleStream(samples), 11))
+        keys(DataLoaderShard(said_to_be_of(0, samples), 11))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
+    samples: Samples, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda said, *_: os.write(2, str(said).encode()))
+        keys(DataLoaderShard(said_to_be_of(0, samples), 2, **options))
+        assert capfd.readouterr().err == ""
+        keys(DataLoaderShard(SampleStream(samples), 2, **options))
+        assert capfd.readouterr().err.count("skips 2 batches of epoch 0") == 1
 
 
 @pytest.mark.in_ci("fork")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_a_loader_whose_workers_resume_behind_the_end_of_an_epoch_is_told(samples: Samples, way: str) -> None:
     def resumed(batches: int) -> list[str]:
-        stream = SampleStream(samples[:34])  # twice 17 samples, which make 5 batches
+        stream = said_to_be_of(0, samples[:34])  # twice 17 samples, which make 5 batches
         return keys(DataLoaderShard(stream, batches, num_workers=2, multiprocessing_context=way))
 
     assert len(resumed(8)) == 2

@@ -6,17 +6,23 @@ splits the epoch by itself would lose what the other ranks should get. So it loo
 
 from __future__ import annotations
 
+import warnings
 from types import FrameType
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption
 
-__all__ = ["Dealer", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed", "skipped_by"]
+__all__ = [
+    "Dealer", "Skipped", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed", "says_epoch", "skipped_by",
+    "warn_of_skipped", "warn_of_steps",
+]  # fmt: skip
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16
 # The same in a worker, with the calls that have started it.
 _DEPTH_OF_WORKER = 48
+# The loaders of Accelerate.
+_LOADERS = ("DataLoaderDispatcher", "DataLoaderShard")
 
 
 class Dealer(NamedTuple):
@@ -50,12 +56,15 @@ class Skipped(NamedTuple):
         Batches that make a step.
     drop_last : bool
         Whether a last batch that is not full is none.
+    epoch : int
+        As the loader counts.
     """
 
     steps: int
     size: int
     of_step: int
     drop_last: bool
+    epoch: int
 
 
 def _callers(frame: FrameType | None, depth: int = _DEPTH) -> dict[str, Any]:
@@ -71,7 +80,7 @@ def _callers(frame: FrameType | None, depth: int = _DEPTH) -> dict[str, Any]:
 
 
 def _loader(callers: dict[str, Any]) -> Any:
-    return callers.get("DataLoaderDispatcher", callers.get("DataLoaderShard"))
+    return next((callers[name] for name in _LOADERS if name in callers), None)
 
 
 def dealer_of(frame: FrameType) -> Dealer | None:
@@ -109,10 +118,47 @@ def skipped_by(frame: FrameType, ranks: int) -> Skipped | None:
     if not getattr(loader, "skip_batches", 0):
         return None
     size, drop_last = int(loader.batch_size or 1), bool(getattr(loader, "drop_last", False))
+    found = Skipped(loader.skip_batches, size * ranks, 1, drop_last, getattr(loader, "iteration", 0))
     if type(loader).__name__ == "DataLoaderDispatcher":  # one process reads the batches of all
-        of_step = 1 if getattr(loader, "split_batches", False) else ranks
-        return Skipped(loader.skip_batches, size, of_step, drop_last)
-    return Skipped(loader.skip_batches, size * ranks, 1, drop_last)
+        return found._replace(size=size, of_step=1 if getattr(loader, "split_batches", False) else ranks)
+    return found
+
+
+def says_epoch(frame: FrameType | None) -> bool:
+    """Return whether a call of ``set_epoch`` says an epoch: Accelerate repeats its own count when a pass begins."""
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ in _LOADERS:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def warn_of_skipped(frame: FrameType, epoch: int) -> None:
+    """Warn if Accelerate skips batches of the first epoch, and nobody has said that it is the one to resume.
+
+    Parameters
+    ----------
+    epoch : int
+        Of the sampler, for a loader that counts none.
+    """
+    callers = _callers(frame)
+    loader = _loader(callers)
+    steps = getattr(callers.get("SkipBatchSampler"), "skip_batches", 0)
+    if not getattr(getattr(loader, "dataset", None), "epoch_said", False):
+        warn_of_steps(steps, getattr(loader, "iteration", epoch))
+
+
+def warn_of_steps(steps: int, epoch: int) -> None:
+    """Warn if so many steps of an epoch are skipped that nobody has said, and it is the first one."""
+    if steps and not epoch:
+        warnings.warn(
+            f"nbdata: Accelerate skips {steps} batches of epoch 0, and nobody has said that the training stopped in "
+            "this one. In another one samples would be lost and come twice. Write loader.set_epoch(epoch) before "
+            "accelerator.skip_first_batches(loader, steps)",
+            stacklevel=2,
+        )
 
 
 def counts_steps(frame: FrameType) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from nbdata.client.reading.dealers import Skipped, skipped_by
+from nbdata.client.reading.dealers import Skipped, says_epoch, skipped_by, warn_of_steps
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Passes, Ranked, dealt_by_accelerate
 
@@ -47,6 +47,12 @@ class SampleDataset(Dataset[Any]):
         refuse_no_samples(samples)
         self.samples, self.transform = samples, transform
         self._epoch: Epoch | None = None  # the last one that was told
+        self.epoch_said = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note that somebody says the epoch, which a sampler knows: Accelerate may tell the data set alone."""
+        del epoch
+        self.epoch_said = self.epoch_said or says_epoch(sys._getframe(1))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -133,6 +139,7 @@ class SampleStream(Ranked, IterableDataset[Any]):
         self._begun: int | None = None  # the epoch of the running pass
         self._resumed: dict[str, Any] | None = None
         self._skipped: Skipped | None = None  # as the parent of a spawned worker saw it
+        self._epoch_said = False
 
     def __getstate__(self) -> dict[str, Any]:
         skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate()))
@@ -147,6 +154,7 @@ class SampleStream(Ranked, IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""
         self._passes.set(epoch)
+        self._epoch_said = self._epoch_said or says_epoch(sys._getframe(1))
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -154,6 +162,9 @@ class SampleStream(Ranked, IterableDataset[Any]):
         if worker is not None:
             self.samples.share(workers)
         rank, ranks, _ = self._rank()
+        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate())) or self._skipped
+        if skipped is not None and not number and not self._epoch_said:
+            warn_of_steps(skipped.steps, skipped.epoch)
         resumed, self._resumed = self._resumed, None
         at = None if resumed is None else resumed["epoch"]
         seed = 0 if worker is None else worker.seed - worker.id
@@ -168,7 +179,6 @@ class SampleStream(Ranked, IterableDataset[Any]):
             given += 1
             yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = self._begun = None
-        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate())) or self._skipped
         if skipped is not None:
             batches = given // skipped.size if skipped.drop_last else -(-given // skipped.size)
             _refuse_skipped(skipped, self._passes.end(seed, epoch, workers, batches))

@@ -104,6 +104,16 @@ def test_accelerate_deals_all_samples_out(folder: str, tmp_path: Path, way: str)
     check(epochs(tmp_path / "notes"), repeated=13)  # it fills the last step up from the first ones
 
 
+@pytest.mark.parametrize("kind", ["loader", "indices", "stream"])
+def test_accelerate_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
+    folder: str, tmp_path: Path, kind: str
+) -> None:
+    run = trained([*TORCHRUN, f"accelerate {kind} skipped", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    told = [(tmp_path / "notes" / f"{run_number}.0").read_text() for run_number in range(3)]
+    assert told == ["1 ", "0 ", "0 "]
+
+
 def test_batches_of_which_accelerate_would_drop_all_are_refused(folder: str, tmp_path: Path) -> None:
     run = trained([*TORCHRUN, "accelerate few", folder], tmp_path / "notes")
     assert run.returncode != 0
