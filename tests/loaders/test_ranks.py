@@ -8,9 +8,11 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
@@ -222,6 +224,38 @@ def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Sampl
     assert keys(DataLoaderShard(said_to_be_of(0, samples), 10)) == []
     with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10.*SampleDataset"):
         keys(DataLoaderShard(said_to_be_of(0, samples), 11))
+
+
+@pytest.mark.in_ci("fork", "none")
+@pytest.mark.parametrize("way", ["none", "fork", "spawn"])
+def test_a_stream_of_unequal_steps_in_a_process_group_says_so_once(
+    samples: Samples,
+    way: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {} if way == "none" else {"num_workers": 2, "multiprocessing_context": way}
+
+    def told(count: int = 21, rank: int = 0, *, drop_last: bool = False) -> int:
+        stream = SampleStream(samples[:count], rank=rank, world_size=2)
+        loader = DataLoader(stream, 5, collate_fn=list, drop_last=drop_last, **options)
+        for _ in range(2):
+            list(loader)
+        return capfd.readouterr().err.count("of 2 ranks, some make 2 steps of this epoch and others 3")
+
+    monkeypatch.setenv("PYTHONWARNINGS", "always")  # for workers that are spawned
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda said, *_: os.write(2, str(said).encode()))
+        assert not told(), "ranks that wait for nobody"
+        torch.distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
+        try:
+            assert told() == 1
+            assert not told(rank=1), "one rank says it for all"
+            assert not told(drop_last=True)
+        finally:
+            torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -6,6 +6,7 @@ splits the epoch by itself would lose what the other ranks should get. So it loo
 
 from __future__ import annotations
 
+import math
 import warnings
 from types import FrameType
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 from nbdata.errors import BadOption
 
 __all__ = [
-    "Dealer", "Skipped", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed", "says_epoch", "skipped_by",
-    "warn_of_skipped", "warn_of_steps",
+    "Batching", "Dealer", "Skipped", "batching_of", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed",
+    "says_epoch", "skipped_by", "warn_of_skipped", "warn_of_steps",
 ]  # fmt: skip
 
 # The most calls between a loader of Accelerate and the sampler below it.
@@ -65,6 +66,24 @@ class Skipped(NamedTuple):
     of_step: int
     drop_last: bool
     epoch: int
+
+
+class Batching(NamedTuple):
+    """How the loader that reads a stream makes steps of its samples.
+
+    Attributes
+    ----------
+    size : int
+        Samples of a batch; 0 if something between the loader and the stream makes the batches.
+    drop_last : bool
+        Whether a last batch that is not full is none.
+    most_steps : float
+        Steps after which an epoch ends in any case.
+    """
+
+    size: int = 0
+    drop_last: bool = False
+    most_steps: float = math.inf
 
 
 def _callers(frame: FrameType | None, depth: int = _DEPTH) -> dict[str, Any]:
@@ -159,6 +178,27 @@ def warn_of_steps(steps: int, epoch: int) -> None:
             "accelerator.skip_first_batches(loader, steps)",
             stacklevel=2,
         )
+
+
+def batching_of(frame: FrameType) -> Batching:
+    """Return how the loader makes batches that asks a stream for samples.
+
+    Lightning says after how many steps an epoch ends, and so does whoever repeats a pipeline of webdataset.
+    """
+    callers = _callers(frame, _DEPTH_OF_WORKER)
+    if any(getattr(owner, "repetitions", 1) != 1 for owner in callers.values()):
+        return Batching(most_steps=0)
+    limits = getattr(callers.get("CombinedLoader"), "limits", None) or (math.inf,)
+    most = max(math.inf if limit is None else limit for limit in limits)
+    fetcher: Any = frame.f_locals.get("self")
+    if type(fetcher).__name__ != "_IterableDatasetFetcher":
+        return Batching(most_steps=most)
+    batch = frame.f_locals["possibly_batched_index"]
+    return (
+        Batching(len(batch), fetcher.drop_last, most)
+        if fetcher.auto_collation
+        else Batching(1, most_steps=most)
+    )
 
 
 def counts_steps(frame: FrameType) -> bool:

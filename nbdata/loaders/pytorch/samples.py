@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from nbdata.client.reading.dealers import Skipped, says_epoch, skipped_by, warn_of_steps
+from nbdata.client.reading.dealers import (
+    Batching,
+    Skipped,
+    batching_of,
+    says_epoch,
+    skipped_by,
+    warn_of_steps,
+)
+from nbdata.client.reading.shares import told_of_unequal
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Passes, Ranked, dealt_by_accelerate
 
@@ -170,6 +179,8 @@ class SampleStream(Ranked, IterableDataset[Any]):
         seed = 0 if worker is None else worker.seed - worker.id
         epoch = self._passes.begin(seed, at)
         self._begun = epoch
+        if ranks > 1 and resumed is None and not rank and not number and self._together():
+            self._warn_of_unequal_steps(ranks, workers, epoch, batching_of(sys._getframe(1)))
         self._pass = self.samples.stream(
             shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
             resume=None if resumed is None else resumed["pass"],
@@ -182,6 +193,12 @@ class SampleStream(Ranked, IterableDataset[Any]):
         if skipped is not None:
             batches = given // skipped.size if skipped.drop_last else -(-given // skipped.size)
             _refuse_skipped(skipped, self._passes.end(seed, epoch, workers, batches))
+
+    def _warn_of_unequal_steps(self, ranks: int, workers: int, epoch: int, batching: Batching) -> None:
+        """Warn once if some ranks make fewer steps than others, which would wait for them."""
+        shares = self.samples.shares(ranks * workers, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        if (told := told_of_unequal(shares, ranks, batching)) and self._passes.once():
+            warnings.warn(told, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""

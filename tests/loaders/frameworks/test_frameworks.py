@@ -78,6 +78,8 @@ def test_a_loader_that_was_made_before_the_process_group(
     run = trained([*torchrun(ranks, "training"), f"torchrun {kind}", folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
     check(epochs(tmp_path / "notes"), repeated=0, among=ranks)
+    told = 1 if kind != "loader" and ranks > 1 else 0  # of 203 samples some ranks get one more
+    assert run.stderr.count("nbdata: of ") == told
 
 
 def test_the_order_is_the_same_before_and_after_the_process_group_and_whatever_the_workers(
@@ -131,6 +133,15 @@ def test_lightning_trains_with_all_samples(folder: str, tmp_path: Path, way: str
     run = trained(["-m", f"{MODULES}.lightning_training", way, folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
     check(epochs(tmp_path / "notes"), repeated=13)
+
+
+@pytest.mark.parametrize(("way", "told"), [("unequal", 1), ("limited", 0)])
+def test_lightning_hangs_over_no_unequal_steps_without_a_warning(
+    folder: str, tmp_path: Path, way: str, told: int
+) -> None:
+    run = trained(["-m", f"{MODULES}.lightning_training", f"stream {way}", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stderr.count("nbdata: of 2 ranks, some make 1 step of this epoch and others 2 steps") == told
 
 
 def test_lightning_goes_on_with_no_other_number_of_ranks(folder: str, tmp_path: Path) -> None:
