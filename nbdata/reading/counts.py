@@ -21,7 +21,8 @@ class Counts:
     seconds : float
         From the first call of `fetch` to the end of the last one.
     unverified : int
-        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``. Files on a disk, which
+        keeps no checksums, do not count.
     cached, fetched : int
         Bytes that were read from a cache on the disk, and bytes of objects that had to be fetched to it for that.
     """

@@ -22,6 +22,7 @@ from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, SecondTry
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import LocalStore
 from nbdata.stores.sessions import Answer, Read, Unusual
 from nbdata.threads import begin
 from nbdata.transfer.control import Control
@@ -117,6 +118,7 @@ class Fetcher:
     ) -> None:
         self._store, self._control, self._pieces_of = store, control, pieces
         self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
+        self._on_disk = isinstance(store, LocalStore)
         self._second_try = SecondTry(control, store, verify)
         self._changed = threading.Condition()
         self._samples: dict[int, _Sample] = {}  # in flight, or complete
@@ -417,7 +419,7 @@ class Fetcher:
             if sample.error is not None:
                 return
             sample.fields[item.number] = data
-            if not proven and self._verify != "none":
+            if not proven and self._verify != "none" and not self._on_disk:
                 self.counts.unverified += 1
             if sample.left <= 0:
                 return

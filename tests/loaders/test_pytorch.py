@@ -154,7 +154,7 @@ def test_nbdata_does_not_import_torch() -> None:
 
 
 def in_worker(passes: Passes) -> Passes:
-    return _shared(passes._lock, passes._next, passes._known)
+    return _shared(passes._lock, passes._next, passes._known, passes._ended)
 
 
 def test_workers_of_loaders_that_begin_at_once_agree_on_the_epoch_of_their_pass() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
@@ -197,17 +201,85 @@ def test_a_stream_whose_samples_are_dealt_out_gives_those_of_all_ranks(
 class DataLoaderShard:
     """As that of Accelerate: it reads the batches before the one at which it resumes, and drops them."""
 
-    batch_size = 4
+    batch_size, iteration = 4, 0
 
-    def __init__(self, data: Iterable[Any], skip_batches: int) -> None:
+    def __init__(self, data: SampleStream, skip_batches: int, **options: Any) -> None:
+        self.loader = DataLoader(data, self.batch_size, collate_fn=list, **options)
         self.data, self.skip_batches = data, skip_batches
 
     def __iter__(self) -> Iterator[Any]:
-        yield from itertools.islice(self.data, self.skip_batches * self.batch_size, None)
+        self.data.set_epoch(self.iteration)
+        batches = iter(self.loader)
+        yield from itertools.chain(*itertools.islice(batches, self.skip_batches, None))
+
+
+def said_to_be_of(epoch: int, samples: Samples) -> SampleStream:
+    stream = SampleStream(samples)
+    stream.set_epoch(epoch)
+    return stream
 
 
 def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Samples) -> None:
-    assert keys(DataLoaderShard(SampleStream(samples), 9)) == KEYS[36:]
-    assert keys(DataLoaderShard(SampleStream(samples), 10)) == []
+    assert keys(DataLoaderShard(said_to_be_of(0, samples), 9)) == KEYS[36:]
+    assert keys(DataLoaderShard(said_to_be_of(0, samples), 10)) == []
     with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10.*SampleDataset"):
-        keys(DataLoaderShard(SampleStream(samples), 11))
+        keys(DataLoaderShard(said_to_be_of(0, samples), 11))
+
+
+@pytest.mark.in_ci("fork", "none")
+@pytest.mark.parametrize("way", ["none", "fork", "spawn"])
+def test_a_stream_of_unequal_steps_in_a_process_group_says_so_once(
+    samples: Samples,
+    way: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {} if way == "none" else {"num_workers": 2, "multiprocessing_context": way}
+
+    def told(count: int = 21, rank: int = 0, *, drop_last: bool = False) -> int:
+        stream = SampleStream(samples[:count], rank=rank, world_size=2)
+        loader = DataLoader(stream, 5, collate_fn=list, drop_last=drop_last, **options)
+        for _ in range(2):
+            list(loader)
+        return capfd.readouterr().err.count("of 2 ranks, some make 2 steps of this epoch and others 3")
+
+    monkeypatch.setenv("PYTHONWARNINGS", "always")  # for workers that are spawned
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda said, *_: os.write(2, str(said).encode()))
+        assert not told(), "ranks that wait for nobody"
+        torch.distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
+        try:
+            assert told() == 1
+            assert not told(rank=1), "one rank says it for all"
+            assert not told(drop_last=True)
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
+    samples: Samples, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda said, *_: os.write(2, str(said).encode()))
+        keys(DataLoaderShard(said_to_be_of(0, samples), 2, **options))
+        assert capfd.readouterr().err == ""
+        keys(DataLoaderShard(SampleStream(samples), 2, **options))
+        assert capfd.readouterr().err.count("skips 2 batches of epoch 0") == 1
+
+
+@pytest.mark.in_ci("fork")
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_a_loader_whose_workers_resume_behind_the_end_of_an_epoch_is_told(samples: Samples, way: str) -> None:
+    def resumed(batches: int) -> list[str]:
+        stream = said_to_be_of(0, samples[:34])  # twice 17 samples, which make 5 batches
+        return keys(DataLoaderShard(stream, batches, num_workers=2, multiprocessing_context=way))
+
+    assert len(resumed(8)) == 2
+    assert resumed(10) == []
+    with pytest.raises(BadOption, match=r"skips 11 batches to resume.*has 10"):
+        resumed(11)

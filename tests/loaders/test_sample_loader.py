@@ -144,13 +144,46 @@ def test_a_state_of_something_else_is_refused(samples: Samples) -> None:
     changed = {**state, "samples": "0" * 32, "epoch": 3}
     with pytest.raises(
         BadOption, match=r"objects of these were changed or replaced .*restore them; .*set_epoch\(3\)"
-    ):
+    ) as told:
         loader.load_state_dict(changed)
+    assert "the same source and selection" in str(told.value)
+    assert "0" * 32 not in str(told.value)
+    assert samples.fingerprint not in str(told.value)
     with pytest.raises(BadOption, match=r"no samples: 's3://b/' \(expected nbdata\.samples\('s3://b/'\)"):
         SampleLoader("s3://b/", 64)  # type: ignore[arg-type]
     loader.load_state_dict({**state, "of a later version": 1})
     with pytest.raises(BadOption, match="in_order"):
         SampleLoader(samples, 4, num_workers=2, in_order=False)
+
+
+class CombinedLoader:
+    """As that of Lightning, which loads the states of its loaders."""
+
+    def __init__(self, loader: SampleLoader) -> None:
+        self.loader = loader
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+
+
+def test_lightning_goes_on_in_an_epoch_only_with_steps_of_the_same_size(samples: Samples) -> None:
+    def loader(batch_size: int, ranks: int) -> SampleLoader:
+        return SampleLoader(samples, batch_size, rank=0, world_size=ranks, uneven="repeat")
+
+    begun = loader(4, 2)
+    batches = iter(begun)
+    next(batches)
+    state = begun.state_dict()
+    batches.close()
+    for other in (loader(4, 3), loader(5, 2)):
+        other.load_state_dict(state)  # into a loop of one's own
+        with pytest.raises(BadOption, match=r"another size.*\(.*got 4 for each of 2\)"):
+            CombinedLoader(other).load(state)
+        CombinedLoader(other).load({**state, "epoch": 1, "taken": 0})
+    CombinedLoader(loader(4, 2)).load(state)
+    CombinedLoader(loader(2, 4)).load(state)
+    with pytest.raises(BadOption, match="as many ranks"):
+        CombinedLoader(loader(4, 2)).load({name: value for name, value in state.items() if name != "ranks"})
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -167,6 +200,8 @@ def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers
     assert "4 samples of each epoch, which fill no step, are left out" in str(
         SampleLoader(samples, 4, rank=0, world_size=3).report
     )
+    filled = SampleLoader(samples, 4, rank=0, world_size=3, uneven="repeat")
+    assert "8 samples of each epoch come once more, to fill the last step" in str(filled.report)
     samples.close()
     assert sum(len(batch) for batch in loader) == 40
     assert loader.report.samples == 120

@@ -6,15 +6,24 @@ splits the epoch by itself would lose what the other ranks should get. So it loo
 
 from __future__ import annotations
 
+import math
+import warnings
 from types import FrameType
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption
 
-__all__ = ["Dealer", "dealer_of", "deals_samples", "refuse_distributed", "skipped_by"]
+__all__ = [
+    "Batching", "Dealer", "Skipped", "batching_of", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed",
+    "says_epoch", "skipped_by", "warn_of_skipped", "warn_of_steps",
+]  # fmt: skip
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16
+# The same in a worker, with the calls that have started it.
+_DEPTH_OF_WORKER = 48
+# The loaders of Accelerate.
+_LOADERS = ("DataLoaderDispatcher", "DataLoaderShard")
 
 
 class Dealer(NamedTuple):
@@ -35,10 +44,52 @@ class Dealer(NamedTuple):
     epoch: int | None
 
 
-def _callers(frame: FrameType | None) -> dict[str, Any]:
+class Skipped(NamedTuple):
+    """What a loader of Accelerate reads and drops, to resume.
+
+    Attributes
+    ----------
+    steps : int
+        Steps that it drops.
+    size : int
+        Samples that a data set gives for one of its batches.
+    of_step : int
+        Batches that make a step.
+    drop_last : bool
+        Whether a last batch that is not full is none.
+    epoch : int
+        As the loader counts.
+    """
+
+    steps: int
+    size: int
+    of_step: int
+    drop_last: bool
+    epoch: int
+
+
+class Batching(NamedTuple):
+    """How the loader that reads a stream makes steps of its samples.
+
+    Attributes
+    ----------
+    size : int
+        Samples of a batch; 0 if something between the loader and the stream makes the batches.
+    drop_last : bool
+        Whether a last batch that is not full is none.
+    most_steps : float
+        Steps after which an epoch ends in any case.
+    """
+
+    size: int = 0
+    drop_last: bool = False
+    most_steps: float = math.inf
+
+
+def _callers(frame: FrameType | None, depth: int = _DEPTH) -> dict[str, Any]:
     """Return the objects whose methods lead to a call, by the name of their type; of several the innermost."""
     found: dict[str, Any] = {}
-    for _ in range(_DEPTH):
+    for _ in range(depth):
         if frame is None:
             break
         owner = frame.f_locals.get("self")
@@ -48,7 +99,7 @@ def _callers(frame: FrameType | None) -> dict[str, Any]:
 
 
 def _loader(callers: dict[str, Any]) -> Any:
-    return callers.get("DataLoaderDispatcher", callers.get("DataLoaderShard"))
+    return next((callers[name] for name in _LOADERS if name in callers), None)
 
 
 def dealer_of(frame: FrameType) -> Dealer | None:
@@ -72,10 +123,87 @@ def deals_samples(frame: FrameType) -> bool:
     return "IterableDatasetShard" in callers or getattr(of_datasets, "_distributed", None) is not None
 
 
-def skipped_by(frame: FrameType) -> tuple[int, int]:
-    """Return the batches that a loader of Accelerate reads and drops to resume, and the samples of one of a rank."""
-    loader = _loader(_callers(frame))
-    return int(getattr(loader, "skip_batches", 0)), int(getattr(loader, "batch_size", None) or 1)
+def skipped_by(frame: FrameType, ranks: int) -> Skipped | None:
+    """Return what a loader of Accelerate drops of the data set that it reads; None if nothing.
+
+    A worker that was forked has the calls of its parent above its own; where it is spawned, its parent asks.
+
+    Parameters
+    ----------
+    ranks : int
+        Those among which Accelerate deals.
+    """
+    loader = _loader(_callers(frame, _DEPTH_OF_WORKER))
+    if not getattr(loader, "skip_batches", 0):
+        return None
+    size, drop_last = int(loader.batch_size or 1), bool(getattr(loader, "drop_last", False))
+    found = Skipped(loader.skip_batches, size * ranks, 1, drop_last, getattr(loader, "iteration", 0))
+    if type(loader).__name__ == "DataLoaderDispatcher":  # one process reads the batches of all
+        return found._replace(size=size, of_step=1 if getattr(loader, "split_batches", False) else ranks)
+    return found
+
+
+def says_epoch(frame: FrameType | None) -> bool:
+    """Return whether a call of ``set_epoch`` says an epoch: Accelerate repeats its own count when a pass begins."""
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ in _LOADERS:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def warn_of_skipped(frame: FrameType, epoch: int) -> None:
+    """Warn if Accelerate skips batches of the first epoch, and nobody has said that it is the one to resume.
+
+    Parameters
+    ----------
+    epoch : int
+        Of the sampler, for a loader that counts none.
+    """
+    callers = _callers(frame)
+    loader = _loader(callers)
+    steps = getattr(callers.get("SkipBatchSampler"), "skip_batches", 0)
+    if not getattr(getattr(loader, "dataset", None), "epoch_said", False):
+        warn_of_steps(steps, getattr(loader, "iteration", epoch))
+
+
+def warn_of_steps(steps: int, epoch: int) -> None:
+    """Warn if so many steps of an epoch are skipped that nobody has said, and it is the first one."""
+    if steps and not epoch:
+        warnings.warn(
+            f"nbdata: Accelerate skips {steps} batches of epoch 0, and nobody has said that the training stopped in "
+            "this one. In another one samples would be lost and come twice. Write loader.set_epoch(epoch) before "
+            "accelerator.skip_first_batches(loader, steps)",
+            stacklevel=2,
+        )
+
+
+def batching_of(frame: FrameType) -> Batching:
+    """Return how the loader makes batches that asks a stream for samples.
+
+    Lightning says after how many steps an epoch ends, and so does whoever repeats a pipeline of webdataset.
+    """
+    callers = _callers(frame, _DEPTH_OF_WORKER)
+    if any(getattr(owner, "repetitions", 1) != 1 for owner in callers.values()):
+        return Batching(most_steps=0)
+    limits = getattr(callers.get("CombinedLoader"), "limits", None) or (math.inf,)
+    most = max(math.inf if limit is None else limit for limit in limits)
+    fetcher: Any = frame.f_locals.get("self")
+    if type(fetcher).__name__ != "_IterableDatasetFetcher":
+        return Batching(most_steps=most)
+    batch = frame.f_locals["possibly_batched_index"]
+    return (
+        Batching(len(batch), fetcher.drop_last, most)
+        if fetcher.auto_collation
+        else Batching(1, most_steps=most)
+    )
+
+
+def counts_steps(frame: FrameType) -> bool:
+    """Return whether Lightning loads a state: it ends the epoch after as many steps as a whole one has by now."""
+    return "CombinedLoader" in _callers(frame)
 
 
 def refuse_distributed(sampler: object, frame: FrameType) -> None:

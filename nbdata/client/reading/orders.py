@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from nbdata.client.reading.dealers import Dealer, dealer_of, refuse_distributed
+from nbdata.client.reading.dealers import Dealer, dealer_of, refuse_distributed, says_epoch, warn_of_skipped
 from nbdata.client.reading.epochs import epoch_of_sampler
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
@@ -115,13 +115,17 @@ class Position:
     ----------
     next : tuple of (int, int)
         The epoch of the next pass, and how many samples of its order all ranks had together.
+    said : bool
+        Whether a user or a state has said an epoch, or a pass began here.
     """
 
     def __init__(self) -> None:
         self.next = self._last = (0, 0)
+        self.said = False
 
-    def set(self, epoch: int, start: int | None = None) -> None:
+    def set(self, epoch: int, start: int | None = None, *, said: bool = True) -> None:
         """Set the next pass. With None, a start in the middle stays if this epoch would come anyway."""
+        self.said = self.said or said
         if start is None:
             start = self.next[1] if epoch == self.next[0] else 0
         self.next = self._last = (epoch, start)
@@ -129,7 +133,7 @@ class Position:
     def begin(self) -> tuple[int, int]:
         """Return the epoch and the start of a pass that begins now; the one after it is the next epoch."""
         begun, self.next = self.next, (self.next[0] + 1, 0)
-        self._last = begun
+        self._last, self.said = begun, True
         return begun
 
     def drawn(self, epoch: int, taken: int) -> None:
@@ -206,7 +210,7 @@ class AheadIndices:
 
         It begins at its beginning, unless a loaded state is in its middle.
         """
-        self._at.set(epoch)
+        self._at.set(epoch, said=says_epoch(sys._getframe(1)))
 
     def __len__(self) -> int:
         refuse_distributed(self, sys._getframe(1))
@@ -225,6 +229,8 @@ class AheadIndices:
 
     def __iter__(self) -> Iterator[Index]:
         dealer = dealer_of(sys._getframe(1))
+        if not self._at.said:
+            warn_of_skipped(sys._getframe(1), self.epoch)
         rank, ranks = self._ranks(dealer)
         if dealer is not None and dealer.epoch is not None:
             self.set_epoch(dealer.epoch)
@@ -326,7 +332,7 @@ class AheadBatches:
         None skips as many as before if this epoch would come anyway, else none. Trainers set the epoch before each
         pass, also before one that resumes in the middle.
         """
-        self._at.set(epoch, start)
+        self._at.set(epoch, start, said=says_epoch(sys._getframe(1)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: small, the same for all ranks. Loaders that save a sampler's state call it."""
@@ -356,6 +362,11 @@ class AheadBatches:
         if self.world_size > 1 and self.uneven != "keep":
             return rest if self.uneven == "drop" else 0
         return rest % self.batch_size if self.drop_last else 0
+
+    @property
+    def repeated(self) -> int:
+        """Samples of a whole epoch that come once more, to fill its last step."""
+        return -self.count % self.of_step if self.world_size > 1 and self.uneven == "repeat" else 0
 
     def steps(self, start: int = 0) -> int:
         """Return the steps of an epoch after its first `start` samples."""
@@ -397,6 +408,8 @@ class AheadBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         dealer = dealer_of(sys._getframe(1))
+        if not self._at.said:
+            warn_of_skipped(sys._getframe(1), self.epoch)
         return self._own() if dealer is None else self._of_all(dealer)
 
     def _warn_of_dropped(self, dropped: int) -> None:

@@ -11,10 +11,13 @@ from typing import Any
 from nbdata.ending import at_end
 from nbdata.errors import BadOption
 
-__all__ = ["Pass", "given_of", "refuse_other", "states_of"]
+__all__ = ["OTHER_SAMPLES", "SAME_SAMPLES", "Pass", "given_of", "refuse_other", "states_of"]
 
 # The most characters of a wrong value, and the most entries, that an error shows.
 _SHOWN, _FEW = 60, 8
+#: The samples of a pass and of a state that is of others, in words: their digests would tell a reader nothing.
+SAME_SAMPLES = "the same source and selection in the same order, and objects with the same ETags"
+OTHER_SAMPLES = "others in at least one of these"
 
 
 class Pass(Iterator[Any]):
@@ -113,6 +116,13 @@ def given_of(resume: Any, about: dict[str, Any]) -> int:
     return int(state["given"])
 
 
+def _begin_anew(state: dict[str, Any]) -> str:
+    return (
+        "Make the samples as those of the state were made; shards, objects and a copy of them are not the same. If "
+        f"objects have changed, restore them, or begin the epoch anew: epoch={state.get('epoch')!r} without this state"
+    )
+
+
 def refuse_other(state: dict[str, Any], expected: dict[str, Any]) -> None:
     """BadOption if a state belongs to other samples or another order than the pass that resumes from it."""
     if "version" not in state or "part" not in state:
@@ -123,6 +133,8 @@ def refuse_other(state: dict[str, Any], expected: dict[str, Any]) -> None:
             got=f"a dict of {entries}" if entries else "an empty dict",
         )
     for name, value in expected.items():
+        if name == "samples" and state.get(name) != value:
+            raise BadOption(_MEANT[name], expected=SAME_SAMPLES, got=OTHER_SAMPLES, remedy=_begin_anew(state))
         if state.get(name) != value:
             raise BadOption(
                 _MEANT[name],

@@ -35,7 +35,7 @@ class ReadReport:
         The part of `seconds` in which a caller had to wait. If more than a few percent, read further ahead, with
         more workers, or from a nearer store.
     unverified : int
-        Objects without a checksum in the store to compare with; 0 with ``verify="none"``.
+        Objects without a checksum in the store to compare with; 0 with ``verify="none"``, and for files on a disk.
     left_out : int
         Files of the source that belong to no sample.
     left_out_names : tuple of str
@@ -47,6 +47,8 @@ class ReadReport:
         to it.
     dropped : int
         Of a loader: samples of each whole epoch that no rank gets, because they do not fill a step.
+    repeated : int
+        Of a loader: samples of each whole epoch that come once more, to fill the last step.
     crowding : int
         Of a loader with ``cache=``: bytes of the batches ahead, if they take most of the cache and leave few hits.
     rank : str
@@ -64,6 +66,7 @@ class ReadReport:
     hits: int = 0
     fetched: int = 0
     dropped: int = 0
+    repeated: int = 0
     crowding: int = 0
     rank: str = ""
 
@@ -91,6 +94,10 @@ class ReadReport:
             text += f"; {counted(self.unverified, 'objects')} had no checksum to compare with"
         if self.dropped:
             text += f"; {counted(self.dropped, 'samples')} of each epoch, which fill no step, are left out"
+        if self.repeated:
+            text += (
+                f"; {counted(self.repeated, 'samples')} of each epoch come once more, to fill the last step"
+            )
         if self.left_out:
             text += f"; {left_out_line(self.left_out, self.left_out_names[:3])}"
         return text

@@ -17,6 +17,7 @@ from nbdata.client.reading.keys import Keys, number_of
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
 from nbdata.client.reading.passing import Pass, given_of
 from nbdata.client.reading.report import ReadReport
+from nbdata.client.reading.shares import Shares
 from nbdata.client.reading.source import Source
 from nbdata.errors import BadOption
 from nbdata.reading.counts import Counts
@@ -189,6 +190,12 @@ class Samples(abc.ABC):
         rest = itertools.islice(order, given, None)
         chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(rest, at_once)), ()))
         return self._passed(chunks, _KNOWN_AHEAD // at_once, about, given)
+
+    def shares(self, parts: int, *, shuffle: bool = False, seed: int = 0, epoch: int = 0) -> Shares:
+        """Return how much of an epoch each of so many parts of `stream` has."""
+        del shuffle, seed, epoch
+        whole, rest = divmod(len(self), parts)
+        return Shares([whole + (number < rest) for number in range(parts)])
 
     def _passed(
         self, chunks: Iterable[list[int]], known_ahead: int, about: dict[str, Any], given: int

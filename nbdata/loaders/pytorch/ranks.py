@@ -100,6 +100,7 @@ class Ranked:
 
     def __init__(self, rank: int | None, world_size: int | None) -> None:
         self._given: tuple[int | None, int | None] = rank, world_size
+        self._in_group = False  # as the parent of a spawned worker saw it
         refuse_no_rank(rank, world_size)
 
     def _rank(self) -> Rank:
@@ -115,7 +116,11 @@ class Ranked:
         return rank_of(*self._given)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_given": tuple(self._rank())[:2]}
+        return {**self.__dict__, "_given": tuple(self._rank())[:2], "_in_group": self._together()}
+
+    def _together(self) -> bool:
+        """Return whether the ranks are in a process group, in which they may wait for each other."""
+        return self._in_group or (torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def dealt_by_accelerate() -> int:
@@ -183,15 +188,18 @@ class Passes:
     def __init__(self, epoch: int) -> None:
         context = multiprocessing.get_context("spawn")  # its arrays can be passed to forked workers too
         self._lock = _new_lock()
-        self._next = context.RawArray("q", [epoch, 0])  # epoch of the next pass, and place of the next run
+        # Epoch of the next pass, place of the next run, and whether `once` was called.
+        self._next = context.RawArray("q", [epoch, 0, 0])
         # Of each run: the base seed, the first and the last count (from 1), and the epoch of the first.
         self._known = context.RawArray("q", _LOADERS * _NUMBERS)
+        # Of the pass that ends: base seed and epoch, how many workers are at its end, and the batches that they made.
+        self._ended = context.RawArray("q", 4)
         self._count = 0
 
     def __reduce__(self) -> tuple[Callable[..., Passes], tuple[Any, ...]]:
         if multiprocessing.context.get_spawning_popen() is None:
             return Passes, (self.next,)
-        return _shared, (self._lock, self._next, self._known)
+        return _shared, (self._lock, self._next, self._known, self._ended)
 
     @property
     def next(self) -> int:
@@ -214,7 +222,7 @@ class Passes:
         """
         self._count += 1
         with self._lock:
-            following, at = self._next
+            following, at, _ = self._next
             begun = following if epoch is None else epoch
             for run in range(0, len(self._known), _NUMBERS):
                 known, first, last, first_epoch = self._known[run : run + _NUMBERS]
@@ -226,12 +234,27 @@ class Passes:
                     self._next[0] = begun + 1
                     return int(begun)
             self._known[at : at + _NUMBERS] = [seed, self._count, self._count, begun]
-            self._next[:] = [begun + 1, (at + _NUMBERS) % len(self._known)]
+            self._next[:2] = [begun + 1, (at + _NUMBERS) % len(self._known)]
             return int(begun)
 
+    def once(self) -> bool:
+        """Return whether this is the first call of all workers together."""
+        with self._lock:
+            called, self._next[2] = self._next[2], 1
+        return not called
 
-def _shared(lock: Any, following: Any, known: Any) -> Passes:
+    def end(self, seed: int, epoch: int, workers: int, batches: int) -> int | None:
+        """Note that a worker has made so many batches of a pass; return those of all when it is the last of them."""
+        with self._lock:
+            if self._ended[:2] != [seed, epoch]:
+                self._ended[:] = [seed, epoch, 0, 0]
+            self._ended[2] += 1
+            self._ended[3] += batches
+            return int(self._ended[3]) if self._ended[2] == workers else None
+
+
+def _shared(lock: Any, following: Any, known: Any, ended: Any) -> Passes:
     """Return the counter of a spawned worker, which shares that of its parent."""
     made = Passes.__new__(Passes)
-    made._lock, made._next, made._known, made._count = lock, following, known, 0
+    made._lock, made._next, made._known, made._ended, made._count = lock, following, known, ended, 0
     return made

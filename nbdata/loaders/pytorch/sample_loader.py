@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from nbdata.client.reading.dealers import counts_steps
 from nbdata.client.reading.overview import READERS
+from nbdata.client.reading.passing import OTHER_SAMPLES, SAME_SAMPLES
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
@@ -191,6 +194,8 @@ class SampleLoader(DataLoader[Any]):
             "seed": self._order.seed,
             "epoch": epoch,
             "taken": taken,
+            "batch_size": self._order.batch_size,
+            "ranks": self._order.world_size,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -201,7 +206,8 @@ class SampleLoader(DataLoader[Any]):
         Raises
         ------
         BadOption
-            If the state belongs to other samples, or to another order.
+            If the state belongs to other samples, or to another order; or if Lightning loads one of the middle of an
+            epoch for steps of another size.
         """
         expected = {**self.state_dict(), "epoch": None, "taken": None}
         if not isinstance(state, dict) or "version" not in state:
@@ -216,16 +222,31 @@ class SampleLoader(DataLoader[Any]):
                         ". If objects of the source have changed, restore them; or begin the epoch anew: "
                         f"loader.set_epoch({epoch})"
                     )
+                by_digest = name == "samples"
                 raise BadOption(
                     f"this state is of {what}",
-                    expected=f"{name}={expected[name]!r}",
-                    got=f"{name}={got[name]!r}",
+                    expected=SAME_SAMPLES if by_digest else f"{name}={expected[name]!r}",
+                    got=OTHER_SAMPLES if by_digest else f"{name}={got[name]!r}",
                     remedy=remedy,
                 )
         if not (isinstance(epoch, int) and isinstance(taken, int) and epoch >= 0 and taken >= 0):
             raise BadOption(f"this is no state of a loader: epoch={epoch!r}, taken={taken!r}")
+        if taken and counts_steps(sys._getframe(1)):
+            self._refuse_other_steps(got["batch_size"], got["ranks"])
         self._order.set_epoch(epoch, taken)
         self._at = (epoch, taken)
+
+    def _refuse_other_steps(self, batch_size: Any, ranks: Any) -> None:
+        """Raise BadOption if the steps that were made have other numbers of samples than those to come."""
+        if (batch_size or 0) * (ranks or 0) != self._order.of_step:
+            raise BadOption(
+                "Lightning counts the steps of an epoch, and those of this state have another size: it would end the "
+                "epoch too early or too late",
+                expected=f"batches of {self._order.batch_size} for each of {self._order.world_size} ranks",
+                got=f"{batch_size} for each of {ranks}",
+                remedy="Go on with as many ranks and the same batch size, or from a checkpoint of the end of an epoch. "
+                "A loop of your own goes on with any",
+            )
 
     # -- statistics -------------------------------------------------------------------------------
 
@@ -239,6 +260,7 @@ class SampleLoader(DataLoader[Any]):
         return replace(
             report,
             dropped=self._order.dropped,
+            repeated=self._order.repeated,
             crowding=self._crowding(report),
             rank=str(rank) if rank.world_size > 1 else "",
         )

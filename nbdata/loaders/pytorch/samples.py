@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from nbdata.client.reading.dealers import skipped_by
+from nbdata.client.reading.dealers import (
+    Batching,
+    Skipped,
+    batching_of,
+    says_epoch,
+    skipped_by,
+    warn_of_steps,
+)
+from nbdata.client.reading.shares import told_of_unequal
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Passes, Ranked, dealt_by_accelerate
 
@@ -47,6 +56,12 @@ class SampleDataset(Dataset[Any]):
         refuse_no_samples(samples)
         self.samples, self.transform = samples, transform
         self._epoch: Epoch | None = None  # the last one that was told
+        self.epoch_said = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note that somebody says the epoch, which a sampler knows: Accelerate may tell the data set alone."""
+        del epoch
+        self.epoch_said = self.epoch_said or says_epoch(sys._getframe(1))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -132,9 +147,13 @@ class SampleStream(Ranked, IterableDataset[Any]):
         self._pass: Pass | None = None
         self._begun: int | None = None  # the epoch of the running pass
         self._resumed: dict[str, Any] | None = None
+        self._skipped: Skipped | None = None  # as the parent of a spawned worker saw it
+        self._epoch_said = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pass": None, "_begun": None}  # they end with their process
+        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate()))
+        # A pass ends with its process.
+        return {**super().__getstate__(), "_pass": None, "_begun": None, "_skipped": skipped}
 
     @property
     def epoch(self) -> int:
@@ -144,6 +163,7 @@ class SampleStream(Ranked, IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""
         self._passes.set(epoch)
+        self._epoch_said = self._epoch_said or says_epoch(sys._getframe(1))
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -151,10 +171,16 @@ class SampleStream(Ranked, IterableDataset[Any]):
         if worker is not None:
             self.samples.share(workers)
         rank, ranks, _ = self._rank()
+        skipped = skipped_by(sys._getframe(1), max(1, dealt_by_accelerate())) or self._skipped
+        if skipped is not None and not number and not self._epoch_said:
+            warn_of_steps(skipped.steps, skipped.epoch)
         resumed, self._resumed = self._resumed, None
         at = None if resumed is None else resumed["epoch"]
-        epoch = self._passes.begin(0 if worker is None else worker.seed - worker.id, at)
+        seed = 0 if worker is None else worker.seed - worker.id
+        epoch = self._passes.begin(seed, at)
         self._begun = epoch
+        if ranks > 1 and resumed is None and not rank and not number and self._together():
+            self._warn_of_unequal_steps(ranks, workers, epoch, batching_of(sys._getframe(1)))
         self._pass = self.samples.stream(
             shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
             resume=None if resumed is None else resumed["pass"],
@@ -164,8 +190,15 @@ class SampleStream(Ranked, IterableDataset[Any]):
             given += 1
             yield sample if self.transform is None else _transformed(self.transform, sample)
         self._pass = self._begun = None
-        if workers == 1:  # of several, none knows how many batches the others have made
-            _refuse_skipped(given, *skipped_by(sys._getframe(1)))
+        if skipped is not None:
+            batches = given // skipped.size if skipped.drop_last else -(-given // skipped.size)
+            _refuse_skipped(skipped, self._passes.end(seed, epoch, workers, batches))
+
+    def _warn_of_unequal_steps(self, ranks: int, workers: int, epoch: int, batching: Batching) -> None:
+        """Warn once if some ranks make fewer steps than others, which would wait for them."""
+        shares = self.samples.shares(ranks * workers, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        if (told := told_of_unequal(shares, ranks, batching)) and self._passes.once():
+            warnings.warn(told, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
@@ -196,16 +229,20 @@ def _transformed(transform: Callable[[Any], Any], sample: Any) -> Any:
         ) from error
 
 
-def _refuse_skipped(given: int, skipped: int, batch_size: int) -> None:
-    """Raise BadOption if a loader wants to resume behind the end of an epoch.
+def _refuse_skipped(skipped: Skipped, batches: int | None) -> None:
+    """Raise BadOption if a loader wants to resume behind the end of an epoch, once the last worker is there.
 
     The Trainer of transformers does so after the first one: to it, the epochs of a stream are one, without a length. It
     would train with the beginning of the next epoch again.
+
+    Parameters
+    ----------
+    batches : int or None
+        Those of the epoch; None if other workers still make some.
     """
-    batches = -(-given // (batch_size * max(1, dealt_by_accelerate())))
-    if batches < skipped:
+    if batches is not None and (steps := -(-batches // skipped.of_step)) < skipped.steps:
         raise BadOption(
-            f"Accelerate skips {skipped} batches to resume, and an epoch of this stream has {batches}",
+            f"Accelerate skips {skipped.steps} batches to resume, and an epoch of this stream has {steps}",
             remedy="Train with SampleDataset(samples, transform), whose epochs have a length, or SampleLoader",
         )
 

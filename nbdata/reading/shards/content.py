@@ -42,9 +42,12 @@ class Body(io.RawIOBase):
     proven : bool or None
         Whether the bytes were compared with a checksum of their store; None until the last one was read. If they
         are wrong, ChecksumMismatch is raised in place of the last ones.
+    is_on_disk : bool
+        Whether the shard is a file of a disk, which keeps no checksums.
     """
 
     proven: bool | None = None
+    is_on_disk = False
     _left = memoryview(b"")
 
     def readable(self) -> bool:
@@ -74,9 +77,10 @@ class Body(io.RawIOBase):
 class _Stream(Body):
     """A shard read with one request."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, *, is_on_disk: bool = False) -> None:
         super().__init__()
         self._reader, self._buffer = reader, memoryview(bytearray(_BLOCK))
+        self.is_on_disk = is_on_disk
 
     def _more(self) -> memoryview:
         count = self._reader.readinto(self._buffer)
@@ -187,7 +191,7 @@ class Bodies:
         shard = self._shards[number]
         store = self._store_of(shard)
         if isinstance(store, LocalStore) and self.verify in ("auto", "none"):  # a disk keeps no checksums
-            return _Stream(Reader(self._control, store, shard.info))
+            return _Stream(Reader(self._control, store, shard.info), is_on_disk=True)
         if not self._in_ranges(store, shard):
             return _ReadAhead(_Stream(Reader(self._control, store, shard.info, check=self._checker(store))))
         told = shard.info

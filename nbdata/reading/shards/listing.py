@@ -50,23 +50,26 @@ class Promised(NamedTuple):
         Of all bytes, or of parts of `part_size` bytes; empty if not given.
     part_size : int
         0 if not given.
+    samples : int or None
     """
 
     size: int | None = None
     md5: str = ""
     etag: str = ""
     part_size: int = 0
+    samples: int | None = None
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> Promised:
         """Read the entry of a shard; values that make no sense are skipped."""
-        size, part_size = said.get("filesize"), said.get("part_size")
+        size, part_size, samples = said.get("filesize"), said.get("part_size"), said.get("nsamples")
         md5, etag = (parse_etag(str(said.get(word) or "")) for word in ("md5sum", "etag"))
         return cls(
             size if isinstance(size, int) else None,
             md5.md5 or "",
             etag.value if etag.kind == "multipart" else "",
             part_size if isinstance(part_size, int) and part_size > 0 else 0,
+            samples if isinstance(samples, int) else None,
         )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -197,7 +198,7 @@ class BatchSampler:
 class DataLoaderShard:
     """As that of Accelerate: it knows the epoch, and tells no sampler below its own."""
 
-    def __init__(self, sampler: BatchSamplerShard, iteration: int) -> None:
+    def __init__(self, sampler: Iterable[list[int]], iteration: int) -> None:
         self.sampler, self.iteration = sampler, iteration
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -254,6 +255,33 @@ def test_a_loader_that_deals_batches_out_says_the_epoch() -> None:
     order = AheadBatches(50, 4, shuffle=True)
     loader = DataLoaderShard(BatchSamplerShard(order, 2, 0), 3)  # as after a restart
     assert list(loader) == [batch for batch, _ in zip(order.batches(3), range(13), strict=True)][::2]
+
+
+class SkipBatchSampler:
+    """As that of Accelerate: it drops the first batches."""
+
+    def __init__(self, batches: Iterable[list[int]], skip_batches: int) -> None:
+        self.batch_sampler, self.skip_batches = batches, skip_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from itertools.islice(self.batch_sampler, self.skip_batches, None)
+
+
+@pytest.mark.parametrize("kind", [AheadBatches, AheadIndices])
+def test_batches_of_an_epoch_that_nobody_has_said_are_skipped_with_a_warning(kind: type) -> None:
+    def skipped(said: int | None, steps: int = 2, iteration: int = 0) -> None:
+        order: Any = AheadBatches(50, 4) if kind is AheadBatches else AheadIndices(50)
+        if said is not None:
+            order.set_epoch(said)
+        batches = order if kind is AheadBatches else BatchSampler(order, 4)
+        list(DataLoaderShard(SkipBatchSampler(batches, steps), iteration))
+
+    with pytest.warns(UserWarning, match=r"skips 2 batches of epoch 0.*loader\.set_epoch\(epoch\)"):
+        skipped(None)
+    skipped(0)
+    skipped(1, iteration=1)
+    skipped(None, iteration=1)
+    skipped(None, steps=0)
 
 
 def test_an_owner_that_would_drop_all_batches_is_told_what_to_do() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -198,6 +199,12 @@ def test_what_is_no_number_no_function_or_no_state_is_refused_with_what_would_do
     for state in ("x", 3, [], ["x"], {}, {"model": 1}):
         with pytest.raises(BadOption, match="no state of a stream"):
             samples.stream(resume=state)
+    other = samples[::-1].stream(epoch=2).state_dict()
+    with pytest.raises(
+        BadOption, match=r"the same source and selection.*begin the epoch anew: epoch=2"
+    ) as told:
+        samples.stream(epoch=2, resume=other)
+    assert other["samples"] not in str(told.value), "a digest tells a reader nothing"
 
 
 def test_a_stream_takes_its_state_from_those_of_all_parts(
@@ -427,6 +434,23 @@ def test_a_report_says_what_was_read(s3: EmbeddedServer, images: str, opened: Op
     samples.fetch([0, 1])
     assert str(samples.report).startswith("2 samples, 4.")
     assert "no checksum" not in str(samples.report)
+
+
+def test_a_report_names_objects_without_a_checksum_but_no_files_of_a_disk(
+    tmp_path: Any, opened: Open
+) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"x")
+    with nbdata.write_shards(str(tmp_path / "shards" / "x-%06d.tar")) as shards:
+        shards.write({"__key__": "1", "jpg": b"x"})
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/without-checksums/1.jpg", b"x")
+    said = []
+    for source in ("memory://without-checksums/", str(tmp_path), str(tmp_path / "shards" / "x-000000.tar")):
+        samples = opened(source, exclude="shards/") if source == str(tmp_path) else opened(source)
+        assert [sample["jpg"] for sample in samples.stream()] == [b"x"]
+        said.append("1 object had no checksum" in str(samples.report))
+    memory.rm("/without-checksums", recursive=True)
+    assert said == [True, False, False]
 
 
 def test_samples_are_read_from_the_disk_too(tmp_path: Any, opened: Open) -> None:

@@ -1,12 +1,14 @@
 """A training in Lightning with two processes.
 
 ``python -m tests.loaders.frameworks.lightning_training WAY FOLDER NOTES``. WAY is the kind of the loader, and "resumed"
-if a new Trainer goes on in the middle of the second epoch.
+if a new Trainer goes on in the middle of the second epoch; with "resumed by 3", that has so many processes. "unequal"
+has batches of which the ranks get two and one, and ends after the first; "limited", too, since its epochs have one.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -51,10 +53,10 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.0)
 
 
-def made(kind: str, samples: Any) -> Any:
+def made(kind: str, samples: Any, batch_size: int) -> Any:
     """Return the loader of a kind."""
     if kind == "stream":
-        return DataLoader(SampleStream(samples, number, shuffle=True, seed=2), batch_size=BATCH)
+        return DataLoader(SampleStream(samples, number, shuffle=True, seed=2), batch_size=batch_size)
     if kind == "dataset":  # Lightning puts a sampler for several ranks there
         return DataLoader(SampleDataset(samples, number), batch_size=BATCH, shuffle=True)
     return SampleLoader(
@@ -65,14 +67,19 @@ def made(kind: str, samples: Any) -> Any:
 def main(way: str, folder: str, notes: str) -> None:
     """Train for some epochs, with Lightning's own settings for several devices."""
     kind, _, resumed = way.partition(" ")
-    for steps in (STOP, -1) if resumed else (-1,):
+    unequal = resumed in ("unequal", "limited")
+    ranks = int(resumed.removeprefix("resumed by ")) if "by" in resumed else 2
+    if ranks != 2 and "LOCAL_RANK" not in os.environ:  # two other processes make the checkpoint
+        subprocess.run([sys.executable, "-m", __spec__.name, f"{kind} stopped", folder, notes], check=True)
+    for steps in {"stopped": (STOP,), "resumed": (STOP, -1)}.get(resumed, (1 if unequal else -1,)):
         trainer = lightning.Trainer(
-            max_epochs=EPOCHS, max_steps=steps, accelerator="cpu", devices=2, strategy="ddp", logger=False,
+            max_epochs=EPOCHS, max_steps=steps, accelerator="cpu", devices=ranks, strategy="ddp", logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            limit_train_batches=1 if resumed == "limited" else 1.0,
         )  # fmt: skip
         model = Model(notes)
-        loader = made(kind, nbdata.samples(folder, quiet=True))
-        trainer.fit(model, loader, ckpt_path=CHECKPOINT if resumed and steps < 0 else None)
+        loader = made(kind, nbdata.samples(folder, quiet=True), 101 if unequal else BATCH)
+        trainer.fit(model, loader, ckpt_path=CHECKPOINT if "resumed" in resumed and steps < 0 else None)
 
 
 if __name__ == "__main__":

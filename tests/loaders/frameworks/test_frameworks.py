@@ -78,6 +78,8 @@ def test_a_loader_that_was_made_before_the_process_group(
     run = trained([*torchrun(ranks, "training"), f"torchrun {kind}", folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]
     check(epochs(tmp_path / "notes"), repeated=0, among=ranks)
+    told = 1 if kind != "loader" and ranks > 1 else 0  # of 203 samples some ranks get one more
+    assert run.stderr.count("nbdata: of ") == told
 
 
 def test_the_order_is_the_same_before_and_after_the_process_group_and_whatever_the_workers(
@@ -104,6 +106,16 @@ def test_accelerate_deals_all_samples_out(folder: str, tmp_path: Path, way: str)
     check(epochs(tmp_path / "notes"), repeated=13)  # it fills the last step up from the first ones
 
 
+@pytest.mark.parametrize("kind", ["loader", "indices", "stream"])
+def test_accelerate_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
+    folder: str, tmp_path: Path, kind: str
+) -> None:
+    run = trained([*TORCHRUN, f"accelerate {kind} skipped", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    told = [(tmp_path / "notes" / f"{run_number}.0").read_text() for run_number in range(3)]
+    assert told == ["1 ", "0 ", "0 "]
+
+
 def test_batches_of_which_accelerate_would_drop_all_are_refused(folder: str, tmp_path: Path) -> None:
     run = trained([*TORCHRUN, "accelerate few", folder], tmp_path / "notes")
     assert run.returncode != 0
@@ -123,6 +135,21 @@ def test_lightning_trains_with_all_samples(folder: str, tmp_path: Path, way: str
     check(epochs(tmp_path / "notes"), repeated=13)
 
 
+@pytest.mark.parametrize(("way", "told"), [("unequal", 1), ("limited", 0)])
+def test_lightning_hangs_over_no_unequal_steps_without_a_warning(
+    folder: str, tmp_path: Path, way: str, told: int
+) -> None:
+    run = trained(["-m", f"{MODULES}.lightning_training", f"stream {way}", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stderr.count("nbdata: of 2 ranks, some make 1 step of this epoch and others 2 steps") == told
+
+
+def test_lightning_goes_on_with_no_other_number_of_ranks(folder: str, tmp_path: Path) -> None:
+    run = trained(["-m", f"{MODULES}.lightning_training", "loader resumed by 3", folder], tmp_path / "notes")
+    assert run.returncode != 0
+    assert "Go on with as many ranks and the same batch size" in run.stderr
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["map", "stream", "map 5", "map 20", "stream 5"])
 def test_the_trainer_of_transformers_trains_with_all_samples(
@@ -133,8 +160,21 @@ def test_the_trainer_of_transformers_trains_with_all_samples(
     check(epochs(tmp_path / "notes"), repeated=13, among=ranks)
 
 
+def test_the_trainer_of_transformers_goes_on_in_the_first_epoch_of_a_stream_in_workers(
+    folder: str, tmp_path: Path
+) -> None:
+    run = trained([*torchrun(2, "trainer_training"), "stream 5 in workers", folder], tmp_path / "notes")
+    assert run.returncode == 0, run.stderr[-3000:]
+    check(epochs(tmp_path / "notes"), repeated=13)
+
+
 @pytest.mark.parametrize(
-    ("way", "told"), [("refused", "give rank=0, world_size=1"), ("stream 20", "Train with SampleDataset")]
+    ("way", "told"),
+    [
+        ("refused", "give rank=0, world_size=1"),
+        ("stream 20", "Train with SampleDataset"),
+        ("stream 20 in workers", "Train with SampleDataset"),
+    ],
 )
 def test_the_trainer_of_transformers_gets_no_stream_that_would_lose_samples(
     folder: str, tmp_path: Path, way: str, told: str

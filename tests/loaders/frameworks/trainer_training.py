@@ -2,7 +2,8 @@
 
 ``python -m tests.loaders.frameworks.trainer_training WAY FOLDER NOTES``.
 
-WAY is the kind of the data set, and the step at which the training is stopped and resumed by a new Trainer, if any.
+WAY is the kind of the data set, the step at which the training is stopped and resumed by a new Trainer, if any, and
+then "in workers" if they read.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def made(kind: str, samples: Any) -> Any:
 
 def main(way: str, folder: str, notes: str) -> None:
     """Train for some epochs."""
-    kind, _, stop = way.partition(" ")
+    kind, _, rest = way.partition(" ")
+    stop, _, workers = rest.partition(" ")
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     places = os.environ["TMPDIR"]  # the same for all ranks, and gone afterwards
     for at in (int(stop), 0) if stop else (0,):
@@ -94,7 +96,7 @@ def main(way: str, folder: str, notes: str) -> None:
             model,
             TrainingArguments(
                 os.path.join(places, "checkpoints"), per_device_train_batch_size=BATCH, save_strategy="no",
-                use_cpu=True,
+                use_cpu=True, dataloader_num_workers=2 if workers else 0,
                 report_to=[], disable_tqdm=True, remove_unused_columns=False, seed=3, **options,
             ),
             train_dataset=data,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,19 @@ def accelerated(way: str, samples: Any, notes: str) -> None:
         loader = accelerator.prepare(made[kind]())
         loader.set_epoch(1)
         note(notes, 1, rank, batches(accelerator.skip_first_batches(loader, SKIPPED)))
+        return
+    if how == "skipped":  # as in "resumed", with what a user says of the epoch: nothing, 0, 1
+        for number_of_run, said in enumerate((None, 0, 1)):
+            loader = accelerator.prepare(made[kind]())
+            if said is not None:
+                loader.set_epoch(said)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                for _ in accelerator.skip_first_batches(loader, SKIPPED):
+                    pass
+            note(notes, number_of_run, rank, [sum("nobody has said" in str(one.message) for one in told)])
+        accelerator.wait_for_everyone()
+        dist.destroy_process_group()
         return
     for epoch in range(EPOCHS):
         note(notes, epoch, rank, batches(loader))

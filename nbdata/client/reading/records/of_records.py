@@ -19,6 +19,7 @@ from nbdata.client.reading.passing import Pass, given_of
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.records.opened import Headers, StoredPlan, StoredRecords, headers_of
 from nbdata.client.reading.samples import Samples
+from nbdata.client.reading.shares import Shares
 from nbdata.client.reading.source import Source
 from nbdata.errors import ChecksumMismatch
 from nbdata.formats.block_order import BlockOrder
@@ -284,6 +285,11 @@ class OfRecords(Samples):
             len(self), seed=seed, epoch=epoch, block=block, window=window, part=(number, parts)
         )
         return self._passing(_windows(order, given), window * mean, about, given)
+
+    def shares(self, parts: int, *, shuffle: bool = False, seed: int = 0, epoch: int = 0) -> Shares:
+        """Return how many samples of an epoch each of so many parts of `stream` has."""
+        ends = [len(self) * number // parts for number in range(parts + 1)]
+        return Shares([end - begin for begin, end in itertools.pairwise(ends)])
 
     def _passing(self, chunks: Iterable[Sequence[int]], size: int, about: dict[str, Any], given: int) -> Pass:
         """Make a pass that reads chunk by chunk, each of about `size` bytes, after `given` earlier samples."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from nbdata.client.reading.orders import part_of
+from nbdata.client.reading.shares import Shares
 from nbdata.errors import BadOption
+from nbdata.formats.permutation import Permutation
 
-__all__ = ["Left", "Work", "merged", "work_of"]
+__all__ = ["Left", "Work", "merged", "shares_of", "work_of"]
 
 
 @dataclass
@@ -87,6 +90,26 @@ def work_of(part: tuple[int, int], count: int, left: Left) -> Work:
     mine = number % len(positions)
     sharing = len(range(mine, parts, len(positions)))
     return Work(positions[mine : mine + 1], (number // len(positions), sharing))
+
+
+def shares_of(parts: int, numbers: Sequence[int] | Permutation, counts: Sequence[int] | None) -> Shares:
+    """Return how much each part has of an epoch, from its beginning.
+
+    Parameters
+    ----------
+    numbers : sequence of int
+        The numbers of the shards, by position.
+    counts : sequence of int or None
+        The samples of each shard; None if they are not known.
+    """
+    works = [work_of((number, parts), len(numbers), Left()) for number in range(parts)]
+    if counts is None:
+        return Shares([Fraction(len(work.positions), work.share[1]) for work in works], "shards")
+    found = []
+    for work in works:
+        at, of = work.share
+        found.append(sum(len(range(at, counts[numbers[position]], of)) for position in work.positions))
+    return Shares(found)
 
 
 def merged(states: Sequence[dict[str, Any]], count: int) -> Left:

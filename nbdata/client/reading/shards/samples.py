@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
@@ -15,7 +17,9 @@ from nbdata.client.reading.passing import Pass
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import fetch_of_shards, save_of_shards
+from nbdata.client.reading.shards.deal import shares_of
 from nbdata.client.reading.shards.stream import Limits, Order, pass_of
+from nbdata.client.reading.shares import Shares
 from nbdata.client.reading.source import Source
 from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.disk import make_folders
@@ -179,6 +183,25 @@ class ShardSamples(Samples):
         except BaseException:
             ended()
             raise
+
+    def shares(self, parts: int, *, shuffle: bool = False, seed: int = 0, epoch: int = 0) -> Shares:
+        """Return how much of an epoch each of so many parts of `stream` has: samples, if their numbers are known."""
+        order = Order(shuffle, seed, epoch, self.operation.window)
+        return shares_of(parts, order.shards(len(self._shards)), self._counts())
+
+    def _counts(self) -> list[int] | None:
+        """Return the samples of each shard, if the JSON index that named them or the index of samples tells them."""
+        told = [shard.promised.samples if shard.promised else None for shard in self._shards]
+        if None not in told:
+            return [count for count in told if count is not None]
+        index = self._index or self._known()
+        if index is None:
+            return None
+        ends = [
+            bisect_right(range(len(index)), number, key=lambda sample: index.members(sample)[0].shard)
+            for number in range(-1, len(self._shards))
+        ]
+        return [end - begin for begin, end in itertools.pairwise(ends)]
 
     def _read(self) -> _Reading:
         with self._lock:

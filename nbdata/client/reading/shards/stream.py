@@ -287,7 +287,7 @@ class _Walk:
                 if share[1] > 1:
                     samples = itertools.islice(samples, share[0], None, share[1])
                 yield from self._order.within(position, samples)
-        if not body.proven and self.verify != "none":
+        if not body.proven and self.verify != "none" and not body.is_on_disk:
             self.counts.unverified += 1
 
     def _coming(self) -> Iterator[int]:
