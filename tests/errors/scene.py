@@ -211,6 +211,10 @@ class Scene:
             "token": answer(400, error("InvalidToken", "The provided token is malformed.")),
             "skewed": answer(403, error("RequestTimeTooSkewed", "The difference is too large.")),
             "denied": denied,
+            "quota": answer(403, error("QuotaExceeded", "The bucket is over its quota.")),
+            "virtual": answer(
+                403, error("SecondLevelDomainForbidden", "Please use virtual hosted style to access.")
+            ),
             "refusing_404": answer(404, error("NoSuchBucket")),
             "elsewhere": answer(301, error("PermanentRedirect", "Use the specified endpoint.")),
             "region": answer(400, error("AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong")),
@@ -242,6 +246,9 @@ class Scene:
             self.names[name] = (
                 f"AWS_ENDPOINT_URL={scheme}://s3.example.com {scheme}_proxy=http://127.0.0.1:{port}"
             )
+        port = self._serve("filtering", answering(lambda _: answer(403, HTML, "Content-Type: text/html")))
+        self._shown[f"127.0.0.1:{port}"] = "proxy:3128"
+        self.names["filtering"] = f"AWS_ENDPOINT_URL=http://s3.example.com http_proxy=http://127.0.0.1:{port}"
         for status in (403, 404):
             port = self._serve(f"web_{status}", answering(lambda _, status=status: answer(status)))
             self.names[f"web_{status}"] = f"127.0.0.1:{port}"

@@ -167,6 +167,8 @@ STORE = [
     Mistake("an expired token", "pull s3://bucket/d/ data", "AccessDenied", "{expired}"),
     Mistake("a wrong token", "pull s3://bucket/d/ data", "AccessDenied", "{token}"),
     Mistake("a clock that is wrong", "pull s3://bucket/d/ data", "AccessDenied", "{skewed}"),
+    Mistake("a bucket over its quota", "pull s3://bucket/d/ data", "AccessDenied", "{quota}"),
+    Mistake("a store that wants virtual hosts", "pull s3://bucket/d/ data", "BadOption", "{virtual}"),
     Mistake("no right to this bucket", "pull s3://bucket/d/ data", "AccessDenied", "{denied}"),
     Mistake("no right to write", "push tree s3://bucket/p/", "TransferFailed", "{readable}"),
     Mistake("no right to a single object", "pull s3://bucket/x data", "AccessDenied", "{denied}"),
@@ -203,6 +205,10 @@ STORE = [
         "BadOption",
         "https_proxy=http://u:w/x@p:1 {tls}",
     ),
+    Mistake(
+        "a SOCKS proxy", "pull s3://bucket/d/ data", "BadOption", "all_proxy=socks5h://u:word@p:1080 {tls}"
+    ),
+    Mistake("a proxy that filters", "pull s3://bucket/d/ data", "AccessDenied", "{filtering}"),
     Mistake("a web page that does not exist", "pull http://{web_404}/x.bin data/", "NotFound"),
     Mistake("a web page without permission", "pull http://{web_403}/x.bin data/", "AccessDenied"),
     Mistake("Ctrl-C", "pull s3://bucket/d/ data", "Cancelled", "{hangs}"),

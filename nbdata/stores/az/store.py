@@ -143,7 +143,7 @@ class AzStore(ObjectStore):
                 remedy="Check the name and the account",
                 details={"status": response.status, "code": code, "bucket": True},
             )
-        if code == "Md5Mismatch" or b"MD5 doesn't match" in data:  # Azurite's wording
+        if self.says_wrong_bytes(data, response):
             return wrong_bytes(self.said(key), response.status, code)
         status = {"PublicAccessNotPermitted": 403, "NoAuthenticationInformation": 401}.get(
             code, response.status
@@ -230,6 +230,10 @@ class AzStore(ObjectStore):
             return request_head(self._origin, "PUT", target, sent, len(data)) + data
 
         return SmallRequests(self._pool, read, write)
+
+    def says_wrong_bytes(self, data: bytes, head: Head | Response) -> bool:
+        code = head.headers.get("x-ms-error-code") or _read(data).findtext("Code") or ""
+        return code == "Md5Mismatch" or b"MD5 doesn't match" in data  # the second is Azurite's wording
 
     def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return _info_of(listed.key, head)

@@ -31,6 +31,8 @@ __all__ = ["GsStore"]
 _FIELDS = "name,size,generation,etag,md5Hash,crc32c,updated,contentEncoding"
 _RESUMABLE = 1 << 20
 _KIND = "application/octet-stream"
+# What the service says of an MD5 that is not that of the bytes.
+_WRONG_BYTES = "match calculated"
 _REMEDY = "Check that this identity may do this to this bucket"
 
 
@@ -102,9 +104,8 @@ class GsStore(ObjectStore):
         return f"{self._base}{path}" + (f"?{quote_query(asked)}" if asked else ""), sent
 
     def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
-        told = _document(data).get("error")
-        message = str(told.get("message", "")) if isinstance(told, dict) else ""
-        if response.status == 400 and "match calculated" in message:
+        message = _message(data)
+        if response.status == 400 and _WRONG_BYTES in message:
             return wrong_bytes(self.said(key), response.status, message[:200])
         error = refused(
             response.status, response.headers, path=self.said(key), identity=self._config.tokens.source,
@@ -205,6 +206,9 @@ class GsStore(ObjectStore):
 
         return SmallRequests(self._pool, read, write)
 
+    def says_wrong_bytes(self, data: bytes, head: Head) -> bool:
+        return _WRONG_BYTES in _message(data)
+
     def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
         plain = head.headers.get("content-encoding", "identity") == "identity"
         same = listed.version and head.headers.get("x-goog-generation", "") == listed.version
@@ -299,6 +303,12 @@ def _parsed(data: bytes) -> dict[str, Any] | None:
     except Unreadable:
         return None
     return found if isinstance(found, dict) else None
+
+
+def _message(data: bytes) -> str:
+    """The message in an error document, or ''."""
+    told = _document(data).get("error")
+    return str(told.get("message", "")) if isinstance(told, dict) else ""
 
 
 def _text(value: object) -> str:

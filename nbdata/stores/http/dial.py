@@ -26,6 +26,7 @@ __all__ = [
     "Malformed",
     "Origin",
     "dial",
+    "proxy_address",
     "proxy_headers",
     "reason",
     "remedy",
@@ -206,7 +207,7 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
         raise wants_password(origin)
     if status in ("400", "403", "405"):  # another try would be refused too
         raise AccessDenied(
-            f"the proxy refuses to connect to {target}", path=_address(origin.proxy), got=line,
+            f"the proxy refuses to connect to {target}", path=proxy_address(origin.proxy), got=line,
             remedy="Ask its administrator, or exclude this host with no_proxy",
         )  # fmt: skip
     if status != "200":
@@ -220,12 +221,12 @@ def wants_password(origin: Origin) -> AccessDenied:
         "the proxy does not take this user and password"
         if known
         else "the proxy wants a user and a password",
-        path=_address(origin.proxy),
+        path=proxy_address(origin.proxy),
         remedy="Correct them in https_proxy or http_proxy: http://USER:PASSWORD@HOST:PORT",
     )
 
 
-def _address(proxy: str) -> str:
+def proxy_address(proxy: str) -> str:
     """A proxy's URL without its password."""
     parts = urlsplit(proxy)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -233,7 +234,7 @@ def _address(proxy: str) -> str:
 
 def way(origin: Origin) -> str:
     """An origin and the proxy on the way to it, for messages."""
-    return f"{origin} through the proxy {_address(origin.proxy)}" if origin.proxy else str(origin)
+    return f"{origin} through the proxy {proxy_address(origin.proxy)}" if origin.proxy else str(origin)
 
 
 def proxy_headers(origin: Origin) -> dict[str, str]:

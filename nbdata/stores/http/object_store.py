@@ -123,6 +123,10 @@ class ObjectStore(Store):
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
         """Read the store's answer to a write; None if it cannot be read."""
 
+    @abc.abstractmethod
+    def says_wrong_bytes(self, data: bytes, head: Head) -> bool:
+        """Whether a response with status 400 says that the bytes of a write are not those of its digest."""
+
     def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
         return _ReadSession(self, width, max_bytes)
 
@@ -167,8 +171,8 @@ class _MultiplexedSession(Session[_Q]):
         """Bytes of memory that the request needs; -1 if not known."""
 
     @abc.abstractmethod
-    def _names(self, request: _Q) -> tuple[str, str]:
-        """The key, and the MD5 that the store is given, or ''."""
+    def _key(self, request: _Q) -> str:
+        """The key of the object."""
 
     def submit(self, request: _Q) -> None:
         self._waiting.append(request)
@@ -206,7 +210,7 @@ class _MultiplexedSession(Session[_Q]):
                 self._bytes -= size
             while self._refused:
                 request = self._refused.popleft()
-                why = Unusual("it has to be asked for by itself", path=store.said(self._names(request)[0]))
+                why = Unusual("it has to be asked for by itself", path=store.said(self._key(request)))
                 yield Answer(request, error=why)
             if store.stop is not None and store.stop.is_set():
                 return
@@ -229,12 +233,9 @@ class _MultiplexedSession(Session[_Q]):
         """Return the error for a missing or unusual response, as far as its head alone tells."""
         if isinstance(why, NbdataError):
             return why
-        key, md5 = self._names(request)
-        path = self._store.said(key)
+        path = self._store.said(self._key(request))
         if why.status in BUSY:
             return refused(why.status, why.headers, path=path, identity="")
-        if why.status == 400 and md5:  # perhaps because of the MD5
-            return wrong_bytes(path, why.status, "")
         if 200 <= why.status < 300:
             self._store.note_unusual()
         return Unusual(f"the store answers with status {why.status}", path=path)
@@ -271,8 +272,8 @@ class _ReadSession(_MultiplexedSession[Read[Any]]):
     def _size(self, request: Read[Any]) -> int:
         return request.size
 
-    def _names(self, request: Read[Any]) -> tuple[str, str]:
-        return request.info.key, ""
+    def _key(self, request: Read[Any]) -> str:
+        return request.info.key
 
 
 class _WriteSession(_MultiplexedSession[Write[Any]]):
@@ -280,9 +281,17 @@ class _WriteSession(_MultiplexedSession[Write[Any]]):
         if self._store.writes_together < 0:
             return None
         asked = requests.write(request.key, request.data, request.md5)
-        return Asked(request, asked, (200, 201), ObjectStore.writes_together)
+        # A request with an MD5 may be refused because of it.
+        return Asked(
+            request, asked, (200, 201, 400) if request.md5 else (200, 201), ObjectStore.writes_together
+        )
 
     def _answer(self, request: Write[Any], head: Head, body: memoryview) -> Answer[Write[Any]]:
+        if head.status == 400:
+            path = self._store.said(request.key)
+            wrong = self._store.says_wrong_bytes(bytes(body), head)
+            unusual = Unusual("the store answers with status 400", path=path)
+            return Answer(request, error=wrong_bytes(path, 400, "") if wrong else unusual)
         made = self._store.made(request.key, request.data, head, body)
         if made is None:
             self._store.note_unusual()
@@ -293,8 +302,8 @@ class _WriteSession(_MultiplexedSession[Write[Any]]):
     def _size(self, request: Write[Any]) -> int:
         return len(request.data)
 
-    def _names(self, request: Write[Any]) -> tuple[str, str]:
-        return request.key, request.md5
+    def _key(self, request: Write[Any]) -> str:
+        return request.key
 
 
 def refuse_spent(body: bytes | Iterator[memoryview] | None, why: str, path: str) -> None:

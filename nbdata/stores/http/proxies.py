@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -19,11 +21,13 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
         If a variable holds no URL.
     """
     parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
+    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
     excluded = env.get("no_proxy") or env.get("NO_PROXY") or ""
-    for entry in (e.strip().lower().lstrip(".") for e in excluded.split(",")):
-        if entry == "*" or (entry and (host == entry or host.endswith("." + entry))):
-            return ""
+    if any(
+        _excludes(entry, (parts.hostname or "").lower(), port)
+        for entry in re.split(r"[\s,]+", excluded.lower())
+    ):
+        return ""
     name = f"{parts.scheme}_proxy"
     # A web request's header can set HTTP_PROXY in capitals (httpoxy), so curl and nbdata ignore it.
     found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
@@ -35,12 +39,40 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
         good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
     except ValueError:
         good = False
+    if good and urlsplit(proxy).scheme.lower() not in ("http", "https"):
+        raise BadOption(
+            f"{name} or all_proxy: {urlsplit(proxy).scheme}:// is no proxy that nbdata can use",
+            expected="http:// or https://",
+            remedy="Name an HTTP proxy there, or the host in no_proxy if it can be reached without one",
+        )
     if not good:  # the value may hold a password, so it is not shown
         raise BadOption(
             f"{name}: the proxy is not a URL",
             expected="http://user:password@host:port, with '/', '?' and '#' of a password escaped",
         )
     return proxy
+
+
+def _excludes(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of ``no_proxy`` means a host: a name or address, with a port or without, or a network.
+
+    A name stands also for what ends in it, whether it begins with a dot, with ``*.`` or with neither, as in curl and
+    requests.
+    """
+    if entry == "*":
+        return True
+    if "/" in entry:
+        try:
+            return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, _, of_port = entry.rpartition(":")
+    if name and of_port.isdigit() and (":" not in name or name.endswith("]")):
+        if int(of_port) != port:
+            return False
+        entry = name
+    entry = entry.strip("[]").removeprefix("*").lstrip(".")
+    return bool(entry) and (host == entry or host.endswith(f".{entry}"))
 
 
 def authorities_in(env: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from nbdata.errors import AccessDenied, StoreUnavailable
 from nbdata.stores.base import Stop
 from nbdata.stores.credentials.asked import EARLY
 from nbdata.stores.http.client import Origin, Pool, Response
-from nbdata.stores.http.dial import wants_password
+from nbdata.stores.http.dial import proxy_address, wants_password
 from nbdata.stores.http.heads import request_head
 from nbdata.stores.http.object_store import refuse_spent
 from nbdata.stores.http.pools import pool_of
@@ -175,6 +175,7 @@ class S3Client:
             copied_along=identity.copied_along if identity else "",
             has_token=bool(identity and identity.token),
             bucket_twice=self._config.names_bucket(self.bucket),
+            proxy=proxy_address(self._config.proxy) if self._config.proxy else "",
         )
 
     def _may_have_expired(self, method: str, response: Response, signed: Identity) -> bool:

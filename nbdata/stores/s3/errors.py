@@ -10,7 +10,7 @@ from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, Source
 from nbdata.stores.http.answers import wrong_bytes
 from nbdata.stores.http.client import Response
 
-__all__ = ["EXPIRED", "error_of", "field", "new_region"]
+__all__ = ["EXPIRED", "error_of", "field", "new_region", "says_wrong_bytes"]
 
 # Responses that are worth another try ("Error Responses", Amazon S3 API reference).
 _BUSY_STATUS = {408, 429, 500, 502, 503, 504, 509}
@@ -24,19 +24,30 @@ _BUSY_CODE = {
 }
 #: Error codes for credentials that were valid once.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+# Codes for bytes that are not those of the announced digest. Amazon sends BadDigest, Alibaba's OSS also InvalidDigest;
+#: Garage has only a message, "… Content-MD5 …".
+_WRONG_BYTES = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
 _DENIED = {
     "AccessDenied": ("the store denies access", "Check that this identity may do this to this bucket"),
     "InvalidAccessKeyId": (
         "the store does not know the access key",
         "Check it, and that it belongs to this endpoint",
     ),
-    "SignatureDoesNotMatch": ("the secret key is wrong", "Check it; a blank may have been copied along"),
+    "SignatureDoesNotMatch": ("the secret key is wrong", "Check it, also for blanks"),
     "ExpiredToken": ("the credentials have expired", "Log in again and run the command again to resume"),
     "InvalidToken": ("the session token is wrong", "Log in again and run the command again to resume"),
     "RequestTimeTooSkewed": ("this machine's clock is wrong", "Set the clock: S3 allows 15 minutes"),
     "InvalidObjectState": ("the object is archived", "Have the store restore it first"),
     "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
 }
+# Headers by which a store's answer to HEAD is known, which has no document.
+_OF_STORES = (
+    "x-amz-request-id", "x-amz-id-2", "x-oss-request-id", "x-obs-request-id", "x-cos-request-id", "x-tos-request-id",
+)  # fmt: skip
+# What Garage says of wrong bytes, in an answer whose code says nothing.
+_GARAGE = re.compile("unable to validate content-md5", re.I)
+# What stores say that want the bucket in the host's name.
+_VIRTUAL = re.compile("virtual.?host|SecondLevelDomain|third.?level domain", re.I)
 # The form of a region's name.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Codes for a wrong region, in responses that do not name the right one.
@@ -63,6 +74,11 @@ def new_region(response: Response, data: bytes) -> str:
     return found if _NAME.fullmatch(found) else ""
 
 
+def says_wrong_bytes(data: bytes) -> bool:
+    """Whether an error document says that bytes are not those of their digest."""
+    return field(data, "Code") in _WRONG_BYTES or bool(_GARAGE.search(field(data, "Message")))
+
+
 def error_of(
     response: Response,
     data: bytes,
@@ -72,6 +88,7 @@ def error_of(
     copied_along: str = "",
     has_token: bool = False,
     bucket_twice: bool = False,
+    proxy: str = "",
 ) -> NbdataError:
     """Return the error that a response stands for.
 
@@ -89,6 +106,8 @@ def error_of(
         Whether a session token was sent along with the keys.
     bucket_twice : bool
         Whether the endpoint seems to name the bucket, too.
+    proxy : str
+        The proxy that the request went through, without its password, or ''.
     """
     status, code = response.status, field(data, "Code")
     details: dict[str, Any] = {"status": status, "code": code}
@@ -115,17 +134,22 @@ def error_of(
             "the store expects requests for another region", path=path, got=field(data, "Message") or None,
             remedy="Set the bucket's region with --option region=NAME or AWS_REGION", details=details,
         )  # fmt: skip
+    message = field(data, "Message")
+    if status in (400, 403) and _VIRTUAL.search(f"{code} {message}"):
+        return BadOption(
+            f"the store refused ({code}: {message})", path=path, details=details,
+            remedy="It wants the bucket in the name of the host: --option addressing_style=virtual",
+        )  # fmt: skip
     if code in _DENIED or status in (401, 403):
-        what, remedy = _DENIED.get(code, _DENIED["AccessDenied"])
-        if copied_along and code not in ("ExpiredToken", "RequestTimeTooSkewed", "InvalidObjectState"):
-            # A response to HEAD has no code, and most stores then only deny access.
-            what, remedy = f"the store denies access, and {copied_along}", "Take it away"
-        elif has_token and code in ("InvalidAccessKeyId", "InvalidToken"):
-            remedy += (
-                ". A session token (AWS_SESSION_TOKEN or token) is sent along: remove it if it does not belong to "
-                "this key"
-            )
-        return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
+        if proxy and not code and not any(name in response.headers for name in _OF_STORES):
+            return AccessDenied(
+                f"access is denied (status {status}), and not by the store: the answer has no form of S3, and came "
+                "through a proxy", path=path, got=proxy, details=details,
+                remedy="Have the proxy allow this host, or name the host in no_proxy if it can be reached without it",
+            )  # fmt: skip
+        return _denied(
+            code, field(data, "Message"), path, identity, copied_along, details, has_token=has_token
+        )
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
         return SourceChanged(
             "the object changed while it was read",
@@ -143,10 +167,7 @@ def error_of(
             path=path,
             details=details,
         )
-    # Codes of Amazon and of Alibaba's OSS. Garage has only a message.
-    if code in ("BadDigest", "InvalidDigest") or (
-        status == 400 and "content-md5" in field(data, "Message").lower()
-    ):
+    if says_wrong_bytes(data):
         return wrong_bytes(path, status, code)
     if status in (301, 307, 308):
         return BadOption(
@@ -162,10 +183,41 @@ def error_of(
             "the key is too long for the store", path=path, expected="at most 1,024 bytes",
             got=f"{length:,} bytes", remedy="Shorten the name, or leave it out with --exclude", details=details,
         )  # fmt: skip
-    message = field(data, "Message")
     return NbdataError(
         f"the store refused ({', '.join(filter(None, [f'status {status}', code, message]))})",
         path=path,
         remedy="Check the endpoint and the storage options",
         details=details,
+    )
+
+
+def _denied(
+    code: str,
+    message: str,
+    path: str,
+    identity: str,
+    copied_along: str,
+    details: dict[str, Any],
+    *,
+    has_token: bool,
+) -> NbdataError:
+    """Return the error for a store that refuses; a cause is named only where the store's code or message says it."""
+    said = ": ".join(filter(None, [code, message.rstrip(".")]))
+    what, remedy = _DENIED.get(
+        code, ("the store refuses this", "See what it says, and ask whoever runs the bucket")
+    )
+    if not code:
+        what, remedy = _DENIED["AccessDenied"]
+    if "kms" in message.lower():
+        remedy = "Let this identity use the KMS key with which the bucket encrypts, or choose another key"
+    if copied_along and code not in ("ExpiredToken", "RequestTimeTooSkewed", "InvalidObjectState"):
+        # A response to HEAD has no code, and most stores then only deny access.
+        what, remedy = f"the store denies access, and {copied_along}", "Take it away"
+    elif has_token and code in ("InvalidAccessKeyId", "InvalidToken"):
+        remedy += (
+            ". A session token (AWS_SESSION_TOKEN or token) is sent along: remove it if it does not belong to "
+            "this key"
+        )
+    return AccessDenied(
+        what, path=path, got=said or None, remedy=f"{remedy} (identity from {identity})", details=details
     )

@@ -22,6 +22,7 @@ from nbdata.stores.s3 import deletion, listing
 from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
 from nbdata.stores.s3.client import S3Client
 from nbdata.stores.s3.config import S3Config
+from nbdata.stores.s3.errors import says_wrong_bytes
 from nbdata.stores.s3.sigv4 import quote_path
 
 __all__ = ["S3Store"]
@@ -127,6 +128,9 @@ class S3Store(ObjectStore):
 
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
         return made_of(key, len(data), head)
+
+    def says_wrong_bytes(self, data: bytes, head: Head) -> bool:
+        return says_wrong_bytes(data)
 
     # -- writing ------------------------------------------------------------------------------
 

@@ -338,3 +338,87 @@ def test_a_region_that_is_no_name_is_not_used(region: str) -> None:
 def test_what_is_no_name_of_a_bucket_is_refused(bucket: str) -> None:
     with pytest.raises(BadOption, match="bucket"):
         open_place(f"s3://{bucket}/x", Context("/", storage_options={"anon": True}))
+
+
+def refusal(status: int, code: str, message: str, *more: str) -> bytes:
+    body = (
+        f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>".encode()
+        if code
+        else message.encode()
+    )
+    return b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n%b\r\n%b" % (
+        status, len(body), b"".join(line.encode() + b"\r\n" for line in more), body,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "advice"),
+    [
+        (403, "QuotaExceeded", "The bucket is over its quota.", "whoever runs the bucket"),
+        (403, "UserDisable", "UserDisable: the account is in arrears", "whoever runs the bucket"),
+        (
+            403,
+            "AccessDenied",
+            "User: x is not authorized to perform: kms:Decrypt on this resource",
+            "use the KMS key",
+        ),
+        (403, "AccessDenied", "Access Denied", "may do this to this bucket"),
+        (
+            403,
+            "SecondLevelDomainForbidden",
+            "Please use virtual hosted style to access.",
+            "addressing_style=virtual",
+        ),
+        (403, "InvalidRequest", "Use virtual host style, please", "addressing_style=virtual"),
+        (400, "SecondLevelDomainForbidden", "Please use virtual hosted style.", "addressing_style=virtual"),
+    ],
+)
+def test_a_refusal_says_what_the_store_says_and_guesses_no_cause(
+    status: int, code: str, message: str, advice: str
+) -> None:
+    with (
+        serving(each(lambda head: refusal(status, code, message))) as port,
+        pytest.raises(NbdataError) as refused,
+    ):
+        store(port).read_bytes("key")
+    assert code in str(refused.value)
+    assert message in str(refused.value)
+    assert advice in str(refused.value)
+    assert isinstance(refused.value, BadOption if "virtual" in message else AccessDenied)
+
+
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("of_store", [True, False])
+def test_a_refusal_that_is_none_of_the_store_names_the_proxy(head: bool, of_store: bool) -> None:
+    """A proxy that filters answers with a page; a store's answer to HEAD has no document, but its headers."""
+    more = ["x-amz-request-id: 1"] if of_store else []
+    with serving(each(lambda _: refusal(403, "", "<html>blocked</html>", *more))) as port:
+        config = S3Config(
+            Identity("k", "s"),
+            "us-east-1",
+            "http://example.invalid",
+            "path",
+            proxy=f"http://u:word@127.0.0.1:{port}",
+        )
+        there = S3Store("bucket", config)
+        with pytest.raises(AccessDenied) as refused:
+            there.head("key") if head else there.read_bytes("key")
+    assert ("came through a proxy" in str(refused.value)) != of_store
+    assert (f"127.0.0.1:{port}" in str(refused.value)) != of_store
+    assert "word" not in str(refused.value)
+
+
+def test_a_refused_write_is_called_wrong_bytes_only_if_the_store_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    with (
+        serving(
+            each(lambda _: refusal(400, "InvalidStorageClass", "The class you specified is not valid"))
+        ) as port,
+        pytest.raises(NbdataError) as refused,
+    ):
+        nbdata.push(
+            tmp_path / "x", "s3://bucket/x", quiet=True, overwrite="always",
+            storage_options={"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"},
+        )  # fmt: skip
+    assert "InvalidStorageClass" in str(refused.value)
+    assert "is not what was sent" not in str(refused.value)
