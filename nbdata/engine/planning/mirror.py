@@ -28,7 +28,8 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
     Raises
     ------
     BadOption
-        If that would delete a file that this pull never wrote, unless ``--force``.
+        If that would delete a file that this pull never wrote or that was edited since, unless ``--force``. A file
+        that was only compared is not written: its record is not `Record.ours`.
     """
     passes = PathFilter(op).passes
     prefix = root.lstrip("/") + "/"
@@ -42,9 +43,10 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
         except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
             continue
         record = None if op.force else index.get(path)
-        edited = record is not None and record.ours and not record.local_same(found)
-        if not op.force and (record is None or edited):
-            what = "was edited here since it was pulled" if edited else "this pull never wrote"
+        written = record is not None and record.ours
+        edited = record is not None and not record.local_same(found)
+        if not op.force and (edited or not written):
+            what = "was edited here since it was pulled" if written else "this pull never wrote"
             raise BadOption(
                 f"--delete would delete a file that {what}",
                 path=os.path.join(root, path),
