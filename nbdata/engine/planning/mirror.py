@@ -11,19 +11,26 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
+from nbdata.engine.planning.left_out import LeftOut
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Row
+from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
+from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import PathFilter
 from nbdata.verbs.pull import Pull
 
 __all__ = ["delete_planned", "looks", "plan_local_deletions"]
 
 
-def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile) -> None:
+def plan_local_deletions(
+    op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile, left_out: LeftOut
+) -> list[str]:
     """Add to the plan each local file within the filters that the source lacks.
+
+    Files at or below the names of what was left out of the source stay, and the returned notes tell so.
 
     Raises
     ------
@@ -34,6 +41,7 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
     passes = PathFilter(op).passes
     prefix = root.lstrip("/") + "/"
     prefix_path = "/" + prefix
+    stay = 0
     for info in LocalStore().list(prefix):
         path = info.key[len(prefix) :]
         if path in kept or not passes(path):
@@ -41,6 +49,9 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
         try:
             found = os.lstat(prefix_path + path)
         except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
+            continue
+        if left_out.covers(decoded(path) if op.encode_names else path):
+            stay += 1
             continue
         record = None if op.force else index.get(path)
         written = record is not None and record.ours
@@ -54,6 +65,8 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
             )
         out.count("delete", info.size)
         rows.add(Row(path, "delete", info.size, {"looks": looks(found)}))
+    spared = [f"not deleted: {counted(stay, 'files')} at or below what was left out"] if stay else []
+    return [*left_out.notes(folders=False), *spared]
 
 
 def looks(found: os.stat_result) -> list[int]:
