@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import linecache
 import os
 import re
@@ -59,8 +60,7 @@ PARTIAL = ".nbdata-partial"
 NO_INODES = "the disk has no inodes left for more files"
 #: Name of the limit if the file system reports that its quota is used up.
 QUOTA = "the quota of the file system"
-
-
+# The name of a file that is still being written.
 _UNFINISHED = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(PARTIAL)}")
 
 
@@ -321,7 +321,8 @@ def _write_in(
 def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None = None) -> int:
     """Make an unfinished file beside its final path, and open it.
 
-    It has its final mode, and lets nobody do more than the file that it replaces: see `successor_mode`.
+    It has its final mode, and lets nobody do more than the file that it replaces: see `successor_mode`. While it is
+    open, it has a flock, which shows `cleanup` anywhere that it still grows.
 
     Parameters
     ----------
@@ -332,9 +333,8 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
     umask : int or None
         The umask of the file's user. None: the process's.
     """
-    listed = (
-        default_of(os.path.dirname(path) if dir_fd is None else dir_fd) is not None
-    )  # then no umask counts
+    # With a default list, no umask counts.
+    listed = default_of(os.path.dirname(path) if dir_fd is None else dir_fd) is not None
     replaced = replaced_file(_in_folder(path, dir_fd), dir_fd=dir_fd)
     mode = successor_mode(0o666 if listed else 0o666 & ~(umask or 0), replaced)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -350,6 +350,8 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
             fd = closed
             mode = stat.S_IMODE(made.st_mode)
             os.fchmod(fd, mode if give_group(fd, replaced.st_gid) else without_group(mode))
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         os.close(fd)
         raise

@@ -40,8 +40,8 @@ _VERSION = 2
 class Record(NamedTuple):
     """One moved object: its tag from the store, and the local file's stat after the move.
 
-    `size` is the object's size. It is -1 if the file existed before and was only compared: see `ours`. The inode is 0
-    if there is no local file, or if an older nbdata made the record.
+    `size` is the object's size. It is -1 if what is at the target existed before and was only compared: see `ours`. The
+    inode is 0 if there is no local file, or if an older nbdata made the record.
     """
 
     tag: str
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether nbdata wrote the file here, and so may delete it as a staged file."""
+        """Whether nbdata wrote the file or object at the target, and so may delete it."""
         return self.size >= 0
 
     def local_same(self, found: os.stat_result) -> bool:

@@ -249,7 +249,8 @@ class Mirroring(Selecting, Storing):
     delete: bool = option(False, "Mirror: delete objects in TARGET that SOURCE does not have.", kind="flag")
     force: bool = option(
         False,
-        "With --delete: proceed even if TARGET holds objects that this command never wrote.",
+        "With --delete: proceed even if that deletes objects that this command found in TARGET and never wrote, or "
+        "that were changed since.",
         kind="flag",
         identity=False,
     )

@@ -105,7 +105,7 @@ class GrowingFile:
         begin_writing(self._fd, 0, len(data))
 
     def end(self) -> None:
-        """Sync the file to the disk, still without its name."""
+        """Sync the file to the disk, still without its name; it is open no longer, since many may wait for theirs."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return

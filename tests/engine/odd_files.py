@@ -212,8 +212,9 @@ keeps objects at or below the names of files that were left out; if anything fai
 it is known. A folder that cannot be read ends the check, unless `--exclude` names it, because its files would not be
 checked.
 
-**pull** replaces links with files, and never writes through a link. If a folder, a named pipe, a socket or a device has
-the name of a file to be written, that is a conflict, also with `--overwrite always`.
+**pull** from a disk leaves out the same files, without a word; with `--delete` it keeps files at or below their names,
+and says so. It replaces links in TARGET with files, and never writes through a link. If a folder, a named pipe, a
+socket or a device has the name of a file to be written, that is a conflict, also with `--overwrite always`.
 
 **Modes.** Stores keep none. A new file or folder of `pull`, and of a `push` to a disk, has the mode that your umask
 gives, also if its source lies on a disk and has another: a file of mode 0600 becomes 0644 with umask 022, a folder of

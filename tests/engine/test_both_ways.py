@@ -207,6 +207,70 @@ def test_a_mirror_deletes_nothing_that_was_changed_since(put: Put, tmp_path: Pat
     assert (folder / "h").read_bytes() == b"edited here"
 
 
+def test_a_mirror_refuses_files_that_were_there_before_and_only_compared(put: Put, tmp_path: Path) -> None:
+    """Who deletes in the store does not decide about files that the user made."""
+    url, folder = put({"d/f": b"made here", "d/g": b"made there"}) + "d/", tmp_path / "d"
+    folder.mkdir()
+    (folder / "f").write_bytes(b"made here")
+    assert nbdata.pull(url, folder, quiet=True).counts == {"unchanged": 1, "fetched": 1}
+    delete(url, "f")
+    for text in (b"made here", b"years of edits"):
+        (folder / "f").write_bytes(text)
+        with pytest.raises(nbdata.BadOption, match=f"this pull never wrote: {folder}/f"):
+            nbdata.pull(url, folder, delete=True, quiet=True)
+        assert (folder / "f").read_bytes() == text
+    report = nbdata.pull(url, folder, delete=True, force=True, quiet=True)
+    assert report.counts == {"unchanged": 1, "deleted": 1}
+
+
+@pytest.mark.parametrize("verb", ["push", "copy"])
+def test_a_mirror_in_a_store_refuses_objects_that_were_there_before_and_only_compared(
+    verb: str, put: Put, tmp_path: Path
+) -> None:
+    objects = {f"{place}/{name}": b"1" for place in ("in", "out") for name in ("f", "g")}
+    url, folder = put(objects), tmp_path / "in"
+    nbdata.pull(f"{url}in/", folder, quiet=True)
+    source = str(folder) if verb == "push" else f"{url}in/"
+    line = {"push": nbdata.Push, "copy": nbdata.Copy}[verb](source, f"{url}out/")
+    assert line.run(quiet=True).counts == {"unchanged": 2}
+    delete(f"{url}in/", "f")
+    (folder / "f").unlink()
+    with pytest.raises(nbdata.BadOption, match=f"this {verb} never wrote: {url}out/f"):
+        replace(line, delete=True).run(quiet=True)
+    assert content(f"{url}out/", "f") == b"1"
+    counts = replace(line, delete=True, force=True).run(quiet=True).counts
+    assert counts == {"unchanged": 1, "deleted": 1}
+
+
+def test_a_push_deletes_an_object_of_its_own_that_it_compared_since(put: Put, tmp_path: Path) -> None:
+    url, folder = put({"x": b""}) + "d/", tmp_path / "d"
+    folder.mkdir()
+    for text in (b"1", b"2"):
+        for name in ("f", "g"):
+            (folder / name).write_bytes(text)
+        with pytest.MonkeyPatch.context() as killed:
+            if text == b"2":
+                killed.setattr(Index, "put", lambda self, records: None)
+                killed.setattr(Index, "close", lambda self: os.close(self._fd))
+            nbdata.push(folder, url, quiet=True)
+    assert nbdata.push(folder, url, quiet=True).counts == {"unchanged": 2}
+    (folder / "f").unlink()
+    assert nbdata.push(folder, url, delete=True, quiet=True).counts == {"unchanged": 1, "deleted": 1}
+
+
+def test_a_push_does_not_delete_what_a_pull_only_found_to_be_the_same(put: Put, tmp_path: Path) -> None:
+    url, folder = put({"d/f": b"1", "d/g": b"1"}) + "d/", tmp_path / "d"
+    folder.mkdir()
+    (folder / "f").write_bytes(b"1")
+    nbdata.pull(url, folder, quiet=True)
+    for name in ("f", "g"):
+        (folder / name).unlink()
+    with pytest.raises(nbdata.BadOption, match=f"this push never wrote: {url}f"):
+        nbdata.push(folder, url, delete=True, quiet=True)
+    nbdata.push(folder, url, delete=True, exclude="f", quiet=True)
+    assert content(url, "f") == b"1"
+
+
 def test_a_mirror_of_a_store_leaves_a_file_that_was_edited_after_its_plan(put: Put, tmp_path: Path) -> None:
     url, folder = put({"d/f": b"first", "d/g": b"first", "d/h": b"first"}) + "d/", tmp_path / "d"
     nbdata.pull(url, folder, quiet=True)

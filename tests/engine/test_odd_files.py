@@ -198,6 +198,32 @@ def test_a_mirror_spares_what_stands_where_something_was_left_out(tmp_path: Path
 
 
 @pytest.mark.usefixtures("inline")
+def test_a_pull_from_a_disk_spares_what_stands_where_something_was_left_out(tmp_path: Path) -> None:
+    """A folder may have moved to another disk, with a link in its place."""
+    root, copy = tmp_path / "root", tmp_path / "copy"
+    for path in ("root/train/x", "root/train%2F/x", "root/model", "root/old", "root/kept", "elsewhere/x"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"1")
+    line = nbdata.Pull(f"{root}/", f"{copy}/", delete=True, encode_names=True)
+    line.run(quiet=True)
+    before = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    for name in ("train/x", "train%2F/x", "model", "old"):
+        (root / name).unlink()
+    for name in ("train", "train%2F"):
+        (root / name).rmdir()
+        (root / name).symlink_to("../elsewhere")
+    (root / "model").symlink_to("/mnt/not/there")
+    assert [row.path for row in line.plan().rows if row.action == "delete"] == ["old"]
+    report = line.run(quiet=True)
+    assert report.counts == {"unchanged": 1, "deleted": 1}
+    assert "not deleted: 3 files at or below what was left out" in report.notes
+    assert any("2 links to folders" in note for note in report.notes)
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == before - {"old"}
+    report = nbdata.pull(f"{root}/", f"{copy}/", delete=True, encode_names=True, exclude="train*", quiet=True)
+    assert report.counts == {"unchanged": 1}
+
+
+@pytest.mark.usefixtures("inline")
 def test_links_stay_where_sources_are_deleted_and_hard_links_go(tmp_path: Path, bucket: str) -> None:
     root = tmp_path / "root"
     root.mkdir()

@@ -320,6 +320,7 @@ CHECKS = [
     Mistake("a data set that fails", "convert fails.py tree data", "NbdataError"),
     Mistake("a data set in a store", "convert empty.py {b}/d/ data", "BadOption"),
     Mistake("a split whose name is taken", "convert split.py tree stands", "BadOption"),
+    Mistake("a conversion into its own input", "convert split.py tree tree", "BadOption"),
     Mistake("samples that are not arrays", "convert split.py tree data --store npy", "BadOption"),
     Mistake("a conversion in the background", "convert split.py tree data -b", "BadOption"),
     Mistake("an option of mmdet3d", "convert split.py tree data --key pts_filename", "BadOption"),

@@ -186,14 +186,16 @@ def test_cleanup_leaves_what_another_user_left(anna: User, bert: User, shared: P
 
 
 def test_cleanup_leaves_the_unfinished_file_of_another_user(anna: User, bert: User, shared: Path) -> None:
-    """Its lock cannot be asked for, so whether somebody still writes to it is not known."""
-    left = shared / ".0123456789abcdef.nbdata-partial"
-    left.write_text("bert's")
-    os.chown(left, BERT, BERT)
-    os.utime(left, (1_000_000_000, 1_000_000_000))
+    """Its lock cannot be asked for, so whether somebody still writes to it is not known; one's own beside it goes."""
+    left, own = (shared / f".{digit * 16}.nbdata-partial" for digit in "01")
+    for path, owner in ((left, BERT), (own, ANNA)):
+        path.write_text("an unfinished file")
+        os.chown(path, owner, owner)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
     done = anna.nbdata("cleanup", shared, "--all")
     assert "internal error" not in done.stdout
-    assert left.read_text() == "bert's"
+    assert left.read_text() == "an unfinished file"
+    assert not own.exists()
 
 
 @pytest.mark.parametrize("name", [".nbdata", f".nbdata-{ANNA}", ".NBDATA-0"])

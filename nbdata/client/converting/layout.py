@@ -417,12 +417,22 @@ def _is_proven(folder: str, name: str, seals: Seals) -> bool:
 
 
 def _is_changed(final: str, record: dict[str, Any]) -> bool:
-    """True if something else lies in the place of a file of a sealed record."""
+    """True if something else lies in the place of a file of a sealed record, or a file of another owner."""
     for one in record["files"]:
         path = os.path.join(final, one["name"])
-        if os.path.lexists(path) and _version(path) != [one["size"], one["mtime_ns"]]:
+        if os.path.lexists(path) and (
+            _version(path) != [one["size"], one["mtime_ns"]] or not _is_of_this_user(path)
+        ):
             return True
     return False
+
+
+def _is_of_this_user(path: str) -> bool:
+    """True if a file has the owner of this user's files; False if nothing can be written beside it to know that."""
+    try:
+        return is_own_file(path)
+    except OSError:
+        return False
 
 
 def _has_only_its_files(final: str, record: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from nbdata.client.converting import contract
 from nbdata.client.converting.contract import FILES, Copy, Source
 from nbdata.client.converting.layout import SplitPlan, mend, planned
+from nbdata.client.converting.overlap import refuse_overlap
 from nbdata.client.converting.workers import write_parts
 from nbdata.disk import disk_error, open_regular, write_file
 from nbdata.errors import NbdataError, SourceChanged
@@ -110,6 +111,8 @@ def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
     names = GuardedFolders(request.folder, opened=NamedFolders(request.here))
     names.hold()
     source = _load(request)
+    for split in source.splits:
+        refuse_overlap(request.source, os.path.join(request.folder, split.name))
     seals = Seals(request.state_dir)
     if not request.only_plan:
         for split in source.splits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import weakref
@@ -113,8 +112,6 @@ class FileWriter:
         """Make an unfinished file; return its name, its descriptor, and what gives it up."""
         partial = f".{secrets.token_hex(8)}{PARTIAL}"
         fd = new_file(partial, self._path, None, dir_fd=self._folder)
-        with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows cleanup that the file still grows
         return partial, fd, weakref.finalize(self, _give_up, fd, self._folder, partial, os.getpid())
 
     @property

@@ -11,28 +11,37 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
+from nbdata.engine.planning.left_out import LeftOut
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Row
+from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
+from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import PathFilter
 from nbdata.verbs.pull import Pull
 
 __all__ = ["delete_planned", "looks", "plan_local_deletions"]
 
 
-def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile) -> None:
+def plan_local_deletions(
+    op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile, left_out: LeftOut
+) -> list[str]:
     """Add to the plan each local file within the filters that the source lacks.
+
+    Files at or below the names of what was left out of the source stay, and the returned notes tell so.
 
     Raises
     ------
     BadOption
-        If that would delete a file that this pull never wrote, unless ``--force``.
+        If that would delete a file that this pull never wrote or that was edited since, unless ``--force``. A file
+        that was only compared is not written: its record is not `Record.ours`.
     """
     passes = PathFilter(op).passes
     prefix = root.lstrip("/") + "/"
     prefix_path = "/" + prefix
+    stay = 0
     for info in LocalStore().list(prefix):
         path = info.key[len(prefix) :]
         if path in kept or not passes(path):
@@ -41,10 +50,14 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
             found = os.lstat(prefix_path + path)
         except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
             continue
+        if left_out.covers(decoded(path) if op.encode_names else path):
+            stay += 1
+            continue
         record = None if op.force else index.get(path)
-        edited = record is not None and record.ours and not record.local_same(found)
-        if not op.force and (record is None or edited):
-            what = "was edited here since it was pulled" if edited else "this pull never wrote"
+        written = record is not None and record.ours
+        edited = record is not None and not record.local_same(found)
+        if not op.force and (edited or not written):
+            what = "was edited here since it was pulled" if written else "this pull never wrote"
             raise BadOption(
                 f"--delete would delete a file that {what}",
                 path=os.path.join(root, path),
@@ -52,6 +65,8 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
             )
         out.count("delete", info.size)
         rows.add(Row(path, "delete", info.size, {"looks": looks(found)}))
+    spared = [f"not deleted: {counted(stay, 'files')} at or below what was left out"] if stay else []
+    return [*left_out.notes(folders=False), *spared]
 
 
 def looks(found: os.stat_result) -> list[int]:

@@ -141,7 +141,8 @@ def plan_deletions(
             stay += 1
             continue
         records = [index.get(path), None if pulled is None else pulled.get(path)]
-        tags = [record.tag.rpartition("\n")[2] for record in records if record is not None]
+        # Not of an object that was only compared with the source: another program wrote it.
+        tags = [record.tag.rpartition("\n")[2] for record in records if record is not None and record.ours]
         # A store that tells no versions leaves its records without tags, as a killed run does.
         changed = bool(tags) and bool(validator(info)) and validator(info) not in tags
         if not op.force and (changed or not tags):

@@ -69,8 +69,7 @@ class _Pulling:
         self._control = run.control
         self._root: str = planned.details["root"]
         self._results = Results(run)
-        if not planned.actions:
-            self._results.notes.extend(planned.notes)
+        self._results.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self._index = run.index(self._op.source, self._root, identity_of(self._root))
         self._store = run.open(folder_part(self._op.source)).store
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)

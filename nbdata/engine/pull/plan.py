@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_pull
+from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.mirror import looks, plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
@@ -120,11 +121,15 @@ def plan(run: Run) -> Plan:
     """Decide for each selected object; reads the listing, local stats and the index, writes nothing."""
     op = run.operation
     assert isinstance(op, Pull)
-    return plan_of(run, find(run, op.source))
+    left_out = LeftOut(op) if op.delete else None
+    return plan_of(run, find(run, op.source, left_out), left_out)
 
 
-def plan_of(run: Run, found: Found) -> Plan:
-    """Make the plan for objects that are already found."""
+def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
+    """Make the plan for objects that are already found.
+
+    `left_out` has the entries of the source that are no files, once they are listed. A mirror needs it.
+    """
     op = run.operation
     assert isinstance(op, Pull)
     root, rename = _target_of(op, found)
@@ -186,8 +191,11 @@ def plan_of(run: Run, found: Found) -> Plan:
             kept.add(path)
         out.count(item.action, info.size)
         rows.add(item.row())
-    if kept is not None:
-        plan_local_deletions(op, root, kept, index, out, rows)
+    told = list[str]()
+    if left_out is not None and left_out.unreadable:
+        raise left_out.unreadable[0][1]
+    if left_out is not None and kept is not None:
+        told = plan_local_deletions(op, root, kept, index, out, rows, left_out)
     if not out.actions and (why := Selection(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
@@ -195,7 +203,8 @@ def plan_of(run: Run, found: Found) -> Plan:
     if out.inodes:
         out.inodes += _OWN_INODES + min(parted, MOST)  # a record of parts for each object in flight
     out.rows = rows.rows()
-    out.details = {"root": root}
+    out.notes += told
+    out.details = {"root": root, "left_out": told}
     return out
 
 

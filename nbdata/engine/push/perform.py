@@ -177,7 +177,9 @@ class _Pushing:
 
     def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
         known = not self._op.delete_source or self._is_still_there(item)
-        self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
+        record = self._index.get(item.path)
+        size = item.size if record is not None and record.ours else -1
+        self._index.put({item.path: Record.of(validator(item.there), size, before)})
         self._control.advance(files=1, present=item.size)
         if self._may_go(item, before, verified=known):
             self._results.add(item.path, Outcome.UNCHANGED, item.size)

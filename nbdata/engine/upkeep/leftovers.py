@@ -39,7 +39,7 @@ CHANGED = "changed since nbdata wrote it"
 #: Why a cache in use is kept.
 AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
 # Why an unfinished file is kept.
-_GROWS = "a program is writing it"
+_GROWS = "a program is writing it, or another one beside it"
 # Why one of nbdata's own folders, or a folder below one, is kept.
 _MOUNTED = "a file system is mounted there"
 # Why an unused cache is kept.
@@ -206,17 +206,17 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
                 continue
             held = _holder(folder) or _elsewhere(own)
             yield from _own(root, own, folder, held, strange, kept_too=op.all)
-        for name in names:
-            if name.endswith(PARTIAL):
-                path = os.path.join(folder, name)
-                if not is_unfinished(name):
-                    strange.add(path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    if time.time() - os.lstat(path).st_mtime > _STILL:
-                        held = held or _holder(folder)
-                        action, reason = ("in use", _GROWS) if _is_locked(path) else ("remove", "")
-                        yield _leftover(root, path, action, folder, held, reason=reason)
+        partials = [os.path.join(folder, name) for name in names if name.endswith(PARTIAL)]
+        for path in [path for path in partials if not is_unfinished(os.path.basename(path))]:
+            strange.add(path)
+            partials.remove(path)
+        still = [path for path in partials if _is_still(path)]
+        # Files that are whole and wait for their names are closed, while the program writes the next one beside them.
+        grows = any(_is_locked(path, of_others=False) for path in (partials if still else ()))
+        for path in still:
+            held = held or _holder(folder)
+            action, reason = ("in use", _GROWS) if grows or _is_locked(path) else ("remove", "")
+            yield _leftover(root, path, action, folder, held, reason=reason)
     planned.notes += [f"{own} is another user's, and is left alone" for own in theirs[:_NAMED]]
     if strange.count:
         what = (
@@ -341,14 +341,25 @@ def _leftover(
     return Leftover(os.path.relpath(path, root), action, size, folder, reason, written=written)
 
 
-def _is_locked(path: str) -> bool:
-    """Whether a process writes to an unfinished file of its own, however slowly."""
+def _is_still(path: str) -> bool:
+    """Whether nothing was written to a file for a while."""
+    try:
+        return time.time() - os.lstat(path).st_mtime > _STILL
+    except FileNotFoundError:
+        return False
+
+
+def _is_locked(path: str, *, of_others: bool = True) -> bool:
+    """Whether a process writes to an unfinished file of its own, however slowly.
+
+    `of_others` is the answer for a file of another user that cannot be opened.
+    """
     file = LockFile()
     try:
         file.open(path)
         return not file.lock(wait=False)
     except PermissionError:  # another user's, who may write to it
-        return True
+        return of_others
     except OSError:
         return False
     finally:

@@ -158,6 +158,24 @@ def test_a_split_of_the_original_converter_is_replaced(tmp_path: Path) -> None:
     assert len(GeneralDataset(tmp_path / "out", "train")) == 30
 
 
+@pytest.mark.parametrize("source", ["out/train", "out/train/ffrdata", "out", ".", "link"])
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_conversion_does_not_replace_what_it_reads(tmp_path: Path, source: str, dry: bool) -> None:
+    run(tmp_path, BYTES)
+    before = (tmp_path / "out/train/ffrdata/PART_00000.ffr").stat()
+    (tmp_path / "link").symlink_to("out/train")
+    path = module(tmp_path, BYTES.replace("30", "3"))
+    with pytest.raises(BadOption, match="INPUT and the folder of split 'train' overlap"):
+        nbdata.convert(path, tmp_path / source, tmp_path / "out", quiet=True, dry_run=dry)
+    assert (tmp_path / "out/train/ffrdata/PART_00000.ffr").stat() == before
+
+
+def test_a_conversion_refuses_a_name_in_its_input_from_the_first_run(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="INPUT and the folder of split 'train' overlap"):
+        nbdata.convert(module(tmp_path, BYTES), tmp_path / "in", tmp_path / "in/new/out", quiet=True)
+    assert tree(tmp_path / "in") == []
+
+
 def test_a_plan_writes_nothing_and_says_how_many_samples_there_are(tmp_path: Path) -> None:
     plan = nbdata.Convert(
         str(module(tmp_path, BYTES)), str(tmp_path / "in"), str(tmp_path / "out"), mini=20

@@ -141,6 +141,35 @@ def test_a_split_with_a_file_of_somebody_else_is_made_anew(tmp_path: Path, train
     holds_what_it_should(tmp_path)
 
 
+def exchanged_by_another(part: Path) -> None:
+    """Exchange a file for another user's, of the same size and time."""
+    found = part.stat()
+    part.write_bytes(part.read_bytes().replace(b"train", b"fraud"))
+    os.chown(part, 54_321, 54_321)
+    os.utime(part, ns=(found.st_mtime_ns, found.st_mtime_ns))
+
+
+@pytest.mark.needs("other users")
+def test_a_split_with_a_file_of_another_owner_is_made_anew(tmp_path: Path, train: Path) -> None:
+    """The owner of the folder can put it there, beside the sealed record."""
+    exchanged_by_another(train / "ffrdata/PART_00002.ffr")
+    report = convert(tmp_path)
+    assert report.counts == {"converted": 6, "unchanged": 2}
+    assert NOTE in report.notes
+    holds_what_it_should(tmp_path)
+
+
+@pytest.mark.needs("other users")
+def test_a_split_with_a_file_of_another_owner_does_not_take_the_name_after_a_kill(
+    tmp_path: Path, train: Path, converting: Path
+) -> None:
+    shutil.copytree(train, converting / "train")
+    exchanged_by_another(converting / "train/ffrdata/PART_00002.ffr")
+    train.rename(converting / "train.old")
+    assert convert(tmp_path).counts == {"unchanged": 8}, "the earlier split has its name again"
+    holds_what_it_should(tmp_path)
+
+
 def test_a_file_that_is_a_link_is_none_of_a_split(tmp_path: Path, train: Path) -> None:
     part, elsewhere = train / "ffrdata/PART_00002.ffr", tmp_path / "elsewhere.ffr"
     part.rename(elsewhere)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ import pytest
 import nbdata
 from nbdata.client.records.writer import FileWriter
 from nbdata.demo.server import EmbeddedServer
+from nbdata.disk import write_file
 from nbdata.operation import Context
+from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import open_place
 from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
 from nbdata.transfer.locks import Claim, TargetLock
+from nbdata.writing.growing_file import GrowingFile
 from tests.engine.changing import after_the_plan
 from tests.waiting import PATIENCE, wait_until
 
@@ -83,6 +87,36 @@ def test_an_ffrecord_file_that_grows_slowly_is_left(tmp_path: Path) -> None:
     writer.write_one(b"sample")
     writer.close()
     assert files(tmp_path) == {"x.ffr"}
+
+
+def test_a_file_that_a_push_or_a_checksum_list_writes_slowly_is_left(tmp_path: Path) -> None:
+    """The source may stall, and cleanup of another user or container does not see the job."""
+    seen = list[dict[str, int]]()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first, "
+        (partial,) = tmp_path.glob(".*.nbdata-partial")
+        os.utime(partial, (0, 0))
+        seen.append(cleanup(tmp_path).counts)
+        yield b"second"
+
+    write_file(str(tmp_path / "x"), pieces())
+    assert seen == [{"in use": 1}]
+    assert (tmp_path / "x").read_bytes() == b"first, second"
+    assert files(tmp_path) == {"x"}
+
+
+def test_volumes_that_wait_for_their_names_are_left_while_the_next_one_grows(tmp_path: Path) -> None:
+    names = ("x.zip.001", "x.zip.002")
+    first, second = (GrowingFile(LocalStore(), f"{tmp_path}/"[1:], name, lambda _: None) for name in names)
+    first.write(b"whole")
+    first.end()
+    for partial in tmp_path.iterdir():
+        os.utime(partial, (0, 0))
+    assert cleanup(tmp_path).counts == {"in use": 2}
+    for file in (second, first):
+        file.finish()
+    assert files(tmp_path) == {*names}
 
 
 # -- partial and temporary files --------------------------------------------------------------------
