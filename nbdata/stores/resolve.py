@@ -150,6 +150,17 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
     bucket, slash, key = place.split("://", 1)[1].partition("/")
     if not bucket:
         raise BadOption(f"{place} names no bucket", expected=expected)
+    if bucket.startswith("arn:"):
+        raise BadOption(
+            "a bucket or an access point is named here by its ARN", path=redacted(place), expected=expected,
+            remedy="Name the bucket itself, or the access point by its alias, which ends in -s3alias and is listed "
+            "beside it: s3://ALIAS/KEY",
+        )  # fmt: skip
+    if ":" in bucket:
+        raise BadOption(
+            "the address of a server is no part of the URL", path=redacted(place), expected=expected,
+            remedy="Give the server as --option endpoint_url=https://HOST:PORT or in AWS_ENDPOINT_URL",
+        )  # fmt: skip
     if _NO_BUCKET.search(bucket):  # it becomes a part of a host name or of a path
         raise BadOption(
             "this is no name of a bucket", path=redacted(place), expected="letters, digits and .-_",

@@ -167,6 +167,8 @@ STORE = [
     Mistake("an expired token", "pull s3://bucket/d/ data", "AccessDenied", "{expired}"),
     Mistake("a wrong token", "pull s3://bucket/d/ data", "AccessDenied", "{token}"),
     Mistake("a clock that is wrong", "pull s3://bucket/d/ data", "AccessDenied", "{skewed}"),
+    Mistake("an ARN", "ls s3://arn:aws:s3:us-west-2:123456789012:accesspoint/x/data/", "BadOption"),
+    Mistake("a server in the URL", "ls s3://store.example.com:9000/bucket/", "BadOption"),
     Mistake("a bucket over its quota", "pull s3://bucket/d/ data", "AccessDenied", "{quota}"),
     Mistake("a store that wants virtual hosts", "pull s3://bucket/d/ data", "BadOption", "{virtual}"),
     Mistake("no right to this bucket", "pull s3://bucket/d/ data", "AccessDenied", "{denied}"),
