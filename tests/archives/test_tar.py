@@ -397,12 +397,38 @@ def test_more_than_the_limit_is_refused() -> None:
 
 def test_folders_within_folders_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name of 4 KB can lead through 2,000 folders, whose names together have 4 million characters."""
-    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 10_000_000)
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 10_000_000)
     few = [(f"{number}/" + "a/" * 2000, "folder", None) for number in range(2)]
     assert len(members_of(tar_of(*few))) == 2
     many = [(f"{number}/" + "a/" * 2000 + "x", "file", b"") for number in range(4)]
-    with pytest.raises(UnsafeMember, match="memory would be filled"):
+    for listing in (False, True):
+        with pytest.raises(BadArchive, match="would fill the memory"):
+            members_of(tar_of(*many), listing=listing)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "symlink"])
+def test_long_names_beside_each_other_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 50_000)
+    content = {"file": b"", "folder": None, "symlink": "a"}[kind]
+    many = [(("long" * 60 + "/") * 15 + str(number), kind, content) for number in range(40)]
+    assert len(members_of(tar_of(*many[:10]))) == 10
+    with pytest.raises(BadArchive, match="would fill the memory"):
         members_of(tar_of(*many))
+
+
+def test_a_link_to_a_name_that_no_system_takes_is_refused() -> None:
+    assert members_of(tar_of(("a", "symlink", "./" * 2000 + "b")))[0].linkname == "b"
+    with pytest.raises(UnsafeMember, match="to a name of more than 4,096 bytes"):
+        members_of(tar_of(("a", "symlink", "./" * 2100 + "b")))
+
+
+def test_names_are_safe_also_after_their_folders_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbdata.archives.safety._RESOLVED", 2)
+    names = [f"{number % 5}/./{number}" for number in range(20)]
+    found = [member.name for member in members_of(tar_of(*[(name, "file", b"") for name in names]))]
+    assert found == [name.replace("/./", "/") for name in names]
 
 
 def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
@@ -415,7 +441,7 @@ def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
 
 
 def test_many_files_and_folders_do_not_reach_that_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 0)
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 0)
     names = [f"{'d' * 200}/{'e' * 200}/{number:04}/{number}" for number in range(500)]
     assert len(members_of(tar_of(*[(name, "file", b"") for name in names]))) == 500
 
