@@ -42,15 +42,17 @@ def shortened(name: str) -> str:
     return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
 
 
-# Characters of the names of folders that are remembered: for a whole archive, and for each folder with something in it.
-_FOLDER_NAMES, _FOLDER_NAMES_EACH = 64 << 20, 2048
+# Characters of names that are remembered: for a whole archive, and for each member.
+_NAMES, _NAMES_EACH = 64 << 20, 2048
+# Folders whose final paths are kept at hand; they are found again when these are forgotten.
+_RESOLVED = 10_000
 
 
 class PathGuard:
     """Decides final paths and records which paths the archive has used so far.
 
-    It remembers the path of every file, folder and link: about 150 bytes for each. The names of the folders that they
-    lie in have a bound of their own, since one name can lead through 2,000 folders that nothing else lies in.
+    It remembers the path of every file, folder and link, and of the folders that they lie in: about 150 bytes for each.
+    The characters of all these paths have a bound, since one name can lead through 2,000 folders of its own.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class PathGuard:
         self._links: dict[str, str] = {}  # folded path -> target as written
         self._link_lengths: set[int] = set()
         self._filed: set[str] = set()  # folders of files
-        self._held = -_FOLDER_NAMES  # characters of the names of folders, beyond what is allowed
+        self._names_left = _NAMES  # characters of paths that may still be remembered
         self._resolved: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
@@ -111,11 +113,14 @@ class PathGuard:
         if self._links and (link := self._link_above(kept)):
             raise _unsafe(name, f"would be written through the symbolic link {link}")
         if kept and len(parts) > self._strip and parts[-1] == base:
+            if len(self._resolved) >= _RESOLVED:
+                self._resolved.clear()
             self._resolved[folder] = "".join(f"{part}/" for part in kept[:-1])
         return "/".join(kept) or None
 
     def add_file(self, path: str) -> None:
         """Record that this path now holds a file."""
+        self._spend(path, len(path) - _NAMES_EACH)
         parent = path.rpartition("/")[0]
         if parent not in self._filed:
             self._add_parents(path)
@@ -128,6 +133,7 @@ class PathGuard:
         """Record a folder; refused where the path holds a symbolic link."""
         if _fold(path) in self._links:
             raise _unsafe(path, "is a folder in place of an earlier symbolic link")
+        self._spend(path, len(path) - _NAMES_EACH)
         self._add_parents(path)
         self._folders.add(_fold(path))
 
@@ -137,12 +143,14 @@ class PathGuard:
         Raises
         ------
         UnsafeMember
-            If the target is empty, absolute or outside, or the link would take a folder's place.
+            If the target is empty, longer than 4,096, absolute or outside, or the link would take a folder's place.
         """
         if _fold(path) in self._folders:
             raise _unsafe(path, "is a symbolic link in place of an earlier folder")
         if not target or "\0" in target:
             raise _unsafe(path, "is a symbolic link to no valid name")
+        if len(target) > _PATH_MAX:
+            raise _unsafe(path, f"is a symbolic link to a name of more than {_PATH_MAX:,} bytes")
         if target.startswith("/"):
             raise _unsafe(path, f"is a symbolic link to an absolute path, {shortened(target)}")
         reached = components(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
@@ -150,6 +158,7 @@ class PathGuard:
             raise _unsafe(path, f"is a symbolic link that leaves the target, to {shortened(target)}")
         if any(map(is_own_name, reached)):
             raise _unsafe(path, "is a symbolic link to nbdata's own records")
+        self._spend(path, len(path) + len(target) - _NAMES_EACH)
         self._add_parents(path)
         self._files.discard(path)
         folded = _fold(path)
@@ -197,14 +206,23 @@ class PathGuard:
 
     def _add_parents(self, path: str) -> None:
         parent = _fold(path).rpartition("/")[0]
-        self._held -= _FOLDER_NAMES_EACH
         while parent and parent not in self._folders:
+            self._spend(path, len(parent))
             self._folders.add(parent)
-            self._held += len(parent)
             parent = parent.rpartition("/")[0]
-        if self._held > 0:
-            raise _unsafe(
-                path, "lies in a folder that others lie in, and so on, so often that memory would be filled"
+
+    def _spend(self, path: str, characters: int) -> None:
+        """Count characters before they are remembered; path is the member that they are of.
+
+        Its error is not about one member. So it is no UnsafeMember, of which a listing goes on.
+        """
+        self._names_left -= characters
+        if self._names_left < 0:
+            raise BadArchive(
+                "the names in the archive, with those of all folders that they lead through, would fill the memory",
+                path=shortened(path),
+                expected=f"at most {_NAMES:,} characters, and {_NAMES_EACH:,} more for each member",
+                remedy="Do not trust this archive. --members or --exclude selects members with shorter names",
             )
 
 

@@ -31,6 +31,8 @@ __all__ = ["EMPTY_ARCHIVE", "MemberReader", "read_members"]
 EMPTY_ARCHIVE = 10_240
 # Zero bytes that end an archive.
 _END = 1024
+# Bytes of a sparse file that are expanded at once.
+_READ = 1 << 20
 
 
 class MemberReader:
@@ -63,12 +65,11 @@ class MemberReader:
 
     def read(self, size: int = -1) -> bytes:
         """Read `size` bytes, fewer only at the end; -1 reads the rest."""
-        left = self._size - self._position
-        data = bytearray(left if size < 0 else min(size, left))
-        view, done = memoryview(data), 0
-        while done < len(data):
-            done += self.readinto(view[done:])
-        return bytes(data)
+        left = self._size - self._position if size < 0 else min(size, self._size - self._position)
+        data, block = io.BytesIO(), memoryview(bytearray(min(left, _READ)))
+        while count := self.readinto(block[:left]):
+            left -= data.write(block[:count])
+        return data.getvalue()  # which is no copy
 
     def content(self) -> bytes | memoryview:
         """Return the whole content, before any other read; it stays valid after the next member is requested."""

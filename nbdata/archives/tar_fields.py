@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_SECONDS", "SECOND", "decimal", "decoded", "joined", "number", "text_of", "time_ns"]
+__all__ = [
+    "MANY_RECORDS",
+    "MAX_SECONDS",
+    "SECOND",
+    "decimal",
+    "decoded",
+    "joined",
+    "number",
+    "text_of",
+    "time_ns",
+]
 
 SECOND = 10**9
 MAX_SECONDS = 1 << 40
+#: Pax records of one member that are allowed in any number of members; each takes time.
+MANY_RECORDS = 64
 _TIME_BEGINS = re.compile(r"(-?)(\d{1,20})(?:\.(\d+))?")
 _OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 

@@ -7,7 +7,9 @@ It always tells damage from the end, which other parsers confuse:
 * A block that is not a header is damage, not the end. Anything but zeros after the end is damage too; `tar` would
   drop it silently, and archives joined by ``cat`` look like that. One zero block before another header is skipped, as
   by `tar`.
-* The size of header data (long names, pax records, maps of sparse files) is limited for each member.
+* The size of header data (long names, pax records, maps of sparse files) is limited for each member. Pax records and
+  numbers in maps are also limited for the whole archive, in proportion to its members and their content, because each
+  takes time and a few bytes of compressed data hold a million of them.
 
 Sources of the format: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; the GNU tar manual,
 "Basic Tar Format" and "Storing Sparse Files".
@@ -15,15 +17,24 @@ Sources of the format: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Ex
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import NamedTuple
 from zlib import adler32
 
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.looks import looks_like
+from nbdata.archives.pax_records import Records, harmless
 from nbdata.archives.safety import shortened
-from nbdata.archives.tar_fields import MAX_SECONDS, SECOND, decimal, decoded, joined, number, text_of, time_ns
+from nbdata.archives.tar_fields import (
+    MANY_RECORDS,
+    MAX_SECONDS,
+    SECOND,
+    decimal,
+    joined,
+    number,
+    text_of,
+    time_ns,
+)
 from nbdata.archives.tar_scan import PlainFile, plain_files
 from nbdata.errors import BadArchive
 
@@ -32,16 +43,14 @@ __all__ = ["Header", "Headers", "is_header"]
 _MAX_HEADER = 4 << 20
 # Limit on the characters of global pax records, which apply to all members and are checked for each.
 _MAX_GLOBAL = 64 << 10
+# Pax records and numbers in maps of sparse files in an archive, beyond MANY_RECORDS for each member and one for each
+# _CONTENT bytes of its content: a piece of a sparse file has two numbers, and 512 bytes or more.
+_ENTRIES, _CONTENT = 1 << 20, 256
 _BLOCK = 512
 # Name, mode, size, time and checksum, each number with the byte after it, kind, magic, prefix of the name.
 _FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
 _NUMBER_ENDS, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
 _POSIX, _GNU = b"ustar\0", b"ustar "
-# Records of a pax header that do not affect where the content is, or that are not needed here. If they are short, the
-# header lies in one piece of memory.
-_HARMLESS = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
-_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
-_TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
 # Global records that do not change members; git archive writes one.
 _IDLE = {"comment"}
 _DIGITS = b"01234567 \0"
@@ -114,6 +123,7 @@ class Headers:
     def __init__(self, reader: ForwardReader, pax_headers: dict[str, str]) -> None:
         self._reader = reader
         self._ended = False
+        self._entries_left = _ENTRIES
         self.offset = reader.tell()
         self.pax_headers = dict(pax_headers)
         self.lone_blocks = 0
@@ -162,7 +172,7 @@ class Headers:
             if whole is None:
                 return None
             told = bytes(whole[_BLOCK : _BLOCK + size])
-            more = _harmless(told) if kind == _PAX else (text_of(told), None)
+            more = harmless(told) if kind == _PAX else (text_of(told), None)
             found = _fields(whole[length:])
             if more is None or found is None:
                 return None
@@ -201,7 +211,7 @@ class Headers:
     def _described(self) -> Header | None:
         """Return the member that the next headers describe together."""
         begins = self._reader.tell()
-        records, names = _Records(), dict[bytes, str]()
+        records, names = Records(), dict[bytes, str]()
         while True:
             block = self._reader.read(_BLOCK) if self._reader.tell() == 0 else self._read(_BLOCK)
             if len(block) == _BLOCK and not any(block):
@@ -217,8 +227,9 @@ class Headers:
             if fields.kind in (b"x", b"X"):
                 records.add(self._content(fields.size))
             elif fields.kind == b"g":
-                added = _Records()
+                added = Records()
                 added.add(self._content(fields.size))
+                records.count += added.count
                 if added.offsets or any(name.startswith("GNU.sparse.") for name in added.values):
                     raise ValueError("a sparse file's map that is to hold for all members")
                 self.pax_headers = _without_empty({**self.pax_headers, **added.values})
@@ -266,7 +277,7 @@ class Headers:
             raise self._reader.goes_on() from None
         return block
 
-    def _member(self, begins: int, fields: _Fields, records: _Records, names: dict[bytes, str]) -> Header:
+    def _member(self, begins: int, fields: _Fields, records: Records, names: dict[bytes, str]) -> Header:
         told = _without_empty({**self.pax_headers, **records.values})
         name = told.get("GNU.sparse.name") or told.get("path") or names.get(b"L") or fields.name
         linkname = told.get("linkpath") or names.get(b"K") or fields.linkname
@@ -289,6 +300,13 @@ class Headers:
                 size, data = sparse
         left = stored if fields.kind == b"S" else stored - (self._reader.tell() - at)
         self.offset = self._reader.tell() + _padded(max(left, 0))
+        self._entries_left -= max(
+            max(records.count, 2 * len(data or ())) - MANY_RECORDS - stored // _CONTENT, 0
+        )
+        if self._entries_left < 0:
+            raise self._reader.bad(
+                "has more pax records, or smaller pieces of sparse files, than its content explains"
+            )
         if left < 0 or (data is not None and not _is_possible(data, size, left)):
             raise self._reader.bad(f"has a sparse file with an impossible map, {shortened(name)}")
         mtime_ns = time_ns(told.get("mtime", ""))
@@ -310,7 +328,7 @@ class Headers:
             block = self._read(_BLOCK)
             entries, more = block[:504], block[504]
 
-    def _pax_map(self, told: dict[str, str], records: _Records) -> tuple[int, _Map] | None:
+    def _pax_map(self, told: dict[str, str], records: Records) -> tuple[int, _Map] | None:
         """Return size and map of a sparse file in one of the three pax formats; None if the file is not sparse."""
         if "SUN.holesdata" in told:
             raise ValueError("a sparse file as Solaris writes it")
@@ -386,41 +404,6 @@ def is_header(block: bytes) -> bool:
     return True
 
 
-class _Records:
-    """The pax records that apply to one member.
-
-    Attributes
-    ----------
-    values : dict
-        Records by keyword; an empty value cancels an earlier one.
-    offsets, lengths : list of int
-        Of the pieces of a sparse file; the oldest format has one record for each.
-    """
-
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.offsets: list[int] = []
-        self.lengths: list[int] = []
-
-    def add(self, content: bytes) -> None:
-        """Parse the content of a pax header."""
-        at = 0
-        content = content.rstrip(b"\0")
-        while at < len(content):
-            found = _RECORD.match(content, at)
-            end = at + int(found[1]) if found is not None else 0
-            if found is None or not found.end() < end <= len(content) or content[end - 1] != ord("\n"):
-                raise ValueError("a pax record of another length than it says")
-            name, value = decoded(found[2]), decoded(content[found.end() : end - 1])
-            at = end
-            if name == "GNU.sparse.offset":
-                self.offsets.append(decimal(value))
-            elif name == "GNU.sparse.numbytes":
-                self.lengths.append(decimal(value))
-            else:
-                self.values[name] = value
-
-
 def _without_empty(records: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in records.items() if value}
 
@@ -466,28 +449,3 @@ def _fields(buf: memoryview) -> _Quick | None:
         return kind, name, prefix, int(size, 8), mode, mtime
     except ValueError:
         return None
-
-
-def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
-    """Return path and time of a pax header; None if it has records of other kinds."""
-    path: str | None = None
-    mtime_ns: int | None = None
-    at = 0
-    while at < len(data):
-        record = _HARMLESS.match(data, at)
-        end = at + int(record[1]) if record is not None else 0
-        if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
-            return None
-        key, value = record[2], data[record.end() : end - 1]
-        if not value:  # it cancels an earlier value
-            return None
-        if key == b"mtime":
-            time = _TIME.fullmatch(value)
-            if time is None:
-                return None
-            seconds, fraction = time.groups(b"")
-            mtime_ns = int(seconds) * SECOND + int(fraction[:9].ljust(9, b"0"))
-        elif key == b"path":
-            path = decoded(value)
-        at = end
-    return path, mtime_ns

@@ -12,7 +12,7 @@ import re
 import struct
 from zlib import adler32
 
-from nbdata.archives.tar_fields import decoded, joined
+from nbdata.archives.tar_fields import MANY_RECORDS, decoded, joined
 
 __all__ = ["PlainFile", "plain_files"]
 
@@ -108,6 +108,8 @@ def _path_in(data: bytes) -> str | None:
         and data[:2] == b"%d" % len(data)
     ):
         return ""
+    if data.count(b"\n") > MANY_RECORDS:
+        return None
     at, path = 0, ""
     while at < len(data):
         record = _TIME.match(data, at) or _PATH.match(data, at)

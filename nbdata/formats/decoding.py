@@ -153,11 +153,8 @@ def decode(
         except NbdataError:
             raise
         except Exception as error:  # any of many libraries' errors
-            why = f"{type(error).__name__}: {error}"
-            if " object at 0x" in why:  # Pillow's message contains it
-                why = f"{len(data):,} bytes in no format that is known, the first are {data[:8].hex(' ')}"
             raise NbdataError(
-                f"{_where(sample, field)} cannot be read as {kind} ({why})",
+                f"{_where(sample, field)} cannot be read as {kind} ({type(error).__name__}: {error})",
                 path=_url(sample, field),
             ) from error
     return out

@@ -30,13 +30,13 @@ _METHODS = (0, 8)
 # Bytes of Python objects: a zip entry, an object and its first item, an array, and each further item.
 _ENTRY, _MAPPING, _LIST, _ITEM = 1024, 320, 160, 112
 _BLOCK = 1 << 20
+# Bytes of an unknown picture in a message, so many that they name its format.
+_FIRST = 16
 # Tags of TIFF (TIFF 6.0, sections 8 and 15): width and length of a tile, samples of a pixel, bits of a sample.
 _TILE = (322, 323, 277, 258)
-# Formats of pictures that are one picture, decoded by Pillow and its libraries, after their size is known.
-_PICTURES = (
-    *("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "JPEG2000", "AVIF"),
-    *("TGA", "PCX", "SGI", "XBM"),
-)
+# Pillow's formats of the extensions that are decoded; it knows their sizes before it decodes. JPEG 2000 and AVIF are
+# left out: a picture can be larger than its box says, and the decoders take as much memory as the picture asks for.
+_PICTURES = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM")
 
 
 class TooLarge(Exception):
@@ -89,17 +89,23 @@ def _largest(value: Any) -> int:
 
 
 def open_image(data: bytes) -> Any:
-    """Open a picture whose format Pillow itself decodes: for others it starts programs, such as Ghostscript for EPS.
+    """Open a picture of a common format. For other formats, Pillow takes memory without bound or starts programs.
 
     Raises
     ------
-    PIL.UnidentifiedImageError
+    ValueError
         If it has none of these formats.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     Image.init()
-    return Image.open(io.BytesIO(data), formats=[name for name in _PICTURES if name in Image.OPEN])
+    try:
+        return Image.open(io.BytesIO(data), formats=[name for name in _PICTURES if name in Image.OPEN])
+    except UnidentifiedImageError as error:
+        raise ValueError(
+            f"{len(data):,} bytes in none of the formats JPEG, PNG, GIF, WebP, TIFF, BMP and PPM, "
+            f"the first are {data[:_FIRST].hex(' ')}"
+        ) from error
 
 
 def unpack(data: bytes, budget: Budget) -> Any:

@@ -94,7 +94,8 @@ class Convert(Operation):
     )
     root: str | None = option(
         None,
-        "Only for mmdet3d: the folder that relative paths start from (default: the working folder).",
+        "Only for mmdet3d: the folder that relative paths start from, and that all files lie in (default: the working "
+        "folder).",
         kind="path",
         metavar="FOLDER",
     )

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -397,12 +397,38 @@ def test_more_than_the_limit_is_refused() -> None:
 
 def test_folders_within_folders_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name of 4 KB can lead through 2,000 folders, whose names together have 4 million characters."""
-    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 10_000_000)
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 10_000_000)
     few = [(f"{number}/" + "a/" * 2000, "folder", None) for number in range(2)]
     assert len(members_of(tar_of(*few))) == 2
     many = [(f"{number}/" + "a/" * 2000 + "x", "file", b"") for number in range(4)]
-    with pytest.raises(UnsafeMember, match="memory would be filled"):
+    for listing in (False, True):
+        with pytest.raises(BadArchive, match="would fill the memory"):
+            members_of(tar_of(*many), listing=listing)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "symlink"])
+def test_long_names_beside_each_other_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 50_000)
+    content = {"file": b"", "folder": None, "symlink": "a"}[kind]
+    many = [(("long" * 60 + "/") * 15 + str(number), kind, content) for number in range(40)]
+    assert len(members_of(tar_of(*many[:10]))) == 10
+    with pytest.raises(BadArchive, match="would fill the memory"):
         members_of(tar_of(*many))
+
+
+def test_a_link_to_a_name_that_no_system_takes_is_refused() -> None:
+    assert members_of(tar_of(("a", "symlink", "./" * 2000 + "b")))[0].linkname == "b"
+    with pytest.raises(UnsafeMember, match="to a name of more than 4,096 bytes"):
+        members_of(tar_of(("a", "symlink", "./" * 2100 + "b")))
+
+
+def test_names_are_safe_also_after_their_folders_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbdata.archives.safety._RESOLVED", 2)
+    names = [f"{number % 5}/./{number}" for number in range(20)]
+    found = [member.name for member in members_of(tar_of(*[(name, "file", b"") for name in names]))]
+    assert found == [name.replace("/./", "/") for name in names]
 
 
 def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
@@ -415,9 +441,42 @@ def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
 
 
 def test_many_files_and_folders_do_not_reach_that_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbdata.archives.safety._FOLDER_NAMES", 0)
+    monkeypatch.setattr("nbdata.archives.safety._NAMES", 0)
     names = [f"{'d' * 200}/{'e' * 200}/{number:04}/{number}" for number in range(500)]
     assert len(members_of(tar_of(*[(name, "file", b"") for name in names]))) == 500
+
+
+def _in_maps(count: int, size: int = 0) -> bytes:
+    """A sparse file of zeros that are all stored, whose map has so many numbers, most for pieces of no bytes."""
+    info = tarfile.TarInfo("a")
+    info.size = size
+    numbers = ["0"] * (count - 1) + [str(size)]
+    info.pax_headers = {"GNU.sparse.map": ",".join(numbers), "GNU.sparse.size": str(size)}
+    return info.tobuf(tarfile.PAX_FORMAT) + bytes(size)
+
+
+def _in_records(count: int) -> bytes:
+    info = tarfile.TarInfo("pax")
+    info.type, data = tarfile.XHDTYPE, b"9 uid=10\n" * count
+    info.size = len(data)
+    return info.tobuf() + data.ljust(-(-len(data) // 512) * 512, b"\0") + tar_of(("a", "file", b""))[:512]
+
+
+@pytest.mark.parametrize("member", [_in_maps, _in_records])
+def test_records_and_maps_take_time_in_proportion_to_the_content(
+    monkeypatch: pytest.MonkeyPatch, member: Callable[[int], bytes]
+) -> None:
+    monkeypatch.setattr("nbdata.archives.tar_headers._ENTRIES", 1000)
+    assert len(members_of(member(64) * 50 + bytes(1024))) == 50
+    assert len(members_of(member(264) * 5 + bytes(1024))) == 5
+    with pytest.raises(BadArchive, match="more pax records, or smaller pieces of sparse files"):
+        members_of(member(264) * 6 + bytes(1024))
+
+
+def test_a_sparse_file_may_have_as_many_pieces_as_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbdata.archives.tar_headers._ENTRIES", 0)
+    many = _in_maps(400, 400 * 256) * 3
+    assert [member.size for member in members_of(many + bytes(1024))] == [400 * 256] * 3
 
 
 def test_endless_header_data_is_refused() -> None:

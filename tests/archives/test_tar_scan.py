@@ -45,3 +45,14 @@ def test_a_member_whose_pax_header_says_more_than_name_and_time_is_left_to_the_c
             made.addfile(info, io.BytesIO(b"12345"))
     found, _ = plain_files(memoryview(out.getvalue()))
     assert [name for name, _, _ in found] == ["a.jpg"]
+
+
+def test_a_member_with_many_pax_records_is_left_to_the_careful_parser() -> None:
+    """It counts them, as each takes time."""
+    record, found = b"15 atime=12345\n", []
+    for count in (64, 65):
+        pax = tarfile.TarInfo("pax")
+        pax.type, pax.size = tarfile.XHDTYPE, count * len(record)
+        data = pax.tobuf() + (record * count).ljust(1024, b"\0") + tarfile.TarInfo("a.jpg").tobuf()
+        found.append(len(plain_files(memoryview(data))[0]))
+    assert found == [1, 0]

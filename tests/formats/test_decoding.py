@@ -175,6 +175,22 @@ def test_a_small_picture_in_a_large_tile_is_refused() -> None:
         nbdata.decode({"tif": tiled(4096)}, max_bytes="1MB")
 
 
+def jpeg_2000_in_tiles(side: int) -> bytes:
+    """Return a JPEG 2000 in tiles of one pixel, each of which takes memory (ISO 15444-1, A.5.1)."""
+    whole = image("JPEG2000", "L")
+    code = whole[whole.index(b"\xff\x4f\xff\x51") :]
+    return code[:6] + struct.pack(">H8I", 0, side, side, 0, 0, 1, 1, 0, 0) + code[40:]
+
+
+@pytest.mark.parametrize("data", [jpeg_2000_in_tiles(255), image("JPEG2000"), image("AVIF"), image("TGA")])
+def test_a_picture_whose_decoder_takes_memory_without_bound_is_refused(data: bytes) -> None:
+    with pytest.raises(
+        NbdataError, match="in none of the formats JPEG, PNG, GIF, WebP, TIFF, BMP and PPM"
+    ) as caught:
+        nbdata.decode({"__key__": "n/1", "jpg": data}, max_bytes="100MB")
+    assert f"the first are {data[:16].hex(' ')}" in str(caught.value)
+
+
 def test_the_fields_of_a_sample_share_the_limit() -> None:
     sample = {f"{number}.npy": array(np.zeros(1000)) for number in range(3)}
     assert len(nbdata.decode(sample, max_bytes=24_000)) == 3

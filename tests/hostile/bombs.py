@@ -12,6 +12,7 @@ __all__ = [
     "npz",
     "png",
     "tar_with",
+    "tar_with_hole",
     "xz_with_dictionary",
     "zip_of_lzma",
     "zip_of_zstd",
@@ -55,6 +56,13 @@ def tar_with(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf()
+
+
+def tar_with_hole(name: str, size: int) -> bytes:
+    """Return a tar member that is a sparse file of zeros, of which nothing is stored."""
+    info = tarfile.TarInfo(name)
+    info.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(size)}
+    return info.tobuf(tarfile.PAX_FORMAT)
 
 
 def _zip(method: int, content: bytes, size: int, crc: int = 0, names: str = "a") -> bytes:

@@ -139,6 +139,20 @@ def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, rea
     assert peak < _OWN
 
 
+def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
+    deep = b"".join(bombs.tar_with(f"{number}/" + "a/" * 2000 + "x", 0) for number in range(150))
+    error, peak = run(LIST, "x.tar", deep + bytes(1024))
+    assert error is not None
+    assert "would fill the memory" in error
+    assert peak < _OWN + (128 << 20)
+
+
+def test_a_hole_takes_its_size_once(run: Run) -> None:
+    error, peak = run(STREAM, "x.tar", bombs.tar_with_hole("a.bin", GIB // 2) + bytes(1024))
+    assert error is None
+    assert peak < _OWN + GIB // 2 + (64 << 20)
+
+
 def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: Path) -> None:
     with open(tmp_path / "large.tar", "wb") as file:
         file.write(bombs.tar_with("a.bin", GIB // 2))

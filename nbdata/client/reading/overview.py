@@ -16,7 +16,7 @@ from nbdata.errors import NbdataError
 from nbdata.formats.decoding import MAX_DECODED, is_image
 from nbdata.formats.decoding_bounds import Budget, open_image, refuse_large_image
 from nbdata.formats.pixels import with_8_bits
-from nbdata.rendering import dim, html_table
+from nbdata.rendering import dim, html_table, printable
 from nbdata.sizes import format_size
 
 __all__ = ["READERS", "html", "text", "to_dict"]
@@ -65,7 +65,7 @@ def _fields(samples: _Samples) -> dict[str, tuple[int, int]]:
 def _rows(samples: _Samples) -> list[list[str]]:
     fields = sorted(_fields(samples).items(), key=lambda field: -field[1][1])
     rows = [
-        [name, f"{count:,}", format_size(size), format_size(size / max(1, count))]
+        [printable(name), f"{count:,}", format_size(size), format_size(size / max(1, count))]
         for name, (count, size) in fields
     ]
     if len(rows) > _FIELDS:
@@ -139,7 +139,7 @@ def _first(samples: _Samples) -> str:
         one = items if isinstance(items, dict) else next(iter(items), {})
         picture = next(filter(None, (_picture(name, data) for name, data in one.items())), "")
         key = samples.key(number)
-        told = escape(key if len(key) <= 24 else f"…{key[-23:]}")
+        told = escape(printable(key if len(key) <= 24 else f"…{key[-23:]}"))
         cells += (
             f'<div style="float:left;width:{_PIXELS + 12}px;margin:4px 8px 4px 0px">{picture}'
             f"{dim(f'{number}: {told}<br>{format_size(samples.size(number))}')}</div>"

@@ -8,6 +8,7 @@ from html import escape
 
 from nbdata.reading.counts import Counts
 from nbdata.reading.timeline import Timeline
+from nbdata.redaction import printable
 from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["Counts", "ReadReport", "Timeline", "left_out_line"]
@@ -15,10 +16,8 @@ __all__ = ["Counts", "ReadReport", "Timeline", "left_out_line"]
 
 def left_out_line(count: int, names: Sequence[str]) -> str:
     """Say how many files belong to no sample, and name some of them."""
-    more = ", …" if count > len(names) else ""
-    return (
-        f"{count:,} {'file belongs' if count == 1 else 'files belong'} to no sample: {', '.join(names)}{more}"
-    )
+    shown = printable(", ".join(names)) + (", …" if count > len(names) else "")
+    return f"{count:,} {'file belongs' if count == 1 else 'files belong'} to no sample: {shown}"
 
 
 @dataclass(frozen=True)

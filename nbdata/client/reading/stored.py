@@ -26,7 +26,7 @@ from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.reading.loose import Found, known_index
 from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
-from nbdata.redaction import redacted
+from nbdata.redaction import printable, redacted
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
@@ -215,7 +215,8 @@ class StoredSamples(Samples):
     def __repr__(self) -> str:
         fields = ", ".join(self._index.fields[:5]) + (", …" if len(self._index.fields) > 5 else "")
         size = format_size(self._index.bytes)
-        return f"<{counted(len(self), 'samples')} of {redacted(self.operation.place)}: {fields}; {size}>"
+        told = f"{redacted(self.operation.place)}: {fields}"
+        return f"<{counted(len(self), 'samples')} of {printable(told)}; {size}>"
 
 
 def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:

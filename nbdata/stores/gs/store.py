@@ -249,7 +249,10 @@ class GsStore(ObjectStore):
         told = json.dumps(_promised(md5)).encode()
         response = self._send("POST", self._uploads, key, query, sent, told, ok=(200, 201))
         response.read()
-        where = urlsplit(response.headers.get("location", ""))
+        try:
+            where = urlsplit(response.headers.get("location", ""))
+        except ValueError:  # an address in brackets that is none
+            where = urlsplit("")
         if not where.query or not where.path.startswith("/"):
             raise StoreUnavailable("the store gave the upload no place", path=self.said(key))
         query = {

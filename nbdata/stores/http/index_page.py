@@ -40,8 +40,9 @@ def links_below(page: str, url: str) -> set[str]:
         The URL of the page, to which links are relative. Its path up to the last slash is the folder.
     """
     finder = _Links()
-    # It raises AssertionError for marked sections that make no sense; the links before them count.
-    with contextlib.suppress(AssertionError):
+    # It raises AssertionError for marked sections that make no sense, and ValueError for a character reference of
+    # thousands of digits; the links before them count.
+    with contextlib.suppress(AssertionError, ValueError):
         finder.feed(page)
     base = urlsplit(url)
     top = base.path[: base.path.rfind("/") + 1]

@@ -212,6 +212,11 @@ def test_expressions_of_plain_data_are_worked_out(tmp_path: Path, text: str, val
         "a = ''.__class__.__mro__",
         "a = unknown + 1",
         "a = 9 ** 9 ** 9",
+        "b = 'x' * 1000000\na = f'{b}{b}'",
+        "b = [0]\na = f'{b}'",
+        "b = [0] * 1000000\na = [0] * 1000000",
+        "b = ()\n" + "b = (b, b)\n" * 20 + "a = {b: 1}",
+        "b = 'x' * (1e999 - 1e999)\na = 'x' * 2000000",
     ],
 )
 def test_whatever_only_running_it_would_tell_is_unknown(
@@ -235,6 +240,51 @@ def test_bases_are_merged_and_deleted_from(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("_base_ = 'c.py'")
     with pytest.raises(BadOption, match="name each other"):
         read_config(str(tmp_path / "c.py"))
+
+
+@pytest.mark.parametrize("how", ["text", "bases", "merged", "dict(b)", "dict(x=1, **b)"])
+def test_a_configuration_that_is_too_large_with_its_bases_is_refused(tmp_path: Path, how: str) -> None:
+    if how == "text":
+        (tmp_path / "0.py").write_text("# " + "x" * 2_000_000)
+    elif how == "bases":
+        for number in range(3):
+            (tmp_path / f"{number}.py").write_text(f"_base_ = ['{number + 1}.py'] * 10")
+        (tmp_path / "3.py").write_text("")
+    elif how.startswith("dict"):
+        items = "".join(f"{number}: 0, " for number in range(1000))
+        (tmp_path / "0.py").write_text(f"b = {{{items}}}\n" + f"a = {how}\n" * 1100)
+    else:
+        twice = "a = dict(x=1)\n" + "a = dict(p=a, q=a)\n" * 20
+        (tmp_path / "0.py").write_text(f"_base_ = '1.py'\n{twice}")
+        (tmp_path / "1.py").write_text(twice)
+    with pytest.raises(BadOption, match=r"with its bases, is too large.*at most 1,048,576 characters"):
+        read_config(str(tmp_path / "0.py"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "d = dict(ann_file='infos.json')\n" + "d = dict(datasets=[d, d])\n" * 12,
+        "d = [dict(ann_file='infos.json')] * 1001",
+        "d = dict(ann_file=['infos.json'] * 1001)",
+    ],
+)
+def test_a_split_of_too_many_data_sets_is_refused(project: Path, data: str) -> None:
+    one_camera(project, "images/1.jpg")
+    (project / "one.py").write_text(f"{data}\ntrain_dataloader = dict(dataset=d)")
+    with pytest.raises(BadOption, match="at most 1,000 data sets and info files"):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
+
+
+@pytest.mark.parametrize("name", ["img_path", "data_root", "ann_file"])
+def test_a_path_that_no_system_takes_is_refused(project: Path, name: str) -> None:
+    long = "a/" * 3000 + "1.jpg"
+    one_camera(project, long if name == "img_path" else "images/1.jpg")
+    text = "train_dataloader = dict(dataset=dict(data_root='DATA_ROOT', ann_file='ANN_FILE'))"
+    text = text.replace(name.upper(), long).replace("DATA_ROOT", "").replace("ANN_FILE", "infos.json")
+    (project / "one.py").write_text(text)
+    with pytest.raises(BadOption, match="a path that no system takes"):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
 
 
 def test_what_is_needed_and_unknown_asks_to_run_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,10 +383,45 @@ def test_a_file_outside_of_the_data_set_is_refused(project: Path, how: str) -> N
         "linked folder": "up/secret",
     }
     one_camera(project, path[how])
-    with pytest.raises(UnsafeMember, match=r"outside of the data set.*with --root or as data_root") as told:
+    with pytest.raises(UnsafeMember, match=r"outside of the data set.*with --root") as told:
         nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
     assert told.value.got == str(secret)
     assert not (project / "out").exists()
+
+
+@pytest.mark.parametrize("data_root", ["/", "..", "/usr", "root", "up", "hidden"])
+def test_a_data_root_that_leads_out_of_the_working_folder_is_refused(project: Path, data_root: str) -> None:
+    """A configuration of somebody else decides by it where its info files may lead."""
+    (project / "root").symlink_to("/")
+    (project / "up").symlink_to("..")
+    (project.parent / ".keys").mkdir()
+    (project / "hidden").symlink_to("../.keys")
+    one_camera(project, "images/1.jpg")
+    text = (project / "one.py").read_text().replace("ann_file", f"data_root='{data_root}', ann_file")
+    (project / "one.py").write_text(text)
+    with pytest.raises(UnsafeMember, match=r"data_root of the configuration leads out.*with --root"):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
+    assert not (project / "out").exists()
+
+
+def test_a_data_root_elsewhere_is_read_with_root(project: Path) -> None:
+    one_camera(project, str(project / "images/1.jpg"))
+    text = (project / "one.py").read_text().replace("ann_file", f"data_root='{project}/images', ann_file")
+    (project / "one.py").write_text(text.replace("infos.json", f"{project}/infos.json"))
+    (project / "elsewhere").mkdir()
+    os.chdir(project / "elsewhere")
+    with pytest.raises(UnsafeMember, match="data_root of the configuration leads out"):
+        nbdata.convert("mmdet3d", "../one.py", "out", quiet=True)
+    nbdata.convert("mmdet3d", "../one.py", "out", root=str(project), quiet=True)
+    assert FFRecordBackend("out/train").get("1.jpg") == b"an image"
+
+
+def test_a_hidden_file_of_the_working_folder_is_refused(project: Path) -> None:
+    (project / ".aws").mkdir()
+    (project / ".aws/credentials").write_text("a key")
+    one_camera(project, ".aws/credentials")
+    with pytest.raises(UnsafeMember, match="or a hidden one"):
+        nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
 
 
 def test_root_and_data_root_name_other_folders(project: Path) -> None:

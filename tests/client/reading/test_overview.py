@@ -42,6 +42,23 @@ def images(put: Callable[[dict[str, bytes]], str]) -> Iterator[str]:
     )
 
 
+def test_nothing_that_a_terminal_obeys_is_shown_of_names(tmp_path: Path) -> None:
+    for name in ("a.\x1b[31mred\x07", "a.cls", "\x1b]0;title\x07"):
+        (tmp_path / name).write_bytes(b"1")
+    with nbdata.samples(str(tmp_path)) as samples:
+        samples.fetch([0])
+        shown = [
+            repr(samples),
+            samples.text(),
+            str(samples.report),
+            samples._repr_html_(),
+            repr(samples.keys),
+        ]
+        assert "\\x1b[31mred\\x07" in samples.text()
+        assert "\\x1b]0;title\\x07" in str(samples.report)
+        assert not any("\x1b" in text or "\x07" in text for text in shown)
+
+
 def test_an_overview_says_what_there_is(images: str) -> None:
     with nbdata.samples(images, concurrency=8) as samples:
         assert samples.text().splitlines()[0] == repr(samples)

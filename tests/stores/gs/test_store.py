@@ -77,6 +77,14 @@ def test_an_object_that_arrives_wrong_is_not_made(size: int, emulator: str) -> N
     assert store.read_bytes(key) == right
 
 
+@pytest.mark.parametrize("where", ["http://[x/?a=b", "http://h/no-query", "nowhere?a=b", ""])
+def test_an_upload_that_gets_no_place_says_so(where: str) -> None:
+    with serving(each(lambda _: ok(b"{}", f"location: {where}"))) as port:
+        store = at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store
+        with pytest.raises(StoreUnavailable, match="gave the upload no place"):
+            store.write("x", io.BytesIO(bytes(2 << 20)), 2 << 20)
+
+
 def resource(data: bytes, **more: object) -> bytes:
     md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
     item = {"name": "x", "size": str(len(data)), "generation": "5", "etag": "CAE=", "md5Hash": md5, **more}

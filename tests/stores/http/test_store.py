@@ -173,6 +173,7 @@ def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
             "<a href='//host'>x</a><a href='////host/pub/data/x'>y</a><a href='./'>z</a><a href='%2e%2e'>z</a>",
             set(),
         ),
+        (f"<a href='x'>x</a><a href='&#{'9' * 5000};'>y</a>", {"x"}),
         ("<a href='mailto:a@b'>x</a><a href='javascript:x()'>y</a><a>z</a><a href>w</a>", set()),
     ],
 )

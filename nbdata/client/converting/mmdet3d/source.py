@@ -26,8 +26,10 @@ __all__ = ["INDEX", "load"]
 #: Name of the index from file names to samples; with .json and .pkl.
 INDEX = "filename2idx"
 _SPLITS = ("train", "val")
-# Most levels of data sets that consist of other data sets.
-_DEEPEST = 16
+# Most data sets of a split, with those that consist of others; and most info files.
+_MOST = 1000
+# Most characters of a file's path, as the system takes it.
+_LONGEST = 4096
 
 
 def load(
@@ -40,7 +42,8 @@ def load(
     config : str
         The path of the configuration.
     root : str
-        The folder that relative paths start from. Files are taken from there, and from the data_root of each data set.
+        The folder that relative paths start from. Files are taken from there, and from the data_root of each data set,
+        which lies there by its name and may be a link.
     key : str
         ``img_filename`` or ``pts_filename``.
     mini : int or None
@@ -76,6 +79,8 @@ def load(
 class _Folders:
     """The folders that files are taken from: info files of somebody else may name any file of this user.
 
+    Hidden files and folders in them are left out, as a home folder is often the working folder and has keys in these.
+
     Attributes
     ----------
     root : str
@@ -83,15 +88,29 @@ class _Folders:
     """
 
     def __init__(self, root: str) -> None:
-        self.root = root
+        self.root = os.path.abspath(root)
         self._real = [os.path.realpath(root)]
         self._parents: dict[str, str] = {}  # of files: the real path of each
 
     def add(self, folder: str) -> None:
-        """Add the data_root of a data set."""
+        """Add the data_root of a data set.
+
+        Raises
+        ------
+        UnsafeMember
+            If it is not in the root, or is a link to a folder around the root or to a hidden one.
+        """
         real = os.path.realpath(folder)
-        if not any(is_inside(real, one) for one in self._real):
-            self._real.append(real)
+        if any(_is_below(real, one) for one in self._real):
+            return
+        leads_out = not is_inside(os.path.abspath(folder), self.root) or is_inside(self._real[0], real)
+        if leads_out or not _is_below(real, "/"):
+            raise UnsafeMember(
+                "data_root of the configuration leads out of the data set", path=folder,
+                expected=f"a folder in {self.root}", got=real,
+                remedy="If you trust the configuration, name the folder that holds all files with --root",
+            )  # fmt: skip
+        self._real.append(real)
 
     def real(self, path: str) -> str:
         """Return the path of a file without links.
@@ -107,18 +126,23 @@ class _Folders:
         real = os.path.join(above, name)
         if os.path.islink(real):
             real = os.path.realpath(real)
-        if not any(is_inside(real, one) for one in self._real):
+        if not any(_is_below(real, one) for one in self._real):
             raise UnsafeMember(
-                "the info files name a file outside of the data set", path=path,
+                "the info files name a file outside of the data set, or a hidden one", path=path,
                 expected=f"a file in {' or '.join(self._real)}", got=real,
-                remedy="If it is part of the data set, name a folder that holds all files, with --root or as data_root "
-                "in the configuration",
+                remedy="If it is part of the data set, name a folder that holds all files with --root",
             )  # fmt: skip
         return real
 
     def notes(self) -> list[str]:
         """Return notes on the folders that only the configuration names."""
         return [f"data_root of the configuration leads to {one}" for one in self._real[1:]]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """True if a real path is a folder, or lies in it and neither is nor lies in a hidden one."""
+    below = path[len(folder.rstrip("/")) :]
+    return is_inside(path, folder) and "/." not in below
 
 
 class _Contents(Sequence[bytes]):
@@ -201,43 +225,66 @@ def _dataset(config: Mapping[str, Any], split: str) -> Any:
     return told(told(loader, f"{split}_dataloader").get("dataset"), f"{split}_dataloader.dataset")
 
 
-def _files(
-    dataset: Any, split: str, folders: _Folders, key: str, *, sweeps: bool, depth: int = 0
-) -> Iterator[str]:
+def _files(dataset: Any, split: str, folders: _Folders, key: str, *, sweeps: bool) -> Iterator[str]:
     """Yield the paths of all files, including those of nested data sets."""
-    dataset = told(dataset, f"the {split} data")
-    if isinstance(dataset, (list, tuple)):
-        inside: Any = dataset
-    elif not isinstance(dataset, dict) or depth > _DEEPEST:
-        raise BadOption(f"the {split} data of this configuration are no data set", got=type(dataset).__name__)
-    elif "ann_file" not in dataset:
-        inside = dataset.get("datasets", dataset.get("dataset"))
+    count = 0
+    for one in _datasets(dataset, split):
+        given = told(one["ann_file"], f"ann_file of {split}")
+        names = [given] if isinstance(given, str) else given
+        if not isinstance(names, (list, tuple)):
+            raise BadOption(
+                f"the {split} data of this configuration have no ann_file", expected="ann_file='….pkl'"
+            )
+        count += len(names)
+        _refuse_many(count, split)
+        yield from _named(one, names, split, folders, key, sweeps=sweeps)
+
+
+def _datasets(dataset: Any, split: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the data sets that have info files: others consist of data sets, which consist of data sets, and so on."""
+    pending, count = [dataset], 0
+    while pending:
+        one = told(pending.pop(), f"the {split} data")
+        if isinstance(one, (list, tuple)):
+            inside: Any = one
+        elif not isinstance(one, dict):
+            raise BadOption(f"the {split} data of this configuration are no data set", got=type(one).__name__)
+        elif "ann_file" in one:
+            yield one
+            continue
+        else:
+            inside = told(one.get("datasets", one.get("dataset")), f"the {split} data")
         inside = [inside] if isinstance(inside, dict) else inside
-    else:
-        yield from _named(dataset, split, folders, key, sweeps=sweeps)
-        return
-    if not inside:
+        if not isinstance(inside, (list, tuple)) or not inside:
+            raise BadOption(
+                f"the {split} data of this configuration have no ann_file", expected="ann_file='….pkl'"
+            )
+        count += len(inside)
+        _refuse_many(count, split)
+        pending += reversed(inside)
+
+
+def _refuse_many(count: int, split: str) -> None:
+    if count > _MOST:
         raise BadOption(
-            f"the {split} data of this configuration have no ann_file", expected="ann_file='….pkl'"
-        )
-    for one in told(inside, f"the {split} data"):
-        yield from _files(one, split, folders, key, sweeps=sweeps, depth=depth + 1)
+            f"the {split} data of this configuration consist of too many",
+            expected=f"at most {_MOST:,} data sets and info files", got=f"{count:,} or more",
+        )  # fmt: skip
 
 
 def _named(
-    dataset: Mapping[str, Any], split: str, folders: _Folders, key: str, *, sweeps: bool
+    dataset: Mapping[str, Any], names: Sequence[Any], split: str, folders: _Folders, key: str, *, sweeps: bool
 ) -> Iterator[str]:
     """Yield the paths in the info files of one data set."""
     root = folders.root
-    data_root = os.path.join(root, told(dataset.get("data_root"), f"data_root of {split}") or "")
+    data_root = _joined(root, told(dataset.get("data_root"), f"data_root of {split}") or "")
     folders.add(data_root)
     prefix = told(dataset.get("data_prefix"), f"data_prefix of {split}") or {}
-    given = told(dataset["ann_file"], f"ann_file of {split}")
-    for name in [given] if isinstance(given, str) else given:
+    for name in names:
         name = told(name, f"ann_file of {split}")
-        path = os.path.join(root, name)
+        path = _joined(root, name)
         if not os.path.exists(path):
-            path = os.path.join(data_root, name)
+            path = _joined(data_root, name)
         for info in _infos(path, split):
             try:
                 yield from _of_info(info, data_root, root, prefix, key, sweeps=sweeps)
@@ -275,10 +322,10 @@ def _of_info(
     """Yield the paths of one frame, in the first format or in the second, which has `images` and `lidar_points`."""
 
     def below(path: str, of: str) -> str:
-        return os.path.normpath(os.path.join(data_root, prefix.get(of) or "", path))
+        return _joined(data_root, prefix.get(of) or "", path)
 
     def alone(path: str) -> str:
-        return os.path.normpath(os.path.join(root, path))
+        return _joined(root, path)
 
     if key == "img_filename":
         if "images" in info:
@@ -295,3 +342,12 @@ def _of_info(
         yield alone(info["lidar_path"])
         for sweep in info.get("sweeps", ()) if sweeps else ():
             yield alone(sweep["data_path"])
+
+
+def _joined(*parts: str) -> str:
+    if sum(map(len, parts)) > _LONGEST:
+        raise BadOption(
+            "the configuration or its info files have a path that no system takes", path=f"{parts[-1][:100]}…",
+            expected=f"at most {_LONGEST:,} characters",
+        )  # fmt: skip
+    return os.path.normpath(os.path.join(*parts))

@@ -13,7 +13,7 @@ from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import RecordFile
 from nbdata.reading.records.local import LocalRecords
-from nbdata.redaction import redacted
+from nbdata.redaction import printable, redacted
 from nbdata.sizes import counted, format_size
 from nbdata.verbs.samples import SampleSource
 
@@ -155,6 +155,5 @@ class PackedSamples(OfRecords):
 
     def __repr__(self) -> str:
         size = format_size(self._index.bytes)
-        return (
-            f"<{counted(len(self), 'samples')} in the packed folder {redacted(self.operation.place)}: {size}>"
-        )
+        place = printable(redacted(self.operation.place))
+        return f"<{counted(len(self), 'samples')} in the packed folder {place}: {size}>"

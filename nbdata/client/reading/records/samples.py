@@ -12,7 +12,7 @@ from nbdata.errors import BadOption
 from nbdata.reading.pieces import Content
 from nbdata.reading.records.files import key_of_record
 from nbdata.reading.records.local import LocalRecords
-from nbdata.redaction import redacted
+from nbdata.redaction import printable, redacted
 from nbdata.sizes import counted, format_size
 
 __all__ = ["RecordSamples"]
@@ -100,6 +100,6 @@ class RecordSamples(OfRecords):
 
     def __repr__(self) -> str:
         places = self.operation.sources
-        told = redacted(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
+        told = printable(redacted(places[0])) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
         files = f"{len(self._files):,} FFRecord file{'s' * (len(self._files) != 1)}"
         return f"<{counted(len(self), 'samples')} in {files} of {told}: {format_size(self._heads.bytes)}>"

@@ -35,7 +35,7 @@ from nbdata.reading.shards.indexed import IndexedShards
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
 from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
 from nbdata.reading.timeline import Timeline
-from nbdata.redaction import redacted
+from nbdata.redaction import printable, redacted
 from nbdata.rendering import dim
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import Store
@@ -434,7 +434,7 @@ class ShardSamples(Samples):
 
     def __repr__(self) -> str:
         places = self.operation.sources
-        told = redacted(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
+        told = printable(redacted(places[0])) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
         shards = f"{len(self._shards):,} shard{'s' * (len(self._shards) != 1)} of {told}: {format_size(self._bytes())}"
         return (
             f"<{shards}>" if self._index is None else f"<{counted(len(self._index), 'samples')} in {shards}>"
