@@ -152,11 +152,10 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
         raise BadOption(f"{place} names no bucket", expected=expected)
     if bucket.startswith("arn:"):
         raise BadOption(
-            "a bucket or an access point is named here by its ARN", path=redacted(place), expected=expected,
-            remedy="Name the bucket itself, or the access point by its alias, which ends in -s3alias and is listed "
-            "beside it: s3://ALIAS/KEY",
+            "an ARN is no name of a bucket", path=redacted(place), expected=expected,
+            remedy="Name the access point by its alias, which ends in -s3alias, or the bucket itself",
         )  # fmt: skip
-    if ":" in bucket:
+    if ":" in bucket and "@" not in bucket:  # with it, they are keys
         raise BadOption(
             "the address of a server is no part of the URL", path=redacted(place), expected=expected,
             remedy="Give the server as --option endpoint_url=https://HOST:PORT or in AWS_ENDPOINT_URL",
