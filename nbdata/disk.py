@@ -424,7 +424,7 @@ def begin_writing(fd: int, start: int, count: int) -> None:
 
 def make_folders(path: str, mode: int) -> None:
     """Make a folder and its parents, durably where the disk supports it."""
-    if os.path.isdir(path):
+    if not path or os.path.isdir(path):  # nothing is above a relative path
         return
     above = os.path.dirname(path)
     make_folders(above, mode)

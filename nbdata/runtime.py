@@ -125,8 +125,9 @@ def _ends_with_sessions(uid: int) -> bool:
 def state_folder() -> str:
     """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder.
 
-    It is made if missing. Where that fails, or this user cannot write in it, it is ``state`` in the runtime folder. It
-    is looked at once in each process, and returned without links: whoever owns a folder on the way could change it.
+    It is made if missing. Where that fails, or this user has no home folder or cannot write in it, it is ``state`` in
+    the runtime folder. It is looked at once in each process, and returned without links: whoever owns a folder on the
+    way could change it.
 
     Raises
     ------
@@ -141,13 +142,21 @@ def state_folder() -> str:
             "NBDATA_STATE_DIR is relative, so each working folder would have another one",
             expected="an absolute path", got=chosen, remedy=f"Perhaps {os.path.abspath(chosen)} is meant",
         )  # fmt: skip
-    if chosen:
-        folder = os.path.normpath(chosen)
-    else:
-        import platformdirs
+    folder = os.path.normpath(chosen) if chosen else _platform_folder()
+    usable = None if folder is None else _usable_state(folder, named=bool(chosen))
+    return usable or os.path.join(runtime_folder(), "state")
 
+
+def _platform_folder() -> str | None:
+    """Return the platform's folder for a user's state; None if the user has no home folder, as in some containers."""
+    import platformdirs
+
+    try:
         folder = platformdirs.user_state_dir("nbdata")
-    return _usable_state(folder, named=bool(chosen)) or os.path.join(runtime_folder(), "state")
+    except (KeyError, OSError, RuntimeError):
+        return None
+    # Otherwise a working folder with a folder called ~ would have the state.
+    return folder if os.path.isabs(folder) else None
 
 
 @functools.lru_cache(64)

@@ -6,11 +6,13 @@ import os
 import shutil
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 import nbdata
 from nbdata.caching.known import known_caches, note_cache
 from nbdata.client.kept_lists import keep_list
+from nbdata.disk import make_folders
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.history import past_jobs
 from nbdata.own_files import write_record
@@ -184,6 +186,33 @@ def test_no_link_in_the_folder_is_followed(state: Path, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_hinders_nobody(state: Path) -> None:
     state.parent.write_text("in the way")
     assert state_folder() == f"{runtime_folder()}/state"
+
+
+@pytest.mark.parametrize("found", ["~/.local/state/nbdata", "", RuntimeError("no home"), KeyError("uid")])
+def test_without_a_home_folder_it_is_in_the_runtime_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | Exception
+) -> None:
+    """A data set could bring a folder called ~ along."""
+
+    def user_state_dir(_: str) -> str:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setenv("NBDATA_STATE_DIR", "")
+    monkeypatch.setattr(platformdirs, "user_state_dir", user_state_dir)
+    (tmp_path / "~/.local/state/nbdata").mkdir(parents=True, mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    assert state_folder() == f"{runtime_folder()}/state"
+
+
+def test_a_relative_folder_is_made_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folders("a/b", 0o700)
+    make_folders("a/b", 0o700)
+    assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o700
 
 
 # -- what another user puts in there, where root runs with the home folder of that user --
