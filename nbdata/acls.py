@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import struct
+from typing import NamedTuple
 
 __all__ = [
+    "Replaced",
     "created_with",
     "default_of",
     "drop",
@@ -19,6 +22,7 @@ __all__ = [
     "give",
     "give_group",
     "names_others",
+    "replaced_file",
     "successor_mode",
     "without_group",
 ]
@@ -26,7 +30,7 @@ __all__ = [
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 # A list: its version, and entries of a tag, permissions and an id.
 _HEAD, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
-_USER_OBJ, _GROUP_OBJ, _MASK, _OTHER = 0x01, 0x04, 0x10, 0x20
+_USER_OBJ, _USER, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 # Errors of files and disks without such lists.
 _NONE = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL) if hasattr(errno, "ENODATA") else ()
 
@@ -41,11 +45,11 @@ def names_others(folder: str) -> bool:
     return _read(folder, _ACCESS) is not None
 
 
-def _read(folder: int | str, name: str) -> bytes | None:
+def _read(path: int | str, name: str, *, follow_symlinks: bool = True) -> bytes | None:
     if not hasattr(os, "getxattr"):  # not Linux
         return None
     try:
-        return os.getxattr(folder, name)
+        return os.getxattr(path, name, follow_symlinks=follow_symlinks)
     except OSError as error:
         if error.errno in _NONE:
             return None
@@ -54,12 +58,16 @@ def _read(folder: int | str, name: str) -> bytes | None:
 
 def created_with(default: bytes, mode: int) -> bytes:
     """Return the list of a file that is made with a mode, in a folder with a default list; umask does not count."""
-    entries = list(_ENTRY.iter_unpack(default[_HEAD.size :]))
+    entries = _entries(default)
     group = _MASK if any(tag == _MASK for tag, *_ in entries) else _GROUP_OBJ
     most = {_USER_OBJ: mode >> 6 & 7, group: mode >> 3 & 7, _OTHER: mode & 7}
     return default[: _HEAD.size] + b"".join(
         _ENTRY.pack(tag, allowed & most.get(tag, 7), who) for tag, allowed, who in entries
     )
+
+
+def _entries(acl: bytes) -> list[tuple[int, int, int]]:
+    return list(_ENTRY.iter_unpack(acl[_HEAD.size :]))
 
 
 def give(fd: int, default: bytes, mode: int) -> None:
@@ -104,10 +112,60 @@ def _remove(fd: int, name: str) -> None:
                 raise
 
 
-def successor_mode(new: int, replaced: os.stat_result | None) -> int:
+class Replaced(NamedTuple):
+    """What counts of a file whose name another file will get: its group, and the mode that lets nobody do more."""
+
+    group: int
+    mode: int
+
+
+def replaced_file(path: str, *, dir_fd: int | None = None, default: bytes | None) -> Replaced | None:
+    """Return what counts of the regular file that has a name which another file will get; None if there is none.
+
+    Parameters
+    ----------
+    path : str
+        With `dir_fd`, a name in that open folder.
+    default : bytes or None
+        The list that new files in its folder get. If the file has the same one, so will the new one.
+    """
+    try:
+        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        at = path if dir_fd is None else f"/proc/self/fd/{dir_fd}/{path}"  # getxattr knows no dir_fd
+        acl = _read(at, _ACCESS, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    mode = stat.S_IMODE(found.st_mode)
+    if acl is not None and (default is None or _named(acl) != _named(default)):
+        mode = _without_list(mode, acl)
+    return Replaced(found.st_gid, mode)
+
+
+def _named(acl: bytes) -> list[tuple[int, int, int]]:
+    """Return the entries of a list that the mode of a file does not change."""
+    return sorted(entry for entry in _entries(acl) if entry[0] in (_USER, _GROUP_OBJ, _GROUP))
+
+
+def _without_list(mode: int, acl: bytes) -> int:
+    """Return a mode without a list that lets nobody do more than the mode with that list, whose mask it shows.
+
+    The users and groups that the list names are members of the file's group, or others, by then.
+    """
+    mask, group, others = mode >> 3 & 7, mode >> 3 & 7, mode & 7
+    for tag, allowed, _ in _entries(acl):
+        if tag in (_USER, _GROUP_OBJ):
+            group &= allowed
+        if tag in (_USER, _GROUP):
+            others &= allowed & mask
+    return mode & ~0o77 | group << 3 | others
+
+
+def successor_mode(new: int, replaced: Replaced | None) -> int:
     """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
 
     So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
     mode is for the same group: see `give_group`.
     """
-    return new if replaced is None else new & (replaced.st_mode | 0o600)
+    return new if replaced is None else new & (replaced.mode | 0o600)

@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nbdata.acls import default_of, give_group, successor_mode, without_group
+from nbdata.acls import default_of, give_group, replaced_file, successor_mode, without_group
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
     AccessDenied,
@@ -44,7 +44,6 @@ __all__ = [
     "new_file",
     "open_regular",
     "read_regular",
-    "replaced_file",
     "same_file",
     "special_kind",
     "sync_disk",
@@ -333,38 +332,29 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
     umask : int or None
         The umask of the file's user. None: the process's.
     """
-    # With a default list, no umask counts.
-    listed = default_of(os.path.dirname(path) if dir_fd is None else dir_fd) is not None
-    replaced = replaced_file(_in_folder(path, dir_fd), dir_fd=dir_fd)
+    default = default_of(os.path.dirname(path) if dir_fd is None else dir_fd)
+    listed = default is not None  # then no umask counts
+    replaced = replaced_file(_in_folder(path, dir_fd), dir_fd=dir_fd, default=default)
     mode = successor_mode(0o666 if listed else 0o666 & ~(umask or 0), replaced)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = os.open(partial, flags, mode, dir_fd=dir_fd)
     try:
         if umask is not None and not listed:  # the process may have another one
             os.fchmod(fd, mode)
-        if replaced is not None and (made := os.fstat(fd)).st_gid != replaced.st_gid:
+        if replaced is not None and (made := os.fstat(fd)).st_gid != replaced.group:
             # Somebody of the wrong group may have opened this one. The next is closed until it has its group.
             os.unlink(partial, dir_fd=dir_fd)
             closed = os.open(partial, flags, 0o600, dir_fd=dir_fd)
             os.close(fd)
             fd = closed
             mode = stat.S_IMODE(made.st_mode)
-            os.fchmod(fd, mode if give_group(fd, replaced.st_gid) else without_group(mode))
+            os.fchmod(fd, mode if give_group(fd, replaced.group) else without_group(mode))
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         os.close(fd)
         raise
     return fd
-
-
-def replaced_file(path: str, *, dir_fd: int | None = None) -> os.stat_result | None:
-    """Return the status of the regular file that has a name which another file will get; None if there is none."""
-    try:
-        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return found if stat.S_ISREG(found.st_mode) else None
 
 
 def give_name(
@@ -437,7 +427,7 @@ def begin_writing(fd: int, start: int, count: int) -> None:
 
 def make_folders(path: str, mode: int) -> None:
     """Make a folder and its parents, durably where the disk supports it."""
-    if os.path.isdir(path):
+    if not path or os.path.isdir(path):  # nothing is above a relative path
         return
     above = os.path.dirname(path)
     make_folders(above, mode)

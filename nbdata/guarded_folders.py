@@ -2,7 +2,8 @@
 
 What lies below that folder may have come from anybody. So a folder is opened name by name, from the descriptor of the
 folder above it, and its files are written and deleted relative to its own descriptor. A folder that is swapped for a
-link meanwhile is noticed, or has no effect.
+link meanwhile is noticed, or has no effect. That is done each time: the number (inode) of a folder that was right
+says nothing later, because the next folder gets the number of a deleted one.
 
 The named folder itself is opened once, and its descriptor is kept: the owner of the folder above it can exchange it at
 any time. If the name leads elsewhere by now, the work ends.
@@ -26,8 +27,6 @@ __all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchan
 #: Makes a folder: see `GuardedFolders`.
 MakeFolder = Callable[[str, "int | None", str], None]
 
-# How many folders are remembered. Others are looked at again.
-_KNOWN = 50_000
 # How many named folders a job keeps open: it writes in one or two.
 _MOST_NAMED = 256
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -52,8 +51,8 @@ class NamedFolders:
     Parameters
     ----------
     here : tuple of (path, st_dev, st_ino), optional
-        The working folder of the user, below which relative names were meant: what lies there is opened from it. If its
-        name leads to another folder, methods raise TargetLost.
+        The working folder of the user, below which relative names were meant: what lies there is opened from it. If
+        another folder or a link has its name, or one of those above it, methods raise TargetLost.
     """
 
     def __init__(self, here: tuple[str, int, int] | None = None) -> None:
@@ -89,9 +88,11 @@ class NamedFolders:
             return _nearest(path)
         name, device, inode = self._here
         try:
-            here = _Named(name, os.open(name, _ON_THE_WAY))
-        except (FileNotFoundError, NotADirectoryError):
-            raise exchanged_folder(name) from None
+            here = _Named(name, _open_straight(name))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise exchanged_folder(name) from None
+            raise
         if _identity(here.fd) != (device, inode):
             raise exchanged_folder(name)
         return _nearest(path, here)
@@ -177,7 +178,6 @@ class GuardedFolders:
         self._opened = NamedFolders() if opened is None else opened
         self._umask, self._made = umask, made
         self._mkdir = mkdir or (lambda name, above, _: os.mkdir(name, dir_fd=above))
-        self._known: dict[str, tuple[int, int]] = {}  # folders that no link leads out: device and inode
 
     def open_to_write(self, folder: str, *, make: bool = True) -> int:
         """Open a folder to write files in it; makes it and those above it if missing. The caller closes it.
@@ -190,16 +190,8 @@ class GuardedFolders:
             If a link leads out of the named folder, or to nbdata's own.
         """
         root = self._open_named(self._root(folder), make=make)
-        below = folder[len(root.path) :].strip("/")
-        known = self._known.get(folder)
-        if known is not None:
-            with contextlib.suppress(OSError):  # the way below finds the reason
-                fd = os.open(below or ".", _FOLDER, dir_fd=root.fd)
-                if _identity(fd) == known:
-                    return fd
-                os.close(fd)
         try:
-            fd = self._walk_inside(root, folder, make=make)
+            return self._walk_inside(root, folder, make=make)
         except _LinkError as link:
             raise UnsafeMember(
                 f"a symbolic link leads {link.where}",
@@ -207,10 +199,6 @@ class GuardedFolders:
                 expected=f"a path below {root.path}",
                 got=os.path.realpath(link.path),
             ) from link
-        if len(self._known) >= _KNOWN:  # otherwise memory could hold a million folders
-            self._known.clear()
-        self._known[folder] = _identity(fd)
-        return fd
 
     def open_to_delete(self, folder: str) -> int:
         """Open a folder to delete or change what is in it. The caller closes it.
@@ -399,6 +387,21 @@ def exchanged_folder(path: str) -> TargetLost:
         got="something else",
         remedy="Look who may rename it, and run the command again",
     )
+
+
+def _open_straight(path: str) -> int:
+    """Open a folder by an absolute path; a link on the way is an OSError.
+
+    A number (inode) alone would not show that a link leads elsewhere: a deleted folder's number is soon another one's.
+    """
+    fd = os.open("/", _ON_THE_WAY)
+    for name in filter(None, path.split("/")):
+        above = fd
+        try:
+            fd = os.open(name, _ON_THE_WAY | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return fd
 
 
 def _nearest(path: str, here: _Named | None = None) -> _Named:

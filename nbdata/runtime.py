@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import secrets
 import stat
 import sys
@@ -36,6 +37,13 @@ __all__ = [
 
 # The system's folder for running things, and its list of users whose things outlive their sessions (loginctl(1)).
 _RUN, _LINGERING = "/run", "/var/lib/systemd/linger"
+# The names that nbdata gives in the runtime folder and the state folder, which may be one; and that of a deleted file
+# on NFS.
+_NAMES = re.compile(
+    r"caches|index|jobs|lists|locks|samples|state|key(-\d+)?(\.[0-9a-f]{16})?|limits\w{8}|(ledger|limits)\.json(\.new)?|"
+    r"(history|ledger|limits|uploads)\.lock|uploads\.claim|(jobs|uploads)\.log(\.new)?|holder-[0-9a-f]{16}|"
+    r"[0-9a-f]{8}-[0-9a-f]{16}\.(alive|log|sock|start)|[0-9a-f]{24}|\.nfs[0-9a-f]+"
+)
 #: Size in bytes beyond which an agent's log starts afresh.
 LOG_BYTES = 5 << 20
 
@@ -50,9 +58,11 @@ def runtime_folder() -> str:
     ------
     AccessDenied
         If it is a link, not ours, or open to others: another user may have put it there.
+    BadOption
+        If ``NBDATA_RUNTIME_DIR`` names a folder with anything else in it.
     """
     uid = os.getuid()
-    folder = os.environ.get("NBDATA_RUNTIME_DIR")
+    folder = chosen = os.environ.get("NBDATA_RUNTIME_DIR")
     if not folder:
         base = f"{_RUN}/user/{uid}"
         usable = os.path.isdir(base) and os.stat(base).st_uid == uid and os.access(base, os.W_OK)
@@ -63,7 +73,24 @@ def runtime_folder() -> str:
     found = os.lstat(folder)
     if not _is_private(found, {uid}, 0o077):
         raise _not_private("runtime", folder, found, f"a folder of user {uid} with mode 0700", "chmod 700")
+    if chosen:
+        _refuse_shared("runtime", folder)
     return folder
+
+
+@functools.lru_cache(64)
+def _refuse_shared(kind: str, folder: str) -> None:
+    """Raise BadOption if there is anything in a named folder that is not nbdata's: files could have the same names."""
+    others = sorted(name for name in os.listdir(folder) if not _NAMES.fullmatch(name))
+    if others:
+        more = f" and {len(others) - 1:,} more" if others[1:] else ""
+        raise BadOption(
+            f"NBDATA_{kind.upper()}_DIR names a folder with other things in it",
+            path=folder,
+            expected="a folder for nbdata alone",
+            got=f"{others[0]}{more}",
+            remedy=f"Name {os.path.join(folder, 'nbdata')}",
+        )
 
 
 def _is_private(found: os.stat_result, owners: set[int], shut: int) -> bool:
@@ -98,13 +125,14 @@ def _ends_with_sessions(uid: int) -> bool:
 def state_folder() -> str:
     """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder.
 
-    It is made if missing. Where that fails, or this user cannot write in it, it is ``state`` in the runtime folder. It
-    is looked at once in each process, and returned without links: whoever owns a folder on the way could change it.
+    It is made if missing. Where that fails, or this user has no home folder or cannot write in it, it is ``state`` in
+    the runtime folder. It is looked at once in each process, and returned without links: whoever owns a folder on the
+    way could change it.
 
     Raises
     ------
     BadOption
-        If ``NBDATA_STATE_DIR`` is relative.
+        If ``NBDATA_STATE_DIR`` is relative, or names a folder with anything else in it.
     AccessDenied
         If this user can write in it and so can others, or it is another user's: files there decide what is replaced.
     """
@@ -114,20 +142,28 @@ def state_folder() -> str:
             "NBDATA_STATE_DIR is relative, so each working folder would have another one",
             expected="an absolute path", got=chosen, remedy=f"Perhaps {os.path.abspath(chosen)} is meant",
         )  # fmt: skip
-    if chosen:
-        folder = os.path.normpath(chosen)
-    else:
-        import platformdirs
+    folder = os.path.normpath(chosen) if chosen else _platform_folder()
+    usable = None if folder is None else _usable_state(folder, named=bool(chosen))
+    return usable or os.path.join(runtime_folder(), "state")
 
+
+def _platform_folder() -> str | None:
+    """Return the platform's folder for a user's state; None if the user has no home folder, as in some containers."""
+    import platformdirs
+
+    try:
         folder = platformdirs.user_state_dir("nbdata")
-    return _usable_state(folder, named=bool(chosen)) or os.path.join(runtime_folder(), "state")
+    except (KeyError, OSError, RuntimeError):
+        return None
+    # Otherwise a working folder with a folder called ~ would have the state.
+    return folder if os.path.isabs(folder) else None
 
 
 @functools.lru_cache(64)
 def _usable_state(folder: str, *, named: bool) -> str | None:
     """Return the state folder without links, made if missing; None if this user cannot write in it.
 
-    AccessDenied if others could change what is in it.
+    AccessDenied if others could change what is in it, BadOption if a named one is not for nbdata alone.
     """
     owners = {os.geteuid()}
     try:
@@ -153,6 +189,8 @@ def _usable_state(folder: str, *, named: bool) -> str | None:
     if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(real, found):
         expected = f"a folder of user {os.geteuid()} in which nobody else may write"
         raise _not_private("state", folder, found, expected, "chmod go-w")
+    if named:
+        _refuse_shared("state", real)
     return real
 
 

@@ -1,9 +1,9 @@
 """Seals: proofs that this user's nbdata made a record, for records that lie in folders of data.
 
 A folder of data may come from anybody, with a ``.nbdata/`` in it. A record there counts at once only if it has a seal:
-a keyed BLAKE2b digest (RFC 7693) of what it says. The key is the file ``key`` in the state folder. It is made at first
-use, and only its owner can read it. A record without a valid seal is not wrong, but unproven: it was made by somebody
-else, by an older nbdata, or with a key that is gone.
+a keyed BLAKE2b digest (RFC 7693) of what it says. The key is the file ``key`` in the state folder, or ``key-UID`` if
+another user has made the former. It is made at first use, and only its owner can read it. A record without a valid seal
+is not wrong, but unproven: it was made by somebody else, by an older nbdata, or with a key that is gone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import stat
 from collections.abc import Iterator
 
 from nbdata.disk import make_folders, sync_folder
+from nbdata.errors import AccessDenied, NbdataError
 
 __all__ = ["Seals"]
 
@@ -51,6 +52,9 @@ class Seals:
 @functools.lru_cache(64)
 def _key(state_dir: str) -> bytes:
     path = os.path.join(state_dir, _FILE)
+    with contextlib.suppress(OSError):
+        if os.lstat(path).st_uid != os.geteuid():  # root over the home folder of a user, or the reverse
+            path = f"{path}-{os.geteuid()}"
     return _read(path) or _made(state_dir, path)
 
 
@@ -61,9 +65,7 @@ def _read(path: str) -> bytes | None:
     except OSError:
         return None
     try:
-        found = os.fstat(fd)
-        private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        key = os.read(fd, _BYTES + 1) if private else b""
+        key = os.read(fd, _BYTES + 1) if _is_private(fd) else b""
     except OSError:
         return None
     finally:
@@ -71,26 +73,52 @@ def _read(path: str) -> bytes | None:
     return key if len(key) == _BYTES else None
 
 
+def _is_private(fd: int) -> bool:
+    found = os.fstat(fd)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
 def _made(state_dir: str, path: str) -> bytes:
-    """Make a key; processes that do so at once all return the first one."""
+    """Make a key; processes that do so at once all return the first one.
+
+    Raises
+    ------
+    AccessDenied
+        If something else has its name. It is not replaced: it may be a file of the user.
+    """
     key, fresh = secrets.token_bytes(_BYTES), f"{path}.{secrets.token_hex(8)}"
     try:
         make_folders(state_dir, 0o700)
         with _locked(state_dir):
             if (made := _read(path)) is not None:
                 return made
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, key)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.replace(fresh, path)  # what is there is no key of ours
-            sync_folder(state_dir)
-    except OSError:  # a full disk, or a folder that cannot be written
+            if _written(fresh, key):
+                if os.path.lexists(path):
+                    raise AccessDenied(
+                        "this is no key of nbdata that only you can read",
+                        path=path,
+                        remedy="Delete it, or move it away if it is yours. Seals in folders of data then count no more",
+                    )
+                os.rename(fresh, path)
+                sync_folder(state_dir)
+    except OSError as error:  # a full disk, or a folder that cannot be written
+        if isinstance(error, NbdataError):
+            raise
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(fresh)
     return _read(path) or key
+
+
+def _written(path: str, key: bytes) -> bool:
+    """Write a key to a new file; False on a disk that gives all files one owner or mode, and can hold none."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, key)
+        os.fsync(fd)
+        return _is_private(fd)
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager

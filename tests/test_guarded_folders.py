@@ -60,6 +60,37 @@ def test_a_folder_that_was_right_is_looked_at_again(named: Path, tmp_path: Path)
     assert os.listdir(tmp_path / "outside") == ["file"]
 
 
+def test_a_link_to_a_folder_with_the_number_of_one_that_was_right_is_not_followed(
+    named: Path, tmp_path: Path
+) -> None:
+    """A new folder elsewhere gets the number of a deleted one. Here it is the same folder, which was moved."""
+    folders = GuardedFolders(str(named))
+    made(folders, named / "sub" / "one")
+    (named / "sub").rename(tmp_path / "outside" / "private")
+    (named / "sub").symlink_to("../outside/private")
+    with pytest.raises(UnsafeMember, match="a symbolic link leads out of the target"):
+        made(folders, named / "sub" / "two")
+    assert os.listdir(tmp_path / "outside" / "private") == ["one"]
+
+
+@pytest.mark.parametrize("link", ["", "work"])
+def test_a_link_to_a_folder_with_the_number_of_the_working_folder_is_not_followed(
+    named: Path, tmp_path: Path, link: str
+) -> None:
+    (named / "work").mkdir()
+    found = (named / "work").stat()
+    folders = GuardedFolders(
+        f"{named}/work/new", opened=NamedFolders((f"{named}/work", found.st_dev, found.st_ino))
+    )
+    away = tmp_path / "private" / link
+    away.parent.mkdir(exist_ok=True)
+    (named / link).rename(away)
+    (named / link).symlink_to(away)
+    with pytest.raises(TargetLost, match="exchanged"):
+        made(folders, named / "work" / "new" / "f")
+    assert os.listdir(tmp_path / "private" / "work") == []
+
+
 def test_a_folder_that_is_swapped_amid_a_write_leads_nothing_astray(named: Path, tmp_path: Path) -> None:
     store = LocalStore(named=str(named))
     store.write(f"{named}/sub/other"[1:], io.BytesIO(b"new"), 3)
@@ -114,14 +145,6 @@ def test_a_loop_of_links_and_a_file_in_the_way_are_refused(named: Path) -> None:
         made(folders, named / "loop" / "f")
     with pytest.raises(NotADirectoryError):
         made(folders, named / "file" / "f")
-
-
-def test_only_so_many_folders_are_remembered(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarded_folders, "_KNOWN", 3)
-    folders = GuardedFolders(str(named))
-    for number in range(10):
-        made(folders, named / str(number) / "f")
-        assert len(folders._known) <= 3
 
 
 def test_the_whole_disk_may_be_named(named: Path, tmp_path: Path) -> None:

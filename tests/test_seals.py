@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbdata import seals
+from nbdata.errors import AccessDenied
 from nbdata.seals import Seals
 
 
@@ -60,7 +61,8 @@ def test_processes_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["readable by others", "too short", "too long", "empty", "a link", "a pipe"])
-def test_what_is_no_key_of_this_user_is_replaced(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_key_of_this_user_is_refused_and_left(tmp_path: Path, kind: str) -> None:
+    """It may be a file of the user, where `NBDATA_STATE_DIR` names a folder of theirs."""
     state, key = tmp_path / "state", tmp_path / "state/key"
     state.mkdir()
     known = {"too short": b"x" * 31, "too long": b"x" * 33, "empty": b""}.get(kind, b"x" * 32)
@@ -73,13 +75,50 @@ def test_what_is_no_key_of_this_user_is_replaced(tmp_path: Path, kind: str) -> N
     else:
         key.write_bytes(known)
         key.chmod(0o644 if kind == "readable by others" else 0o600)
-    seal = Seals(str(state)).of("x")
-    assert key.is_file()
-    assert not key.is_symlink()
-    assert key.read_bytes() != known
-    assert anew(state).holds(seal, "x")
-    if kind == "a link":
-        assert (tmp_path / "known").read_bytes() == known
+    before = key.lstat()
+    with pytest.raises(AccessDenied, match=r"no key of nbdata.*Delete it, or move it away"):
+        Seals(str(state)).of("x")
+    assert os.path.samestat(before, key.lstat())
+    assert key.is_fifo() or key.read_bytes() == known
+    assert os.listdir(state) == ["key"]
+    key.unlink()
+    assert anew(state).holds(Seals(str(state)).of("x"), "x")
+
+
+def test_the_key_of_another_user_stays_and_this_user_has_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where root and a user have one home folder in turn."""
+    (tmp_path / "key").write_bytes(b"x" * 32)
+    (tmp_path / "key").chmod(0o600)
+    real, theirs = os.lstat, os.stat(tmp_path / "key")
+
+    def owned(path: str) -> os.stat_result:
+        found = real(path)
+        return os.stat_result((*found[:4], 54321, *found[5:])) if os.path.samestat(found, theirs) else found
+
+    monkeypatch.setattr(os, "lstat", owned)
+    seal = Seals(str(tmp_path)).of("x")
+    assert anew(tmp_path).holds(seal, "x")
+    assert sorted(os.listdir(tmp_path)) == ["key", f"key-{os.geteuid()}"]
+    assert (tmp_path / "key").read_bytes() == b"x" * 32
+
+
+def test_a_disk_that_gives_all_files_one_mode_holds_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def opened(path: str, flags: int, mode: int = 0o777, **more: int) -> int:
+        fd = real(path, flags, mode, **more)
+        if flags & os.O_CREAT:
+            os.fchmod(fd, 0o755)
+        return fd
+
+    monkeypatch.setattr(os, "open", opened)
+    seal = Seals(str(tmp_path)).of("x")
+    assert Seals(str(tmp_path)).holds(seal, "x")
+    assert os.listdir(tmp_path) == []
 
 
 def test_where_no_key_can_be_kept_seals_hold_until_the_process_ends(tmp_path: Path) -> None:

@@ -6,17 +6,19 @@ import os
 import shutil
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 import nbdata
 from nbdata.caching.known import known_caches, note_cache
 from nbdata.client.kept_lists import keep_list
+from nbdata.disk import make_folders
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.history import past_jobs
 from nbdata.own_files import write_record
-from nbdata.runtime import _usable_state, runtime_folder, state_folder
+from nbdata.runtime import _refuse_shared, _usable_state, endpoint, runtime_folder, state_folder
 from nbdata.seals import Seals
-from nbdata.space.limits import set_limit
+from nbdata.space.limits import limited_folders, set_limit
 from nbdata.transfer import uploads
 from nbdata.transfer.index import Index, index_file, written_below
 from nbdata.verbs.pull import Pull
@@ -61,6 +63,65 @@ def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", "state")
     with pytest.raises(BadOption, match=r"NBDATA_STATE_DIR is relative.*got state"):
         state_folder()
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", ".bashrc", "holder-of-the-chair", "ledger.lock.txt"])
+@pytest.mark.parametrize("kind", ["state", "runtime"])
+def test_a_named_folder_with_other_things_in_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    (folder / name).write_text("theirs")
+    (folder / "key").write_text("theirs")
+    (tmp_path / "a").write_text("a")
+    monkeypatch.setenv(f"NBDATA_{kind.upper()}_DIR", str(folder))
+    with pytest.raises(
+        BadOption, match=rf"NBDATA_{kind.upper()}_DIR names a folder with other things.*got {name}\)"
+    ) as refused:
+        nbdata.pull(tmp_path / "a", tmp_path / "out/", quiet=True)
+    assert f"Name {folder}/nbdata" in str(refused.value)
+    assert content(folder) == {name: "theirs", "key": "theirs"}
+    monkeypatch.setenv(f"NBDATA_{kind.upper()}_DIR", f"{folder}/nbdata")
+    nbdata.pull(tmp_path / "a", tmp_path / "out/", quiet=True)
+
+
+def test_what_nbdata_leaves_in_a_folder_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both are one folder."""
+    folder, path = tmp_path / "own", str(tmp_path / "own")
+    monkeypatch.setenv("NBDATA_STATE_DIR", path)
+    monkeypatch.setenv("NBDATA_RUNTIME_DIR", path)
+    folder.mkdir(mode=0o700)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_text("a")
+    nbdata.pull(f"{tmp_path}/source/", tmp_path / "out", quiet=True)
+    nbdata.quota(tmp_path / "out", limit="1GB", quiet=True)
+    Seals(path).of("x")
+    note_cache(path, str(tmp_path))
+    keep_list(piped(tmp_path))
+    uploads.remember(path, "s3://b/", "k", "id")
+    for late in ("jobs.log", "jobs.log.new", "ledger.json.new", "key.0123456789abcdef", ".nfs00000000000a0b"):
+        (folder / late).touch()
+    for kind in ("alive", "log", "sock", "start"):
+        (folder / f"{endpoint().name}.{kind}").touch()
+    assert {"caches", "index", "key", "ledger.json", "limits.json", "lists", "uploads.log"} < set(
+        os.listdir(folder)
+    )
+    _usable_state.cache_clear()
+    _refuse_shared.cache_clear()
+    assert state_folder() == runtime_folder() == path
+
+
+@pytest.mark.parametrize("text", ['{"mine": 1}', "[1, 2]", "notes", '{"/a": "1GB"}', '{"/a": null}'])
+def test_a_file_that_is_called_like_that_of_the_limits_is_not_replaced(
+    state: Path, tmp_path: Path, text: str
+) -> None:
+    state.mkdir(parents=True, mode=0o700)
+    (state / "limits.json").write_text(text)
+    assert limited_folders(str(state), {}) == {}
+    with pytest.raises(AccessDenied, match="no limits that nbdata wrote"):
+        set_limit(str(state), str(tmp_path), 1 << 30)
+    assert content(state) == {"limits.json": text}
 
 
 def test_a_link_of_this_user_may_lead_to_the_folder(state: Path, tmp_path: Path) -> None:
@@ -127,6 +188,33 @@ def test_a_folder_that_cannot_be_made_hinders_nobody(state: Path) -> None:
     assert state_folder() == f"{runtime_folder()}/state"
 
 
+@pytest.mark.parametrize("found", ["~/.local/state/nbdata", "", RuntimeError("no home"), KeyError("uid")])
+def test_without_a_home_folder_it_is_in_the_runtime_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | Exception
+) -> None:
+    """A data set could bring a folder called ~ along."""
+
+    def user_state_dir(_: str) -> str:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setenv("NBDATA_STATE_DIR", "")
+    monkeypatch.setattr(platformdirs, "user_state_dir", user_state_dir)
+    (tmp_path / "~/.local/state/nbdata").mkdir(parents=True, mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    assert state_folder() == f"{runtime_folder()}/state"
+
+
+def test_a_relative_folder_is_made_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folders("a/b", 0o700)
+    make_folders("a/b", 0o700)
+    assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o700
+
+
 # -- what another user puts in there, where root runs with the home folder of that user --
 
 
@@ -182,7 +270,13 @@ def test_only_files_with_names_that_nbdata_gives_are_deleted_there(
     shutil.copytree(state / "caches", state / "lists")
     assert known_caches(str(state)) == []
     assert "secret.conf" in content(state / "caches")
-    assert "0123456789abcdef" not in content(state / "caches")
+    assert "0123456789abcdef" in content(
+        state / "caches"
+    )  # it does not hold the path that its name is made of
+    note_cache(str(state), str(tmp_path / "gone"))
+    assert len(content(state / "caches")) == 5
+    assert known_caches(str(state)) == []
+    assert len(content(state / "caches")) == 4
     kept = keep_list(piped(tmp_path)).files_from
     assert kept is not None
     assert set(content(state / "lists")) == {"secret.conf", "0123456789abcdef", os.path.basename(kept)}
@@ -194,7 +288,11 @@ def test_a_pipe_in_the_place_of_a_file_makes_nobody_wait(state: Path, tmp_path: 
     os.mkfifo(state / name)
     assert past_jobs(str(state)) == []
     assert known_caches(str(state)) == []
-    assert Seals(str(state)).of("a")
+    if name == "key":
+        with pytest.raises(AccessDenied, match="no key of nbdata"):
+            Seals(str(state)).of("a")
+    else:
+        assert Seals(str(state)).of("a")
     if name == "limits.json":
         with pytest.raises(nbdata.NbdataError, match="something else has the place"):
             set_limit(str(state), str(tmp_path), 1 << 30)

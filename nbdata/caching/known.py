@@ -83,9 +83,12 @@ def note_in(folder: KeptFolder, about: KnownCache, *, durable: bool) -> None:
 
 def note_cache(state_dir: str, path: str) -> None:
     """Note a cache for `known_caches`. Does nothing if the state folder is not writable."""
-    name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
     with contextlib.suppress(OSError):
-        write_record(os.path.join(state_dir, _FOLDER, name), [os.fsencode(path)])
+        write_record(os.path.join(state_dir, _FOLDER, _name_of(path)), [os.fsencode(path)])
+
+
+def _name_of(path: str) -> str:
+    return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
 
 
 def known_caches(state_dir: str) -> list[KnownCache]:
@@ -97,7 +100,7 @@ def known_caches(state_dir: str) -> list[KnownCache]:
                 path = os.fsdecode(read_small(name, _READ, at=at))
                 if _is_cache(path):
                     found.append(known_cache(path))
-                else:
+                elif name == _name_of(path):  # otherwise nbdata has not made the file
                     os.unlink(name, dir_fd=at)
     return sorted(found, key=lambda cache: cache.path)
 

@@ -66,6 +66,8 @@ _COMMAND = 64 << 10
 _NAMED = 3
 # Prefix of the ledger's names for processes.
 _HOLDER = "holder-"
+# The names of folders with the rows of a job.
+_ROWS = re.compile("[0-9a-f]{32}")
 # The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
 _VERBS = {
     "pull": "pull.perform",
@@ -122,8 +124,8 @@ def forget_the_dead() -> None:
     folder = os.path.join(runtime_folder(), "jobs")
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            # A name of another length is another version's, and does not identify its process.
-            if len(name) == 32 and not is_alive(_HOLDER + name[:16]):
+            # Another name is another version's, and does not identify its process, or not nbdata's.
+            if _ROWS.fullmatch(name) and not is_alive(_HOLDER + name[:16]):
                 forget(os.path.join(folder, name))
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 
 from nbdata.runtime import file_lock, held, runtime_folder
 from nbdata.threads import ForkLock
 
 __all__ = ["dead_holders", "holder_of", "is_alive", "lives", "this_process", "touch_books"]
+
+# The names of the files.
+_NAMES = re.compile("holder-[0-9a-f]{16}")
 
 _holders: dict[str, file_lock] = {}
 _holders_lock = ForkLock()
@@ -33,7 +37,9 @@ def lives(folder: str, name: str) -> bool:
     own = _holders.get(folder)
     if own is not None and os.path.basename(own.path) == name:
         return True
-    path = os.path.join(folder, os.path.basename(name))
+    path = os.path.join(folder, name)
+    if not _NAMES.fullmatch(name):  # a file of the user
+        return False
     if held(path):
         return True
     with contextlib.suppress(FileNotFoundError):
@@ -72,7 +78,7 @@ def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
     """Remove the files of dead holders, and return their number. With `remove` False, only count them."""
     folder = folder or runtime_folder()
     with file_lock(os.path.join(folder, "ledger.lock")):
-        names = [name for name in os.listdir(folder) if name.startswith("holder-")]
+        names = [name for name in os.listdir(folder) if _NAMES.fullmatch(name)]
         return sum(not (lives(folder, n) if remove else held(os.path.join(folder, n))) for n in names)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nbdata.disk import disk_error
-from nbdata.errors import BadOption
+from nbdata.errors import AccessDenied, BadOption
 from nbdata.own_files import taken, through_no_link
 from nbdata.paths import canonical, is_inside
 from nbdata.runtime import file_lock, runtime_folder
@@ -147,15 +147,28 @@ def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[i
 
 
 def _kept(state_dir: str) -> dict[str, int]:
-    path = os.path.join(state_dir, "limits.json")
+    return _read(_file(state_dir)) or {}
+
+
+def _file(state_dir: str) -> str:
+    return os.path.join(state_dir, "limits.json")
+
+
+def _read(path: str) -> dict[str, int] | None:
+    """Return the limits in a file, by folder; None if it is not nbdata's."""
     try:
         with open(path, encoding="utf-8", opener=through_no_link) as file:
             data = json.load(file)
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return {}
+    except (ValueError, RecursionError):
+        return None
     except OSError as error:
         raise taken(path) or disk_error(error, path) from error
-    return {str(path): int(limit) for path, limit in data.items()} if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return None
+    valid = all(os.path.isabs(folder) and type(limit) is int for folder, limit in data.items())
+    return data if valid else None
 
 
 def set_limit(state_dir: str, path: str, limit: int | None) -> None:
@@ -165,10 +178,18 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
     ------
     BadOption
         If there is no limit to remove.
+    AccessDenied
+        If the file of the limits is not nbdata's: it is not replaced.
     """
     folder = os.path.realpath(path.rstrip("/") or "/")
     with file_lock(os.path.join(runtime_folder(), "limits.lock")):  # or two changes at once could lose one
-        limits = _kept(state_dir)
+        limits = _read(_file(state_dir))
+        if limits is None:
+            raise AccessDenied(
+                "the file has no limits that nbdata wrote",
+                path=_file(state_dir),
+                remedy="Delete it, or move it away if it is yours",
+            )
         if limit is None:
             if limits.pop(folder, None) is None:
                 known = f"Limits are on {', '.join(limits)}" if limits else "No folder has one"
@@ -182,7 +203,7 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
                 json.dump(limits, file, indent=1)
                 file.flush()
                 os.fsync(fd)
-            os.replace(fresh, os.path.join(state_dir, "limits.json"))
+            os.replace(fresh, _file(state_dir))
         except OSError as error:
             raise disk_error(error, state_dir) from error
 

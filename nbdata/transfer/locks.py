@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 
 from nbdata.disk import disk_error
@@ -21,6 +22,8 @@ from nbdata.runtime import LockFile, file_lock, held, runtime_folder
 __all__ = ["Claim", "TargetLock", "dead_locks"]
 
 _LOCK, _CLAIM = ".lock", ".claim"
+# The names of the files.
+_NAMES = re.compile(r"[0-9a-f]{16}\.(lock|claim)")
 
 
 class TargetLock:
@@ -53,7 +56,7 @@ class TargetLock:
 
     def _blocking(self, kinds: tuple[str, ...], *, remove: bool) -> str | None:
         for name in os.listdir(self._folder):
-            if name.endswith(kinds):
+            if _NAMES.fullmatch(name) and name.endswith(kinds):
                 holder = self._conflict(os.path.join(self._folder, name), remove=remove)
                 if holder is not None:
                     return holder
@@ -141,7 +144,7 @@ def dead_locks(*, remove: bool = True) -> int:
     with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(folder, "table")):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if name.endswith((_LOCK, _CLAIM)) and not held(path):
+            if _NAMES.fullmatch(name) and not held(path):
                 count += 1
                 if remove:
                     os.unlink(path)

@@ -17,11 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nbdata import acls
-from nbdata.disk import (
-    disk_error,
-    replaced_file,
-    sync_folder,
-)
+from nbdata.disk import disk_error, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
 from nbdata.own_files import open_own_folder, own_folder, own_mode
@@ -301,8 +297,8 @@ class TargetFolder:
         allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
         # Where a group may do no more than others, it does not matter which group it is.
         matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
-        replaced = replaced_file(final) if matters else None
-        group = folder.group if replaced is None else replaced.st_gid
+        replaced = acls.replaced_file(final, default=folder.acl) if matters else None
+        group = folder.group if replaced is None else replaced.group
         has_group = group < 0 or acls.give_group(fd, group)
         if folder.acl is not None:  # then no umask counts
             acls.give(fd, folder.acl, 0o666 if mode is None else mode | 0o600)

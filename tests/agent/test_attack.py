@@ -290,7 +290,7 @@ def here(agent: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[serving.Server
     monkeypatch.setattr(sessions, "_MESSAGE", 0.3)
     monkeypatch.setattr(serving, "_SILENT_KEEPS", 0.3)
     monkeypatch.setattr(serving, "_CLIENTS", 2)
-    where = Endpoint(os.environ["NBDATA_RUNTIME_DIR"], "here")
+    where = Endpoint(os.environ["NBDATA_RUNTIME_DIR"], "01234567-0123456789abcdef")
     server = serving.Server(where)
     listener = listen(where)
     thread = threading.Thread(target=server.serve, args=(listener,), daemon=True)

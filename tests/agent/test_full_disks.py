@@ -31,6 +31,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 def runtime(agent: Rig, mounts: None) -> Iterator[Path]:
     """The runtime folder on its own disk of 2 MB."""
     with tmpfs(Path(os.environ["NBDATA_RUNTIME_DIR"]), size="2m") as disk:
+        (disk / "jobs").mkdir()
         yield disk
         from nbdata.client.agents import stop_all
 
@@ -49,7 +50,7 @@ def test_a_full_disk_below_the_runtime_folder_is_named_and_the_agent_lives(
     agent: Rig, runtime: Path, tree: Path, tmp_path: Path
 ) -> None:
     assert agent.pid
-    filler = fill(runtime)
+    filler = fill(runtime / "jobs")
     for _ in range(3):
         with pytest.raises(nbdata.NotEnoughSpace, match=f"became full: {runtime}"):
             nbdata.pull(tree, tmp_path / "out", quiet=True)
@@ -64,7 +65,7 @@ def test_an_agent_starts_although_nothing_can_be_written_to_its_log(agent: Rig, 
     agent._pid = 0
     wait_until(lambda: not held(endpoint().alive))
     os.truncate(endpoint().log, 0)
-    fill(runtime)
+    fill(runtime / "jobs")
     assert agent.pid
     assert Path(endpoint().log).read_bytes() == b""
 
@@ -75,7 +76,7 @@ def test_reserved_space_is_released_although_the_ledger_cannot_be_written(
     limited = {str(tmp_path): (10_000_000, "%quota --limit")}
     ledger = Ledger()
     with ledger.reserve(str(tmp_path), 6_000_000, 1, limited):
-        filler = fill(runtime)
+        filler = fill(runtime / "jobs")
     assert ledger.room(str(tmp_path), limited)[0].reserved == 0
     with pytest.raises(nbdata.NotEnoughSpace, match=f"became full: {runtime}"):
         ledger.reserve(str(tmp_path), 6_000_000, 1, limited)
@@ -132,7 +133,7 @@ def test_a_record_that_could_not_be_replaced_is_not_believed(state: Path, tmp_pa
 
 
 def test_a_job_fails_with_a_clear_error_when_the_disk_of_its_rows_fills(agent: Rig, runtime: Path) -> None:
-    fill(runtime, leave=100_000)  # enough for the job and some of its rows
+    fill(runtime / "jobs", leave=100_000)  # enough for the job and some of its rows
     job = HOST.submit(Probe(items=200_000, tag="many rows"), background=True)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
         job.wait(PATIENCE)

@@ -63,7 +63,7 @@ def test_files_of_a_dead_process_block_nothing_although_its_pid_was_reused(
     for path in (where.alive, where.start, f"{folder}/holder-{'ab' * 8}"):
         Path(path).write_text(pid)
     (folder / "locks").mkdir()
-    (folder / "locks" / "dead.lock").write_text(json.dumps([str(tmp_path), pid]))
+    (folder / "locks" / "0123456789abcdef.lock").write_text(json.dumps([str(tmp_path), pid]))
     entry = {
         "holder": f"holder-{'ab' * 8}", "target": str(tmp_path), "device": os.stat(tmp_path).st_dev,
         "planned": 10**18, "landed": 0, "inodes": 1, "made": 0,
@@ -73,7 +73,7 @@ def test_files_of_a_dead_process_block_nothing_although_its_pid_was_reused(
         stale.bind(where.socket)
     assert nbdata.pull(tree, tmp_path / "out", quiet=True).counts == {"fetched": 5}
     assert held(where.alive)
-    assert not list((folder / "locks").iterdir()) or not (folder / "locks" / "dead.lock").exists()
+    assert not list((folder / "locks").iterdir()) or not (folder / "locks" / "0123456789abcdef.lock").exists()
 
 
 def test_a_process_that_stands_still_while_it_starts_the_agent_holds_nobody_up_for_ever(

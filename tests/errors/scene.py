@@ -138,6 +138,7 @@ class Scene:
         (work / "shared").mkdir()
         (work / "shared").chmod(0o777)
         self.names["shared_folder"] = str(work / "shared")
+        self.names["used_folder"] = str(work / "mine")
         data = archive({"a/one.bin": os.urandom(3000), "a/two.bin": os.urandom(3000)})
         for folder, parts in (("vols", "abc"), ("hole", "ac"), ("two", "a"), ("listed", "ab")):
             (work / folder).mkdir()

@@ -155,6 +155,12 @@ OPTIONS = [
         "AccessDenied",
         "NBDATA_STATE_DIR={shared_folder}",
     ),
+    Mistake(
+        "a state folder with other things in it",
+        "pull {b}/d/ data",
+        "BadOption",
+        "NBDATA_STATE_DIR={used_folder}",
+    ),
     Mistake("a relative state folder", "pull {b}/d/ data", "BadOption", "NBDATA_STATE_DIR=state"),
 ]
 STORE = [

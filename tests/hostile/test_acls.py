@@ -126,6 +126,64 @@ def test_a_replaced_file_stays_closed_below_a_list(tmp_path: Path, source: str) 
     assert (target / "small").stat().st_mode & 0o777 == 0o600
 
 
+def own_list(*named: tuple[int, int, int], group: int, other: int) -> bytes:
+    """Return the list of a file, with the named entries (tag, rights, id)."""
+    entries = [(1, 6, _ANYBODY), *named, (4, group, _ANYBODY), (16, 6, _ANYBODY), (32, other, _ANYBODY)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in sorted(entries))
+
+
+@pytest.mark.parametrize(
+    ("named", "group", "other", "left"),
+    [
+        ([(2, 4, ENEMY)], 0, 0, 0o600),  # the mask is not a right of the group
+        ([(2, 6, ENEMY)], 4, 4, 0o644),
+        ([(2, 0, ENEMY)], 6, 4, 0o600),  # the user who may do nothing is one of the others, or of the group
+        ([(8, 0, ENEMY)], 6, 4, 0o660),
+        ([(8, 6, ENEMY)], 4, 0, 0o640),
+    ],
+)
+@pytest.mark.parametrize("verb", ["pull", "push"])
+def test_a_file_that_replaces_one_with_a_list_lets_nobody_do_more(
+    tmp_path: Path,
+    source: str,
+    verb: str,
+    named: list[tuple[int, int, int]],
+    group: int,
+    other: int,
+    left: int,
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "small").write_bytes(b"other")
+    acl = own_list(*named, group=group, other=other)
+    os.setxattr(target / "small", "system.posix_acl_access", acl)
+    assert permissions(target / "small")[0] == 0o660 | other
+    before = os.umask(0)
+    try:
+        if verb == "pull":
+            nbdata.pull(source, target, overwrite="always", quiet=True)
+        else:
+            nbdata.push(source, f"{target}/", overwrite="always", quiet=True)
+    finally:
+        os.umask(before)
+    assert permissions(target / "small") == (left, b"")
+
+
+@pytest.mark.parametrize("verb", ["pull", "push"])
+def test_a_file_that_replaces_one_with_the_list_of_its_folder_has_that_list(
+    tmp_path: Path, source: str, verb: str
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    give(target, listed(ENEMY, 6, group=4))
+    for _ in range(2):
+        if verb == "pull":
+            nbdata.pull(source, target, overwrite="always", quiet=True)
+        else:
+            nbdata.push(source, f"{target}/", overwrite="always", quiet=True)
+        assert permissions(target / "small") == made_there(target, verb)
+
+
 @pytest.mark.usefixtures("umask")
 def test_a_new_folder_keeps_the_mask_of_the_list_that_it_inherits(tmp_path: Path) -> None:
     target = tmp_path / "target"
