@@ -41,6 +41,8 @@ class Remarks:
         Bytes within a zip archive that belong to no member, nor to the archive itself.
     in_succession : int
         Zip archives that follow one another.
+    repeated : int
+        Names in more than one of them.
     joined : bool
         Whether a zip archive was split into volumes that somebody has joined into one file.
     zeros : int
@@ -62,6 +64,7 @@ class Remarks:
     trailing: int = 0
     unread: int = 0
     in_succession: int = 1
+    repeated: int = 0
     joined: bool = False
     zeros: int = 0
     only_zeros: bool = False
@@ -83,7 +86,7 @@ class Remarks:
     @property
     def complete(self) -> bool:
         """True if everything in the archive was handed over."""
-        return not (self.left_out or self.trailing or self.unread or self.only_zeros)
+        return not (self.left_out or self.trailing or self.unread or self.repeated or self.only_zeros)
 
     def notes(self) -> list[str]:
         """Return all remarks as sentences."""

@@ -223,12 +223,9 @@ def set_prefix(name: str) -> str:
 
 
 def is_later_part(name: str) -> bool:
-    """True if a name has an index that is not the first one, such as ``a.part7.tar`` or ``a.tar.gz.ab``."""
-    return any(
-        group.holds(name) and next(group.holes(group.numbered()), None) is not None
-        for group in _groups([name], claimed=name)
-        if group.texts
-    )
+    """True if a name fits both an archive and a later part of one, such as ``a.part7.tar``."""
+    part = _PART.fullmatch(name)
+    return part is not None and bool(part[6]) and int(part[3]) > 1
 
 
 def _set_of(first: str, names: list[str], whole: Collection[str]) -> VolumeSet:

@@ -7,6 +7,7 @@ import io
 import lzma
 import stat
 import struct
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -274,8 +275,16 @@ def read_zip(
         remarks.joined = remarks.joined or directory.joined
         remarks.trailing += directory.trailing - directory.zeros
         remarks.unread += directory.unread
-    remarks.in_succession, remarks.zeros = len(directories), directories[-1].zeros
-    remarks.only_zeros = remarks.zeros > PADDING and source.starts[-1] >= source.size - remarks.zeros
+        remarks.zeros += directory.zeros
+        # Between two archives no program pads.
+        if directory.zeros > PADDING or directory is not directories[-1]:
+            low = directory.stop - directory.zeros
+            ends = [*source.starts[1:], source.size]
+            remarks.only_zeros |= len(ends) > 1 and any(
+                low <= start and end <= directory.stop for start, end in zip(source.starts, ends, strict=True)
+            )
+    remarks.in_succession = len(directories)
+    remarks.repeated = _repeated(directories)
     selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
     wanted = [
         bytearray(selection.takes("/".join(components(directory.name(n)))) for n in range(len(directory)))
@@ -318,6 +327,19 @@ def read_zip(
                     remarks.unread += directory.uncovered(number, content.end)
     finally:
         reading.close()
+
+
+def _repeated(directories: Sequence[ZipDirectory]) -> int:
+    """Count the names that come again in a later one of several archives; the last one's content counts."""
+    if len(directories) == 1:
+        return 0
+    names = Counter(
+        name
+        for directory in directories
+        for name in {directory.name(number) for number in range(len(directory))}
+        if not name.endswith("/")
+    )
+    return sum(count > 1 for count in names.values())
 
 
 def _end_of(directory: ZipDirectory, wanted: bytearray, number: int) -> int:

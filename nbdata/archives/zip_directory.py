@@ -15,10 +15,10 @@ import time
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nbdata.archives.zip_end import ENTRY, LOCAL, SPLIT, RangeSource, ends_zip, find_directory
+from nbdata.archives.zip_end import END, ENTRY, LOCAL, SPLIT, RangeSource, ends_zip, find_directory
 from nbdata.archives.zip_names import SAMPLE, guessed_encoding
 from nbdata.errors import BadArchive, BadOption, MissingVolume
 
@@ -37,11 +37,13 @@ _DESCRIBED = 1 << 3
 _PROGRAMS = (b"MZ", b"\x7fELF", b"#!", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 # Most archives that follow one another in a file.
 _IN_SUCCESSION = 100
+# The longest program before an archive, in bytes.
+_PROGRAM = 64 << 20
 # Bytes before the first member that may be the end of another archive.
 _BEFORE = 22 + 0xFFFF
-# The header of a member often has more extra fields than its entry. Up to this length, which no member with a name and
-# content fits in, the header is not read for it.
-_SLACK = 32
+# The header of a member has extra fields of its own. Up to this length, in which no member with a name and content
+# fits, the header is not read for it.
+_SLACK = LOCAL_SIZE + 1
 # Largest directory in bytes: about five million members.
 _MOST = 512 << 20
 _ENCRYPTED, _UTF8 = 1, 1 << 11
@@ -105,6 +107,8 @@ class ZipDirectory:
         The number of names that were decoded so, and of those by a Unix program that are not UTF-8.
     trailing, zeros : int
         Bytes behind the end of the archive, and how many of these are zeros at the very end.
+    stop : int
+        The end of the bytes behind it.
     unread : int
         Bytes outside the members that belong to no part of an archive; a program at the start is known.
     joined : bool
@@ -136,18 +140,22 @@ class ZipDirectory:
             raise self.bad("a directory of impossible size")
         self._data = self._bytes(place.start, place.start + place.size)
         self.joined = place.disks > 1 and len(source.starts) == 1
-        self._starts: Sequence[int] = [0]
+        self.stop = source.size
+        self._starts = {0: 0}  # where each volume begins in which a member begins
         self._shift = 0
         if self.joined:
             self._starts = self._joined_starts(place.disks)
         elif place.disks > 1:
-            self._starts = source.starts
+            self._starts = dict(enumerate(source.starts))
         else:
             # Data before the archive, such as a self-extractor, is missing in the offsets that some programs write.
             self._shift = place.start - place.offset
         self._index()
+        first = self._offsets[0] if len(self._offsets) else self.start
         if place.disks == 1:
-            self._look_before(self._offsets[0] if len(self._offsets) else self.start)
+            self._look_before(first)
+        else:
+            self.unread += max(0, first - len(SPLIT[0]))
 
     def bad(self, what: str) -> BadArchive:
         """Return the error for a damaged archive."""
@@ -170,10 +178,19 @@ class ZipDirectory:
         before = self._source.range(max(0, first - _BEFORE), first).rstrip(b"\0") + bytes(22)
         if (self._shift > 0 and head == LOCAL) or ends_zip(before, zeros=True):
             self.before = first
-        elif not (head.startswith(_PROGRAMS) or (head in SPLIT and first == len(head))):
+        elif head.startswith(_PROGRAMS):
+            self.unread += first - self._end_of_program(first)
+        elif not (head in SPLIT and first == len(head)):
             self.unread += first
 
-    def _joined_starts(self, disks: int) -> list[int]:
+    def _end_of_program(self, first: int) -> int:
+        """Return where the bytes before the first member stop to be a program: another archive may be among them."""
+        if first > _PROGRAM:
+            return 0
+        found = (self._bytes(0, first).find(magic) for magic in (LOCAL, END))
+        return min((at for at in found if at >= 0), default=first)
+
+    def _joined_starts(self, disks: int) -> dict[int, int]:
         """Find where each volume of a split archive began in the file that they were joined into.
 
         Members follow one another without gaps, so the first one that begins in a volume follows the one before it.
@@ -183,7 +200,7 @@ class ZipDirectory:
             disk, offset = self._position(at, self._extra(at))
             firsts[disk] = min(offset, firsts.get(disk, offset))
             lasts[disk] = max((offset, at), lasts.get(disk, (offset, at)))
-        starts, end = [0] * disks, len(SPLIT[0])
+        starts, end = dict[int, int](), len(SPLIT[0])
         for disk in sorted(firsts):
             if disk >= disks:
                 raise self.bad("a member in no volume")
@@ -217,9 +234,9 @@ class ZipDirectory:
         """
         at, limit = self._positions[number], self.end(number)
         if end is None:
-            name, extra = struct.unpack_from("<HH", self._data, at + 28)
+            (name,) = struct.unpack_from("<H", self._data, at + 28)
             packed = self._sizes(at, self._extra(at))[0]
-            if limit - self._offsets[number] - LOCAL_SIZE - name - extra - packed <= _SLACK:
+            if limit - self._offsets[number] - LOCAL_SIZE - name - packed <= _SLACK:
                 return 0
             end = self._data_end(self._offsets[number], packed)
         (flags,) = struct.unpack_from("<H", self._data, at + 8)
@@ -260,8 +277,8 @@ class ZipDirectory:
 
     def _offset(self, at: int) -> int:
         disk, offset = self._position(at, self._extra(at))
-        if len(self._starts) > 1:
-            if disk >= len(self._starts):
+        if self._place.disks > 1:
+            if disk not in self._starts:
                 raise self.bad("a member in no volume")
             return self._starts[disk] + offset
         found = offset + self._shift

@@ -14,13 +14,15 @@ from typing import Protocol
 
 from nbdata.errors import BadArchive, MissingVolume
 
-__all__ = ["ENTRY", "LOCAL", "SPLIT", "DirectoryPlace", "RangeSource", "ends_zip", "find_directory"]
+__all__ = ["END", "ENTRY", "LOCAL", "SPLIT", "DirectoryPlace", "RangeSource", "ends_zip", "find_directory"]
 
 #: The first bytes of a member, and so of most archives; those of an entry of the directory.
 LOCAL, ENTRY = b"PK\3\4", b"PK\1\2"
+#: Those of the end record.
+END = b"PK\5\6"
 #: The first bytes of a set that was split into volumes, and of one that then needed only one volume (APPNOTE 8.5).
 SPLIT = (b"PK\7\x08", b"PK00")
-_END, _LOCATOR, _END64 = b"PK\5\6", b"PK\6\7", b"PK\6\6"
+_LOCATOR, _END64 = b"PK\6\7", b"PK\6\6"
 _END_SIZE, _LOCATOR_SIZE, _END64_SIZE = 22, 20, 56
 # Bytes of the 64-bit end record that its field of the size does not count.
 _UNCOUNTED = 12
@@ -29,6 +31,10 @@ _COMMENT = 0xFFFF
 _TAIL = 256 << 10
 # Most zeros behind the end that are passed over to find it.
 _ZEROS = 64 << 20
+# Most end records that are tried before other bytes.
+_TRIED = 64
+# Most volumes of a split archive: numbers of 16 bits have room for them.
+_MOST_DISKS = 65_536
 # Number of missing volumes that a message names.
 _NAMED = 10
 
@@ -169,12 +175,23 @@ class _Search:
         if record.disks > 1 and len(starts) > 1:
             start = starts[record.start_disk] + record.offset
             gap = record.begins - start - record.size
+        elif (
+            record.size
+            and 0 <= record.offset < start
+            and not self._begins(start)
+            and self._begins(record.offset)
+        ):
+            start, gap = record.offset, start - record.offset  # something is between it and the end
         if gap < 0 or not 0 <= start <= start + record.size <= size:
             raise self._bad("a directory of impossible size")
         return DirectoryPlace(
             start, record.size, record.offset, record.count, record.disks, record.unread + gap, trailing, zeros,
             tail, self._tail_start,
         )  # fmt: skip
+
+    def _begins(self, at: int) -> bool:
+        """Whether a directory may begin at an offset."""
+        return self._bytes(at, at + len(ENTRY)) == ENTRY
 
     def _bad(self, what: str) -> BadArchive:
         return BadArchive(
@@ -185,7 +202,10 @@ class _Search:
     def _record_before_other_bytes(self) -> tuple[int, int] | None:
         """Find the last end record that a directory comes before, and its end with the comment, within the tail."""
         at = len(self._tail)
-        while (at := self._tail.rfind(_END, 0, at)) >= 0:
+        for _ in range(_TRIED):
+            at = self._tail.rfind(END, 0, at)
+            if at < 0:
+                break
             if len(self._tail) - at < _END_SIZE:
                 continue
             size, _, comment = struct.unpack_from("<IIH", self._tail, at + 12)
@@ -209,9 +229,11 @@ class _Search:
         if locator[:4] == _LOCATOR:  # libarchive writes one on request also where the short record is enough
             _, where, place, disks64 = struct.unpack("<4sIQI", locator)
             starts = self._source.starts
-            guesses = [at - _LOCATOR_SIZE - _END64_SIZE]
+            guesses = [
+                at - _LOCATOR_SIZE - _END64_SIZE
+            ]  # where it should be; the place that is said may be another's
             if where < len(starts):
-                guesses.insert(0, starts[where] + place)
+                guesses.append(starts[where] + place)
             for guess in guesses:
                 found = self._bytes(guess, guess + _END64_SIZE) if 0 <= guess <= at - _END64_SIZE else b""
                 if found[:4] == _END64:
@@ -223,7 +245,7 @@ class _Search:
             else:
                 if needed:
                     raise self._bad("no directory of its 64-bit form where its end says")
-        if start_disk >= disks:
+        if start_disk >= disks or disks > _MOST_DISKS:
             raise self._bad("a directory that begins in no volume")
         self._refuse_other_volumes(disks)
         return _End(start_disk, count, size, offset, disks, begins, unread)
@@ -258,7 +280,7 @@ def _record_at_end(tail: bytes, *, zeros: bool, more_zeros: bool = False) -> tup
     written = len(tail.rstrip(b"\0"))
     least = max(0, (written if zeros else len(tail)) - _END_SIZE - _COMMENT)
     at, padded = len(tail), None
-    while (at := tail.rfind(_END, least, at)) >= 0:
+    while (at := tail.rfind(END, least, at)) >= 0:
         if len(tail) - at >= _END_SIZE:
             (comment,) = struct.unpack_from("<H", tail, at + 20)
             end = at + _END_SIZE + comment

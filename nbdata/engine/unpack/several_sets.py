@@ -51,12 +51,15 @@ _TITLES = ".nbdata/sets"
 class SeveralSets:
     """The plan: for each archive its title, its folder below the target, its run and its plan.
 
+    `around` lists the source; among its `whole` are the titles of archives that are called like volumes of one.
+
     Also holds, by title, files that look like an archive by their name but are none, and sets with missing or wrong
     volumes.
     """
 
     sets: list[tuple[str, str, Run, Plan]]
     refused: dict[str, NbdataError]
+    around: Candidates
 
 
 def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
@@ -118,7 +121,7 @@ def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | No
             f"called like volumes of one archive, but each is a whole one: {', '.join(sorted(around.whole)[:_NAMED])}"
             + " …" * (len(around.whole) > _NAMED)
         )
-    run.kept = SeveralSets(sets, refused)
+    run.kept = SeveralSets(sets, refused, around)
     return out
 
 
@@ -130,7 +133,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
         _remember(run, op, [title for title, *_ in planned.sets])
     results, unmatched = Results(run), set(op.members)
     details: dict[str, Any] = {"sets": {}}
-    named = list[list[str]]()
+    named, failed = list[list[str]](), {*planned.refused}
     for title, refusal in planned.refused.items():
         unmatched.clear()  # this archive may match them
         results.fail(title, refusal, set=title)
@@ -138,18 +141,25 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
         run.control.checkpoint()
         part.reservation, part.moving = run.reservation, True
         missed = list[str]()
+        if title in planned.around.whole:
+            part.operation = replace(_of(part), delete_volumes=False)
         try:
             with _locked(part):
                 report = unpack_set(part, of_set, unmatched=missed)
         except NbdataError as error:
             unmatched.clear()  # this archive might have matched them
+            failed.add(title)
             results.fail(title, error, set=title)
             continue
+        if report.failures:
+            failed.add(title)
         unmatched &= {*missed}
         details["sets"][title] = report.details
         _add(results, report, title, folder)
         named += [[f"{folder}/{name}", *more] for table in report.tables for name, *more in table["rows"]]
         del named[_LISTED:]
+    if op.delete_volumes and planned.around.whole:
+        _delete_whole(run, planned, failed, results)
     if unmatched:
         missing = sorted(unmatched)
         raise NotFound(
@@ -166,6 +176,34 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
         )
         report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
     return report
+
+
+def _of(part: Run) -> UntarVolumes:
+    assert isinstance(part.operation, UntarVolumes)
+    return part.operation
+
+
+def _delete_whole(run: Run, planned: SeveralSets, failed: set[str], results: Results) -> None:
+    """Delete the archives that are called like volumes of one, if all of them were unpacked.
+
+    If one was not, they may be volumes of one archive after all.
+    """
+    if bad := sorted(failed & planned.around.whole):
+        results.notes.append(
+            f"the volumes were kept, because {bad[0]} failed: if they belong to one archive, list them in its order in "
+            "a file NAME.lst, and name that as SOURCE"
+        )
+        return
+    for title, _, part, _ in planned.sets:
+        if title not in planned.around.whole:
+            continue
+        run.control.checkpoint()
+        part.operation = replace(_of(part), delete_volumes=True)
+        with _locked(part):
+            report = unpack_set(part, plan_set(part, planned.around))
+        for row in report.rows:
+            if row.action == Outcome.DELETED:
+                results.add(row.path, Outcome.DELETED, row.size, **{**row.detail, "set": title})
 
 
 @contextlib.contextmanager

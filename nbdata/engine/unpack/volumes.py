@@ -256,14 +256,14 @@ def _whole(
 def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
     """True if the first volumes and the last one each begin as an archive does, and the first one ends as one.
 
-    A volume by itself is asked only if its name is that of a later part of an archive.
+    A volume by itself is asked only if its name may be that of a later part and that of an archive.
     """
     if len(volumes) == 1 and not is_later_part(volumes[0].name):
         return False
     looked = [*volumes[1:2], *volumes[2:][-1:], volumes[0]]
-    if not all(begins_archive(volume.head(_HEAD)) for volume in looked):
+    if not all(begins_archive(volume.head(HEAD)) for volume in looked):
         return False
-    return ends_archive(volumes[0].head(_HEAD), volumes[0].tail(TAIL))
+    return ends_archive(volumes[0].head(HEAD), volumes[0].tail(TAIL))
 
 
 def find_volumes(

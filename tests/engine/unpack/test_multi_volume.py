@@ -83,3 +83,15 @@ def test_a_set_in_a_store_goes_on_where_it_was(
     assert report.details["resumed_at"] > 100_000
     assert stored(s3, bucket, "out/") == files
     assert not stored(s3, bucket, "v/")
+
+
+@pytest.mark.parametrize("names", ["a.tar.{}", "a-{}"])
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_zeros_in_the_files_make_no_volume_an_archive(
+    names: str, form: str, pack: Callable[..., list[Path]], tmp_path: Path
+) -> None:
+    zeros = {f"z{number}": bytes(50_000) for number in range(3)}
+    for number, path in enumerate(pack(f"--format={form}", files=zeros), 1):
+        path.rename(path.with_name(names.format(number)))
+    untar(tmp_path / "v", tmp_path / "out")
+    assert files_of(tmp_path / "out") == zeros
