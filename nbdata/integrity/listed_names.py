@@ -179,7 +179,7 @@ def _by_tails(
     }
     shift, alike = _shift((tails[number], *one) for number, one in found.items())
     meant: dict[int, str] = {}
-    if shift is not None:
+    if shift is not None and shift[1].startswith(f"{within}/" if within else ""):
         before, here = shift
         meant = {
             number: here + tail.removeprefix(before)

@@ -5,6 +5,7 @@ Each case runs in a process of its own, whose peak is measured.
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import subprocess
@@ -44,6 +45,11 @@ MAPPED = "nbdata.pack(sys.argv[2], sys.argv[2] + '.d/', map=dict, quiet=True)"
 DECODE = "nbdata.decode({'__key__': 'k', sys.argv[2].rpartition('.')[2]: open(sys.argv[2], 'rb').read()})"
 PICKLE = (
     "from nbdata.formats.plain_pickle import load_plain; load_plain(open(sys.argv[2], 'rb').read(), 'it')"
+)
+SUMS = (
+    "from nbdata.integrity.checksum_files import parse_checksums; "
+    "found = parse_checksums(open(sys.argv[2], 'rb').read(), name=sys.argv[2]); "
+    "assert found.problems and not found.entries"
 )
 
 
@@ -185,3 +191,32 @@ def test_a_pickle_takes_no_more_than_it_has(run: Run, data: bytes) -> None:
 def test_an_honest_pickle_is_read(run: Run) -> None:
     error, _ = run(PICKLE, "x.pkl", pickle.dumps([bytearray(b"x") * 9, {1, 2}], protocol=2))
     assert error is None
+
+
+_SUM = b"0" * 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"00000000 b\n" * 4_000_000,
+        b"\n" * (64 << 20),
+        b"\\" + _SUM + b"  " + b"a" * 8_000_000,
+        b"-----BEGIN PGP SIGNATURE-----\n" + b"a\n" * 4_000_000 + b"-----END PGP SIGNATURE-----",
+        b"%%%% HASHDEEP-1.0\n%%%% " + b"a" * 1_000_000 + b",filename\n" + b"a,x\n" * 1000,
+        b"%%%% HASHDEEP-1.0\n%%%% " + b"md5," * 12_000_000 + b"filename\n" + (_SUM + b",") * 999 + b"x",
+        b"path,md5\n" + b"," * (60 << 20),
+    ],
+    ids=[
+        "short lines",
+        "no lines",
+        "an escaped name",
+        "a signature",
+        "a long column",
+        "many columns",
+        "a wide row",
+    ],
+)
+def test_a_list_of_checksums_takes_no_more_than_its_size_allows(run: Run, text: bytes) -> None:
+    _, peak = run(SUMS, "crc32sums.gz", gzip.compress(text, 1))
+    assert peak < _OWN + 6 * (64 << 20)

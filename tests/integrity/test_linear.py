@@ -6,6 +6,7 @@ Each case is a list that grows. A list that is eight times as long may take 24 t
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Callable
 
@@ -33,8 +34,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _is_linear(work: Callable[[int], Callable[[], object]]) -> None:
     """Compare the time for lists of two lengths."""
-    length = 2000
-    while (small := _seconds(work(length))) < _SECONDS and length < _LONGEST:
+    length = 4000
+    while (small := _seconds(work(length))) < _SECONDS and 8 * length < _LONGEST:
         length *= 2
     if small >= _SECONDS:
         large = _seconds(work(8 * length))
@@ -44,6 +45,61 @@ def _is_linear(work: Callable[[int], Callable[[], object]]) -> None:
 def test_a_quadratic_reader_would_be_noticed() -> None:
     with pytest.raises(AssertionError):
         _is_linear(lambda length: lambda: sum(1 for _ in range((length // 100) ** 2)))
+
+
+def _table(length: int) -> str:
+    return "Algorithm Hash Path\n--------- ---- ----\n" + f"MD5 aa x{' ' * length}y\n"
+
+
+def _columns(length: int) -> str:
+    return f"%%%% HASHDEEP-1.0\n%%%% {'a' * length},filename\n" + "a,x\n" * (length // 4)
+
+
+def _signatures(length: int) -> str:
+    return "-----BEGIN PGP SIGNATURE-----\n\n-----BEGIN PGP SIGNED MESSAGE-----\na: b\n" * (length // 60)
+
+
+def _gzipped(length: int) -> bytes:
+    return gzip.compress(b"") * (length // 20) + gzip.compress(b"x")
+
+
+LISTS: dict[str, tuple[str, Callable[[int], str | bytes]]] = {
+    "blanks": ("MD5SUMS", lambda length: f"{DIGEST} {' ' * length}\n"),
+    "long": ("MD5SUMS", lambda length: "0" * length + "="),
+    "escaped": ("MD5SUMS", lambda length: "\\" + DIGEST + "  " + "a\\n" * length + "\\x"),
+    "BSD": ("MD5SUMS", lambda length: "MD5 (" + ")= a " * length),
+    "BSD, no digest": ("MD5SUMS", lambda length: "MD5 (" + ") = " * length),
+    "algorithm": ("MD5SUMS", lambda length: "A" * length + " (x) = 0"),
+    "signatures": ("MD5SUMS", _signatures),
+    "signature": ("MD5SUMS", lambda length: "-----BEGIN PGP SIGNATURE-----\n" + "\n" * length),
+    "SFV": ("x.sfv", lambda length: f"x{' ' * length}y\n"),
+    "SFV, digits": ("x.sfv", lambda length: f"x{' 0' * length}\n"),
+    "Get-FileHash": ("x.txt", _table),
+    "Format-List": (
+        "x.txt",
+        lambda length: "Algorithm : MD5\nHash : aa\nPath : x\n" + "x\n" * length,
+    ),
+    "certutil": ("x.txt", lambda length: "MD5 hash of x:\n" + "MD5 hash of " + ": " * length + "x\n"),
+    "hashdeep": ("x.txt", _columns),
+    "hashdeep, commas": ("x.txt", lambda length: "%%%% HASHDEEP-1.0\n%%%% a,filename\n" + "," * length),
+    "CSV": ("x.csv", lambda length: "path" + ",md5" * 1000 + "\n" + "x\n" * length),
+    "CSV, quotes": ("x.csv", lambda length: "path,md5\n" + '"' * length),
+    "JSON": ("x.json", lambda length: '[{"path":"x","checksum":"' + "a:" * length + '"}]'),
+    "JSON, keys": ("x.json", lambda length: '{"' + "a" * length + '":"' + "0" * length + '"}'),
+    "members": ("MD5SUMS.gz", _gzipped),
+}
+
+
+@pytest.mark.parametrize("form", LISTS)
+def test_a_list_is_read_in_linear_time(form: str) -> None:
+    name, text = LISTS[form]
+
+    def work(length: int) -> Callable[[], object]:
+        data = text(length)
+        encoded = data if isinstance(data, bytes) else data.encode()
+        return lambda: parse_checksums(encoded, name=name)
+
+    _is_linear(work)
 
 
 def _names(name: Callable[[int], str], count: int = 1, folder: str = "") -> Callable[[int], object]:
