@@ -10,11 +10,15 @@ import json
 import pickle
 import subprocess
 import sys
+import zlib
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nbdata.formats.ffrecord import HeadWriter
+from nbdata.formats.packed_folder import MARK
 from tests.hostile import bombs
 from tests.waiting import PATIENCE
 
@@ -191,6 +195,34 @@ def test_a_pickle_takes_no_more_than_it_has(run: Run, data: bytes) -> None:
 def test_an_honest_pickle_is_read(run: Run) -> None:
     error, _ = run(PICKLE, "x.pkl", pickle.dumps([bytearray(b"x") * 9, {1, 2}], protocol=2))
     assert error is None
+
+
+def test_an_index_does_not_decide_how_many_digests_a_shard_takes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(bombs.tar_with("a.bin", 4 << 20) + bytes((4 << 20) + 1024))
+    size = (tmp_path / "a.tar").stat().st_size
+    for etag, part_size in (("0" * 32 + "-7", 1), ("0" * 32 + f"-{-(-size // 40)}", 40)):
+        entry = {"url": "a.tar", "nsamples": 1, "filesize": size, "etag": etag, "part_size": part_size}
+        index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [entry]}
+        error, peak = run(VERIFY, "index.json", json.dumps(index).encode())
+        assert error is None
+        assert peak < _OWN
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"), [(8000, "too many times"), (300_000, "more than 8,192 characters")]
+)
+def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
+    run: Run, folder: int, what: str
+) -> None:
+    files = OrderedDict((f"{number:x}.a", 0) for number in range(40_000))
+    names = MARK + pickle.dumps(OrderedDict([("d" * folder, files)]), protocol=4)
+    head = HeadWriter()
+    head.add(1, zlib.crc32(b"x"))
+    head.add(len(names), zlib.crc32(names))
+    error, peak = run("nbdata.samples(sys.argv[2])", "a.ffr", b"".join(head.pieces()) + b"x" + names)
+    assert error is not None
+    assert what in error
+    assert peak < _OWN
 
 
 _SUM = b"0" * 32
