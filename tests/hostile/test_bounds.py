@@ -55,6 +55,23 @@ SUMS = (
     "found = parse_checksums(open(sys.argv[2], 'rb').read(), name=sys.argv[2]); "
     "assert found.problems and not found.entries"
 )
+# Stores an index beside `a.txt`, as another user can, that says it has 2 GiB.
+CLAIMED = """
+import os, shutil
+from nbdata.formats.sample_index import IndexWriter
+from nbdata.formats.sample_objects import SampleObject
+folder = os.path.dirname(sys.argv[2])
+with nbdata.samples(folder, refresh="always", include="*.txt") as samples:
+    place, about = samples.save_index(), samples.index.about
+writer = IndexWriter()
+writer.add("a", [SampleObject("txt", "a.txt", 2 << 30, '"x"')])
+with open(place, "wb") as file:
+    file.writelines(writer.pieces(about))
+shutil.rmtree(os.environ["NBDATA_STATE_DIR"] + "/samples")
+with nbdata.samples(folder, refresh="never", include="*.txt") as samples:
+    assert samples.index.bytes == 2 << 30
+    samples.fetch([0])
+"""
 
 
 @pytest.fixture
@@ -222,6 +239,13 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     error, peak = run("nbdata.samples(sys.argv[2])", "a.ffr", b"".join(head.pieces()) + b"x" + names)
     assert error is not None
     assert what in error
+    assert peak < _OWN
+
+
+def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
+    error, peak = run(CLAIMED, "a.txt", b"short")
+    assert error is not None
+    assert "a.txt" in error
     assert peak < _OWN
 
 
