@@ -7,9 +7,9 @@ values: a short document can otherwise take gigabytes of memory once it is parse
 from __future__ import annotations
 
 import json
-import re
 import xml.etree.ElementTree as ET
-from typing import Any
+from typing import Any, NoReturn
+from xml.parsers import expat
 
 __all__ = ["DOCUMENT", "VALUES", "Unreadable", "parse_json", "parse_xml", "size_in", "whole_number"]
 
@@ -21,15 +21,16 @@ VALUES = 1 << 20
 _DIGITS = 18
 # A document of up to this many bytes cannot have too many values for the memory, so they are not counted.
 _SMALL = 1 << 20
-# The most comments and instructions before the root of an XML document.
-_BEFORE_ROOT = 16
-# The beginning of the root. Nothing else is accepted there, which rules out a DTD and with it all entities.
-_ROOT = re.compile(rb"<[A-Za-z_]")
-_BLANK = re.compile(rb"[ \t\r\n]*")
+# The root of an XML document begins within so many bytes.
+_PROLOG = 64 << 10
 
 
 class Unreadable(ValueError):
     """A document that is not well-formed, or that exceeds the bounds."""
+
+
+class _Root(Exception):
+    """Raised at the root of an XML document, to stop its parser."""
 
 
 def whole_number(text: str | None, default: int = -1) -> int:
@@ -57,12 +58,12 @@ def parse_xml(data: bytes, *, limit: int = DOCUMENT) -> ET.Element:
     Raises
     ------
     Unreadable
-        If it is not well-formed, has a DTD, or has more than `limit` bytes or `VALUES` values.
+        If it is not well-formed, has a DTD, has more than `limit` bytes or `VALUES` values, or does not begin its root
+        within 64 KiB.
     """
     if len(data) > limit:
         raise Unreadable(f"more than {limit:,} bytes")
-    if not _ROOT.match(data, _root_at(data)):
-        raise Unreadable("no XML, or XML with a DTD")
+    _refuse_dtd(data)
     if len(data) > _SMALL and data.count(b"<") + data.count(b"=") > 2 * VALUES:
         raise Unreadable(f"more than {VALUES:,} elements")
     try:
@@ -71,19 +72,29 @@ def parse_xml(data: bytes, *, limit: int = DOCUMENT) -> ET.Element:
         raise Unreadable(str(error)) from error
 
 
-def _root_at(data: bytes) -> int:
-    """Return the offset of the root element: after the declaration, comments and instructions."""
-    at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
-    for _ in range(_BEFORE_ROOT):
-        found = _BLANK.match(data, at)
-        at = found.end() if found else at
-        end = b"?>" if data.startswith(b"<?", at) else b"-->" if data.startswith(b"<!--", at) else b""
-        if not end:
-            break
-        at = data.find(end, at + 2) + len(end)
-        if at < len(end):
-            return len(data)
-    return at
+def _refuse_dtd(data: bytes) -> None:
+    """Raise `Unreadable` unless the root of an XML document begins without a DTD before it.
+
+    The parser of the document itself decides. Another one could differ from it: in where a comment ends, for example.
+    """
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = _at_dtd
+    parser.StartElementHandler = _at_root
+    try:
+        parser.Parse(data[:_PROLOG], False)
+    except _Root:
+        return
+    except (expat.ExpatError, ValueError, LookupError) as error:  # also an encoding that Python does not know
+        raise Unreadable(str(error)) from error
+    raise Unreadable(f"no XML, or more than {_PROLOG:,} bytes before its root")
+
+
+def _at_dtd(*_: object) -> NoReturn:
+    raise Unreadable("XML with a DTD")
+
+
+def _at_root(*_: object) -> NoReturn:
+    raise _Root
 
 
 def parse_json(data: bytes, *, limit: int = DOCUMENT, values: int = VALUES) -> Any:

@@ -36,6 +36,8 @@ def test_a_size_of_a_library_may_have_several_types(value: object, size: int) ->
         b"<a><b>1</b></a>",
         b"\xef\xbb\xbf<?xml version='1.0' encoding='UTF-8'?>\n<!-- <!DOCTYPE a> --><?x y?> <a><b>1</b></a>",
         b'<a xmlns="urn:any"><b xmlns="">1</b></a>',
+        b"<!--><a--><!-- b --><a><b>1</b></a>",
+        "<?xml version='1.0' encoding='UTF-16'?><a><b>1</b></a>".encode("utf-16"),
     ],
 )
 def test_xml_without_a_dtd_is_read(data: bytes) -> None:
@@ -57,8 +59,13 @@ def test_xml_without_a_dtd_is_read(data: bytes) -> None:
         "<!DOCTYPE a><a/>".encode("utf-16-le"),
         b"<?xml version='1.0' encoding='cp037'?>" + "<!DOCTYPE a><a/>".encode("cp037"),
         b"<?xml version='1.0' encoding='no-such'?><a/>",
+        b"<?xml version='1.0' encoding='shift_jis'?><a/>",
         b"<!-- <a/>",
         b"<!--->" + b"<!---->" * 100 + b"<a/>",
+        b"<!--><a--><!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+        b"<!--->-><!DOCTYPE a><a/>",
+        b"<?a><b?><!DOCTYPE a><a/>",
+        b"<!DOCTYPE a",
         b"<a>&#0;</a>",
         b"<a>\xff</a>",
     ],
@@ -95,6 +102,12 @@ def test_a_document_over_its_bytes_is_refused() -> None:
     for parse, data in ((parse_json, b"[1234] "), (parse_xml, b"<a></a>")):
         with pytest.raises(Unreadable, match="more than 6 bytes"):
             parse(data, limit=6)
+
+
+def test_the_root_of_an_xml_document_begins_within_64_kib() -> None:
+    assert parse_xml(b"<!--%b--><a/>" % (b" " * 60_000)).tag == "a"
+    with pytest.raises(Unreadable, match="more than 65,536 bytes before its root"):
+        parse_xml(b"<!--%b--><a/>" % (b" " * 70_000))
 
 
 def test_deep_xml_is_read_like_any_other() -> None:

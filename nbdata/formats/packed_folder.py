@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nbdata.errors import BadArchive, BadOption
+from nbdata.redaction import shortened
 from nbdata.sizes import counted
 
 __all__ = ["MARK", "NamesSize", "Tree", "files_of", "is_packed", "names_bytes", "names_of", "names_sample"]
@@ -29,6 +30,9 @@ _BEGIN = MARK + b"\x80\x04ccollections\nOrderedDict\nq\x00)R"
 _FOLDER, _AT_A_TIME = b"h\x00)R", 1000
 # Most nested folders: more than a path can have.
 _DEEPEST = 2048
+# Most characters of a path: no store of nbdata has longer keys. And of all paths: so many, and so many more for each
+# byte of the names, in which a folder's name comes once for all of its files.
+_LONGEST, _ALL_PATHS, _FOR_A_BYTE = 8192, 64 << 20, 32
 _CLASS = object()
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _LOADS = ("GET", "BINGET", "LONG_BINGET")
@@ -161,7 +165,11 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
         tree = _carried_out(bytes(sample[len(MARK) :]))
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
         raise _bad(f"cannot be read ({error})", path) from None
+    left = _ALL_PATHS + _FOR_A_BYTE * len(sample)
     for name, number in _entries(tree, path):
+        left -= len(name)
+        if left < 0:
+            raise _bad("have the long name of a folder too many times", path)
         if not 0 <= number < count:
             raise _bad(f"have {name!r} as sample {number:,} of {count:,}", path)
     return tree
@@ -178,7 +186,9 @@ def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
         prefix, children = levels[-1]
         for name, child in children:
             if not name or name in (".", "..") or "/" in name or "\0" in name:
-                raise _bad(f"have a file {name!r}", path)
+                raise _bad(f"have a file {shortened(name)!r}", path)
+            if len(prefix) + len(name) > _LONGEST:
+                raise _bad(f"have a path of more than {_LONGEST:,} characters", path)
             if isinstance(child, OrderedDict):
                 if len(levels) >= _DEEPEST:
                     raise _bad(f"lie in more than {counted(_DEEPEST, 'folders')}", path)
@@ -247,7 +257,7 @@ def _set(folder: Any, name: Any, child: Any) -> None:
     if not isinstance(folder, OrderedDict) or not isinstance(name, str):
         raise ValueError("a name that is none")
     if not isinstance(child, (int, OrderedDict)):
-        raise ValueError(f"{name!r} is neither a file nor a folder")
+        raise ValueError(f"{shortened(name)!r} is neither a file nor a folder")
     folder[name] = child
 
 

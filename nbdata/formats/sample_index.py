@@ -39,7 +39,7 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -72,6 +72,9 @@ _UP = re.compile(r"(?:^|[/\\])\.\.(?:$|[/\\])")
 _LENGTH = 8
 # Most bytes of a key: no store has longer ones (see `nbdata.transfer.bad_entries`).
 _LONGEST_KEY = 4 * 8192
+# Most bytes of JSON in ``others``: a key of which each character is escaped has fewer. The high bytes of their number
+# are zero then, and JSON has no zero bytes, so what begins at different offsets does not overlap.
+_LONGEST_OTHER = 1 << 18
 
 
 def _plain_etag(found: SampleObject) -> bytes | None:
@@ -299,13 +302,14 @@ class SampleIndex:
         return len(self._key_ends)
 
     def is_in_order(self) -> bool:
-        """True if no two samples share objects or keys; a check for an index from another user.
+        """True if no two samples share objects or keys, nor two objects a path or a version.
 
-        Else a short index could stand for objects without end.
+        This is a check for an index from another user. Else a short index could stand for objects without end.
         """
-        return all(
-            all(map(operator.le, column, itertools.islice(column, 1, None)))
-            for column in (self._begins, self._key_ends)
+        offsets = self._tags.cast("B").cast("Q")[::2]
+        others = array("Q", itertools.compress(offsets, map(_OTHER.__eq__, self._kinds)))
+        return all(_compared(operator.le, column) for column in (self._begins, self._key_ends)) and all(
+            _compared(operator.lt, column) for column in (self._odd[::2], self._odd[1::2], others)
         )
 
     def is_of_shards(self, count: int) -> bool:
@@ -433,7 +437,9 @@ class SampleIndex:
             return SampleObject(field, path, self._sizes[at], f'"{tag.hex()}"')
         etag, modified, version = self._other(int.from_bytes(tag, "little"))
         modified = None if modified is None else float(modified)
-        return SampleObject(field, path, self._sizes[at], str(etag), modified, str(version))
+        if not isinstance(etag, str) or not isinstance(version, str):
+            raise TypeError(etag)
+        return SampleObject(field, path, self._sizes[at], etag, modified, version)
 
     def _odd_path(self, at: int) -> str | None:
         """Return the path of an object if its sample's key and field do not give it; else None."""
@@ -447,9 +453,15 @@ class SampleIndex:
 
     def _other(self, at: int) -> Any:
         begin = at + _LENGTH
-        return parse_json(
-            bytes(self._others[begin : begin + int.from_bytes(self._others[at:begin], "little")])
-        )
+        length = int.from_bytes(self._others[at:begin], "little")
+        if length > _LONGEST_OTHER:
+            raise ValueError(length)
+        return parse_json(bytes(self._others[begin : begin + length]))
+
+
+def _compared(rule: Callable[[int, int], bool], column: Sequence[int]) -> bool:
+    """True if a rule holds for each number of a column and the next."""
+    return all(map(rule, column, itertools.islice(column, 1, None)))
 
 
 def _leads_out(path: str) -> bool:

@@ -61,6 +61,11 @@ def claims_of(text: str) -> Iterable[Claim] | None:
     return _of_csv(text)
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines. Other than with `str.splitlines`, a name may have any character but a line break."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
 # -- JSON -------------------------------------------------------------------------------------------
 
 _NAMES = ("path", "key", "filename", "file_name", "rfilename", "name", "file")
@@ -111,12 +116,16 @@ def _of_object(value: dict[str, Any]) -> Iterator[Claim]:
 # -- hashdeep ---------------------------------------------------------------------------------------
 
 
+# The most columns; hashdeep has eight.
+_MOST_COLUMNS = 64
+
+
 def _of_hashdeep(text: str) -> Iterator[Claim]:
     """Read hashdeep's format: a line of columns; the last one is the name, which may hold commas."""
     columns: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         if line.startswith("%%%%"):
-            columns = line.removeprefix("%%%%").strip().lower().split(",")
+            columns = line.removeprefix("%%%%").strip().lower().split(",", _MOST_COLUMNS)
         elif line and not line.startswith("##"):
             parts = line.split(",", max(0, len(columns) - 1))
             if len(parts) != len(columns) or columns[-1:] != ["filename"]:
@@ -134,30 +143,29 @@ _TABLE = re.compile(r"Algorithm\s+Hash\s+Path\s*\n\s*-+\s+-+\s+-+", re.IGNORECAS
 _CERTUTIL = re.compile(r"[\w-]+ hash of (?:file )?.+:\s*\n", re.IGNORECASE)
 _MEMBER = re.compile(r"(\w+)\s*: ?(.*)")
 _INDENT = " " * len("Algorithm : ")
-_ROW = re.compile(r"([\w-]+)\s+([0-9A-Fa-f]+)\s+(\S.*?)\s*")
+_ROW = re.compile(r"([\w-]+)\s+([0-9A-Fa-f]+)\s+(\S.*)")
 
 
 def _of_list(text: str) -> Iterator[Claim]:
     """Read what Format-List writes: members, and lines that go on where the window of the terminal ended."""
-    members: dict[str, str] = {}
+    members: dict[str, list[str]] = {}
     begin, last = 0, ""
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
+    for number, line in enumerate([*_lines(text), ""], start=1):
         found = _MEMBER.fullmatch(line)
         if found and not line[:1].isspace():
             begin, last = begin or number, found[1].lower()
-            members[last] = found[2]
+            members[last] = [found[2]]
         elif line.strip() and last:
-            members[last] += line.strip() if last == "hash" else line.removeprefix(_INDENT)
+            members[last].append(line.strip() if last == "hash" else line.removeprefix(_INDENT))
         elif members and not line.strip():
-            if members.get("path"):
-                yield Claim(
-                    begin, members["path"].rstrip(), members.get("algorithm", ""), members.get("hash", "")
-                )
+            path, tag, digest = ("".join(members.get(one, ())) for one in ("path", "algorithm", "hash"))
+            if path:
+                yield Claim(begin, path.rstrip(), tag, digest)
             members, begin, last = {}, 0, ""
 
 
 def _of_table(text: str) -> Iterator[Claim]:
-    lines = text.splitlines()
+    lines = _lines(text)
     first = next(number for number, line in enumerate(lines) if line.strip())
     for number, line in enumerate(lines[first + 2 :], start=first + 3):
         if not line.strip():
@@ -175,7 +183,7 @@ def _of_table(text: str) -> Iterator[Claim]:
 
 def _of_certutil(text: str) -> Iterator[Claim]:
     tag = name = ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         head = re.fullmatch(r"([\w-]+) hash of (?:file )?(.+):\s*", line, re.IGNORECASE)
         digest = line.replace(" ", "")
         if head:
@@ -193,6 +201,8 @@ def _of_certutil(text: str) -> Iterator[Claim]:
 _TYPE = re.compile(r"(?:#TYPE [^\n]*\n|\s*\n)*")
 # Characters in which the columns are named.
 _LONGEST_HEAD = 4096
+# Characters of a row.
+_LONGEST_ROW = 1 << 20
 _PATH_COLUMNS = (
     "path",
     "filepath",
@@ -222,19 +232,28 @@ def _of_csv(text: str) -> Iterable[Claim] | None:
     if name is None or not digests:
         return None
     skipped = begin[0].count("\n") if begin else 0
-    rows = csv.reader(io.StringIO(text[begin.end() if begin else 0 :], newline=""), delimiter=delimiter)
+    lines = io.StringIO(text[begin.end() if begin else 0 :], newline="")
+    rows = csv.reader(_short(lines), delimiter=delimiter)
     return _rows(rows, skipped, name, digests, head.index("algorithm") if "algorithm" in head else None)
+
+
+def _short(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if len(line) > _LONGEST_ROW:
+            raise csv.Error(f"a row of {len(line):,} characters")
+        yield line
 
 
 def _rows(
     rows: Any, skipped: int, name: int, digests: dict[int, str], algorithm: int | None
 ) -> Iterator[Claim]:
+    last = max(name, *digests)
     try:
         for row in rows:
             if rows.line_num == 1 or not any(one.strip() for one in row):
                 continue
             number = skipped + rows.line_num
-            if max(name, *digests) >= len(row):
+            if last >= len(row):
                 yield Claim(number, ",".join(row), "has not the columns of the first line", "")
                 continue
             for at, tag in digests.items():

@@ -26,9 +26,12 @@ from __future__ import annotations
 
 import base64
 import codecs
+import gzip
+import io
 import re
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nbdata.integrity.checksum_documents import Claim, claims_of
@@ -43,11 +46,16 @@ __all__ = ["MAX_SIZE", "ChecksumFile", "ChecksumFormat", "Entry", "format_checks
 MAX_SIZE = 64 << 20
 """Bytes of the largest checksum file that is read: about half a million names."""
 
+# The most lines of a list, and the most digests in it. 100 KB of gzip could otherwise become a gigabyte of names.
+_MOST_LINES = 2_000_000
+_TOO_MANY = f"more than {_MOST_LINES:,} lines or digests"
+# The most characters of a name. No store of nbdata has longer keys.
+_LONGEST_NAME = 32 << 10
 _MAX_PROBLEMS = 1000  # listed one by one; a wrong file of millions of lines must not fill the memory
 
 # A digest in base64 always ends in "=", as its length is no multiple of three bytes. So it never looks like hex.
 _DIGEST = r"(?P<digest>[0-9a-fA-F]+|[A-Za-z0-9+/_-]+={1,2})"
-_NAME_FIRST = re.compile(r"(?P<name>\S.*?)[ \t]+(?P<digest>[0-9a-fA-F]{8})", re.DOTALL)
+_CRC = re.compile(r"[0-9a-fA-F]{8}")
 _DIGEST_ALONE = re.compile(_DIGEST)
 _GZIP = b"\x1f\x8b"
 _UNTAGGED = re.compile(_DIGEST + r"(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
@@ -70,22 +78,20 @@ _TAGS = {
     "CRC64NVME": "crc64nvme",
 }
 _UNKNOWN = " is not a known algorithm"
+# The most characters of an algorithm's name, and of the reason why a claim cannot be used.
+_LONGEST_TAG, _LONGEST_REASON = 32, 100
 # Algorithms that are not read, by the hexadecimal digits of their digests.
 _UNREAD = {56: "SHA-224", 96: "SHA-384"}
 _NEITHER = "neither a checksum nor a comment"
 # A line that begins with so many hexadecimal digits is, or was, a checksum; another one is a title or a remark.
 _DIGEST_FIRST = re.compile(r"\W*[0-9A-Fa-f]{16}")
-# What gpg --clearsign puts around the lines (RFC 9580, section 7): a header, and a signature. Each begins a line, and a
-# signature ends at the next line of dashes, so that no text is searched twice.
-_SIGNED = re.compile(
-    r"^-----BEGIN PGP SIGNED MESSAGE-----\r?\n(?:[A-Za-z-]+: [^\r\n]*\r?\n)*"
-    r"|^-----BEGIN PGP SIGNATURE-----\r?\n(?:(?!-----)[^\n]*\n)*-----END PGP SIGNATURE-----",
-    re.MULTILINE,
-)
+# What gpg --clearsign puts around the lines (RFC 9580, section 7): a beginning with headers, and a signature.
+_SIGNED = "-----BEGIN PGP SIGNED MESSAGE-----"
+_SIGNATURE, _SIGNATURE_END = "-----BEGIN PGP SIGNATURE-----", "-----END PGP SIGNATURE-----"
+_SIGNED_HEADER = re.compile(r"[A-Za-z-]+: ")
 # "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
-_ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
-_ESCAPE = re.compile(r"\\(.)")
+_ESCAPE = re.compile(r"\\([\\nr])")
 _UNESCAPED = {"\\": "\\", "n": "\n", "r": "\r"}
 _STANDARD = str.maketrans("-_", "+/")
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
@@ -136,7 +142,8 @@ def parse_checksums(data: bytes, *, name: str = "", algorithm: str | None = None
     Parameters
     ----------
     data : bytes
-        The file. More than `MAX_SIZE` bytes, also once decompressed, are not read, and are a problem.
+        The file. More than `MAX_SIZE` bytes, also once decompressed, or more than two million lines are not read, and
+        are a problem.
     name : str, optional
         The file's name, which may tell the algorithm, and tells SFV.
     algorithm : str or None
@@ -145,11 +152,13 @@ def parse_checksums(data: bytes, *, name: str = "", algorithm: str | None = None
     """
     try:
         data = _decompressed(data)
-    except (ValueError, zlib.error) as error:
+    except (ValueError, OSError, zlib.error) as error:
         return ChecksumFile([], [ChecksumFormat(0, str(error))])
     algorithm = algorithm or algorithm_in(name)
     found = _Found()
     text = _decoded(data)
+    if max(text.count("\n"), text.count("\0")) >= _MOST_LINES:
+        return ChecksumFile([], [ChecksumFormat(0, _TOO_MANY)])
     claims = None if is_sfv(name) else claims_of(text)
     if claims is None:
         for number, line in _lines(text):
@@ -157,7 +166,9 @@ def parse_checksums(data: bytes, *, name: str = "", algorithm: str | None = None
             plain = entry == _NEITHER and not _DIGEST_FIRST.match(line)
             found.add(number, entry, line, plain=plain)
     else:
-        for claim in claims:
+        for count, claim in enumerate(claims):
+            if count == _MOST_LINES:
+                return ChecksumFile([], [ChecksumFormat(0, _TOO_MANY)])
             found.add(claim.line, _claimed(claim, algorithm), claim.name)
     return found.file()
 
@@ -204,18 +215,16 @@ def format_checksums(entries: Iterable[Entry]) -> str:
 def _decompressed(data: bytes) -> bytes:
     """Return the bytes of a file that gzip may have compressed (RFC 1952).
 
-    Raises ValueError or zlib.error if they are damaged or too many.
+    Raises ValueError, OSError or zlib.error if they are damaged or too many.
     """
-    out = data if not data.startswith(_GZIP) else b""
-    while data.startswith(_GZIP) and len(out) <= MAX_SIZE:
-        unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        out += unzip.decompress(data, MAX_SIZE + 1 - len(out))
-        if not unzip.eof and len(out) <= MAX_SIZE:
-            raise ValueError("the compressed file is cut short")
-        data = unzip.unused_data
-    if len(out) > MAX_SIZE:
-        raise ValueError(f"{len(out)} bytes are too much for a checksum file ({MAX_SIZE})")
-    return out
+    if data.startswith(_GZIP):
+        try:
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_SIZE + 1)
+        except EOFError:
+            raise ValueError("the compressed file is cut short") from None
+    if len(data) > MAX_SIZE:
+        raise ValueError(f"{len(data)} bytes are too much for a checksum file ({MAX_SIZE})")
+    return data
 
 
 def _decoded(data: bytes) -> str:
@@ -226,19 +235,40 @@ def _decoded(data: bytes) -> str:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are no comments, with their numbers from 1."""
-    text = _SIGNED.sub(lambda found: "\n" * found[0].count("\n"), text)  # keeps the numbers of the lines
     zero = "\0" in text  # no name has a NUL, so only --zero writes it
-    for number, line in enumerate(text.split("\0" if zero else "\n"), start=1):
+    lines = text.split("\0" if zero else "\n")
+    if "-----BEGIN PGP" in text:
+        _blank_signatures(lines)
+    for number, line in enumerate(lines, start=1):
         line = line if zero else line.removesuffix("\r")
         if line.strip() and not line.lstrip().startswith(("#", ";")):
             yield number, line
 
 
+def _blank_signatures(lines: list[str]) -> None:
+    """Empty the lines that a signature added. A signature ends at the next line of dashes, or it is none."""
+    dashed = [number for number, line in enumerate(lines) if line.startswith("-----")]
+    for begin, end in pairwise([*dashed, len(lines)]):
+        behind = begin
+        if lines[begin].rstrip() == _SIGNED:
+            behind = next((n for n in range(begin + 1, end) if not _SIGNED_HEADER.match(lines[n])), end)
+        elif (
+            lines[begin].rstrip() == _SIGNATURE
+            and lines[end : end + 1]
+            and lines[end].rstrip() == _SIGNATURE_END
+        ):
+            behind = end + 1
+        lines[begin:behind] = [""] * (behind - begin)
+
+
 def _parse_line(line: str, algorithm: str | None, *, name_first: bool) -> Entry | str:
     """Parse a line. Returns its entry, or a description of the problem."""
     if name_first:
-        match = _NAME_FIRST.fullmatch(line.rstrip())
-        return _entry(match["name"], "CRC32", match["digest"], None) if match else _NEITHER
+        line = line.rstrip()
+        name, digest = line[:-8].rstrip(" \t"), line[-8:]
+        if not name or name[0].isspace() or line[-9] not in " \t" or not _CRC.fullmatch(digest):
+            return _NEITHER
+        return _entry(name, "CRC32", digest, None)
     line = line.lstrip(" \t")
     escaped = line.startswith("\\")
     line = line[1:] if escaped else line
@@ -250,7 +280,7 @@ def _parse_line(line: str, algorithm: str | None, *, name_first: bool) -> Entry 
         return _NEITHER
     name = match["name"]
     if name is not None and escaped:
-        if not _ESCAPED_NAME.fullmatch(name):
+        if "\\" in _ESCAPE.sub("", name):
             return "a backslash in it escapes nothing"
         name = _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], name)
     return _entry(name, tag, match["digest"], algorithm)
@@ -258,7 +288,7 @@ def _parse_line(line: str, algorithm: str | None, *, name_first: bool) -> Entry 
 
 def _claimed(claim: Claim, algorithm: str | None) -> Entry | str:
     if not claim.digest:
-        return claim.tag
+        return claim.tag[:_LONGEST_REASON]
     if not _DIGEST_ALONE.fullmatch(claim.digest):
         return f"{claim.digest[:80]!r} is no digest"
     return _entry(claim.name, claim.tag, claim.digest, algorithm)
@@ -266,11 +296,13 @@ def _claimed(claim: Claim, algorithm: str | None) -> Entry | str:
 
 def _entry(name: str | None, tag: str, digest: str, algorithm: str | None) -> Entry | str:
     """Return what a digest says; a description of the problem if it is none."""
+    if name is not None and len(name) > _LONGEST_NAME:
+        return f"a name of {len(name):,} characters, which may have at most {_LONGEST_NAME:,}"
     digest = _hex(digest)
     if tag:
-        algorithm = _TAGS.get(tag.upper())
+        algorithm = _TAGS.get(tag[: _LONGEST_TAG + 1].upper())
         if algorithm is None:
-            return f"{tag}{_UNKNOWN}"
+            return f"{tag[:_LONGEST_TAG]}{_UNKNOWN}"
     algorithm = algorithm or algorithm_of(digest)
     if algorithm is None:
         if len(digest) in _UNREAD:

@@ -54,6 +54,10 @@ __all__ = [
 ]
 
 
+# The most digests in all checksum files together: so many, and so many more for each file.
+_MOST_DIGESTS, _MOST_FOR_A_FILE = 2_000_000, 8
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The expected digest of a file.
@@ -187,6 +191,7 @@ class _Collector:
         self.sources = set(sources)
         self.separate, self.others = separate_folder, others
         self.claims: defaultdict[str, list[Expected]] = defaultdict(list)
+        self.left = _MOST_DIGESTS + _MOST_FOR_A_FILE * len(self.data)
         self.complete_folders: set[str] = set()
         self.problems: list[Problem] = []
         self.notes: list[str] = []
@@ -199,7 +204,11 @@ class _Collector:
 
     def add(self, source: str, content: bytes) -> None:
         """Read one checksum file."""
+        if self.left < 0:
+            self.problems.append(Problem(source, "not read: the lists before it have too many digests"))
+            return
         found = parse_checksums(content, name=source)
+        self.left -= len(found.entries)
         for problem in found.problems:
             where = f"line {problem.line}: " if problem.line else ""
             self.problems.append(Problem(source, where + problem.message, harmless=problem.harmless))

@@ -16,12 +16,14 @@ missing under the name that it would have here. If several files have a tail, no
 from __future__ import annotations
 
 import bisect
+import os.path
 import posixpath
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import dropwhile
 
 __all__ = ["DataNames", "Resolved", "beside", "resolve", "written"]
 
@@ -29,8 +31,6 @@ __all__ = ["DataNames", "Resolved", "beside", "resolve", "written"]
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 # Relative names that must have their folder in common, before it is taken for the folder of another machine.
 _LEAST_ALIKE = 2
-# Files with one tail that are looked through for those in a folder.
-_MOST_ALIKE = 1000
 
 
 @dataclass(frozen=True)
@@ -57,26 +57,58 @@ class DataNames:
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = files
+        self._folder: str | None = None
+        self._turned: list[str] = []
 
-    def only(self, tail: Sequence[str], folder: str) -> str | None:
-        """Return the only file below a folder whose path ends with these parts; None if there is none, or another."""
-        wanted = "".join(f"{part}/" for part in reversed(tail))
-        first = bisect.bisect_left(self._turned, wanted)
-        behind = bisect.bisect_left(self._turned, wanted + chr(0x10FFFF), first)
-        if behind - first > (_MOST_ALIKE if folder else 1):
-            return None
-        found = [_turned(one.rstrip("/")) for one in self._turned[first:behind]]
-        within = [one for one in found if not folder or one.startswith(f"{folder}/")]
-        return within[0] if len(within) == 1 else None
+    def ending(self, name: str, folder: str) -> tuple[int, str | None]:
+        """Find the longest tail of a name that files below a folder have. This takes one search, however long it is.
+
+        Parameters
+        ----------
+        name : str
+            Its parts, with ``/`` between them.
+        folder : str
+
+        Returns
+        -------
+        begin : int
+            Where the tail begins in the name; its end if no file has any of them.
+        only : str or None
+            The file; None if several have this tail.
+        """
+        turned, wanted = self._below(folder), _turned(name)
+        at = bisect.bisect_left(turned, wanted)
+        # Of all paths, the neighbours share most with the name.
+        shared = max((_shared(wanted, one) for one in turned[max(0, at - 1) : at + 1]), key=len, default="")
+        if not shared:
+            return len(name), None
+        first = bisect.bisect_left(turned, shared)
+        several = first + 1 < len(turned) and turned[first + 1].startswith(shared)
+        return len(name) - (len(shared) - 1), None if several else _turned(turned[first][:-1])[:-1]
+
+    def _below(self, folder: str) -> list[str]:
+        """Return the paths below a folder with their parts from the last to the first, sorted."""
+        if folder != self._folder:  # lists of one folder follow each other
+            first = bisect.bisect_left(self._sorted, f"{folder}/") if folder else 0
+            behind = bisect.bisect_left(self._sorted, f"{folder}0") if folder else len(self._sorted)
+            self._turned = sorted(map(_turned, self._sorted[first:behind]))
+            self._folder = folder
+        return self._turned
 
     @cached_property
-    def _turned(self) -> list[str]:
-        """The paths with their parts from the last to the first, sorted."""
-        return sorted(f"{_turned(name)}/" for name in self.files)
+    def _sorted(self) -> list[str]:
+        return sorted(self.files)
 
 
 def _turned(path: str) -> str:
-    return "/".join(reversed(path.split("/")))
+    """Return a path with its parts from the last to the first, and a ``/`` after each."""
+    return "/".join([*reversed(path.split("/")), ""])
+
+
+def _shared(one: str, other: str) -> str:
+    """Return the first parts that two turned paths share."""
+    common = os.path.commonprefix([one, other])  # noqa: RUF071  paths are keys, which may have empty parts
+    return common[: common.rfind("/") + 1]
 
 
 def written(folder: str, name: str | None) -> str | None:
@@ -120,9 +152,9 @@ def resolve(names: Sequence[str | None], data: DataNames, folder: str, within: s
         paths = [turned.get(number, path) for number, path in enumerate(paths)]
     relative = not (there or moved)
     tails = {
-        number: parts
+        number: tail
         for number in left
-        if number not in moved and (parts := _tail(str(names[number]), relative=relative))
+        if number not in moved and (tail := _tail(str(names[number]), relative=relative))
     }
     for number in left:
         if _is_absolute(names[number]):
@@ -137,22 +169,22 @@ def resolve(names: Sequence[str | None], data: DataNames, folder: str, within: s
 
 
 def _by_tails(
-    names: Sequence[str | None], tails: dict[int, list[str]], data: DataNames, folder: str, within: str
+    names: Sequence[str | None], tails: dict[int, str], data: DataNames, folder: str, within: str
 ) -> dict[int, str]:
     """Return the paths that names mean by their tails, by number; also of files that are missing."""
     found = {
         number: one
-        for number, parts in tails.items()
-        if (one := _longest(str(names[number]), parts, data, folder, within)) is not None
+        for number, tail in tails.items()
+        if (one := _longest(str(names[number]), tail, data, folder, within)) is not None
     }
     shift, alike = _shift((tails[number], *one) for number, one in found.items())
     meant: dict[int, str] = {}
-    if shift is not None:
+    if shift is not None and shift[1].startswith(f"{within}/" if within else ""):
         before, here = shift
         meant = {
-            number: "/".join([*here, *parts[len(before) :]])
-            for number, parts in tails.items()
-            if parts[: len(before)] == before and (alike >= _LEAST_ALIKE or _is_absolute(names[number]))
+            number: here + tail.removeprefix(before)
+            for number, tail in tails.items()
+            if tail.startswith(before) and (alike >= _LEAST_ALIKE or _is_absolute(names[number]))
         }
     others = {
         number: path
@@ -173,11 +205,11 @@ def beside(names: Sequence[str]) -> list[str]:
     )
     if not names or not all(map(_is_absolute, names)):
         return turned
-    parts = [_tail(name, relative=False) for name in names]
-    common = 0
-    while all(len(one) > common + 1 and one[common] == parts[0][common] for one in parts):
-        common += 1
-    return ["/".join(one[common:]) for one in parts] if all(parts) else [*names]
+    tails = [_tail(name, relative=False) for name in names]
+    if not all(tails):
+        return [*names]
+    common = posixpath.commonpath([posixpath.dirname(tail) for tail in tails])
+    return [tail.removeprefix(f"{common}/") for tail in tails]
 
 
 def _slashed(folder: str, name: str) -> str | None:
@@ -187,43 +219,42 @@ def _slashed(folder: str, name: str) -> str | None:
     return written(folder, name.replace("\\", "/"))
 
 
-def _tail(name: str, *, relative: bool) -> list[str]:
-    """Return the parts of a name that leads elsewhere; none if it does not, and is not to be taken for one."""
+def _tail(name: str, *, relative: bool) -> str:
+    """Return the parts of a name that leads elsewhere, with ``/`` between them; empty if it does not lead there."""
+    if not (relative or _is_absolute(name)):
+        return ""
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
-    while relative and parts and parts[0] == "..":
-        del parts[0]
-    return parts if ".." not in parts and (relative or _is_absolute(name)) else []
+    if relative:
+        parts = [*dropwhile("..".__eq__, parts)]
+    return "/".join(parts) if ".." not in parts else ""
 
 
 def _is_absolute(name: str | None) -> bool:
     return name is not None and (name.startswith("/") or _WINDOWS.match(name) is not None)
 
 
-def _longest(
-    name: str, parts: list[str], data: DataNames, folder: str, within: str
-) -> tuple[int, str] | None:
-    """Return how many parts the longest tail lacks, and the file that has it.
+def _longest(name: str, tail: str, data: DataNames, folder: str, within: str) -> tuple[int, str] | None:
+    """Return where the longest tail that a file has begins in the parts of a name, and the file.
 
     Of a relative name only a file counts that lies as if the list were made above.
     """
     absolute = _is_absolute(name)
-    for cut in range(not absolute, len(parts)):
-        path = "/".join([folder, *parts[cut:]] if folder else parts[cut:])
-        if path in data.files:
-            return cut, path
-        only = data.only(parts[cut:], within) if absolute else None
-        if only is not None:
-            return cut, only
+    begin, only = data.ending(tail, within)
+    while begin < len(tail):
+        path = f"{folder}/{tail[begin:]}" if folder else tail[begin:]
+        if path in data.files and (absolute or begin):
+            return begin, path
+        if absolute and only is not None:
+            return begin, only
+        # Other files have the shorter tails, too, so only the one in the folder of the list can be meant.
+        begin, only = tail.find("/", begin) + 1 or len(tail), None
     return None
 
 
-def _shift(found: Iterable[tuple[list[str], int, str]]) -> tuple[tuple[list[str], list[str]] | None, int]:
+def _shift(found: Iterable[tuple[str, int, str]]) -> tuple[tuple[str, str] | None, int]:
     """Return what most names have before their tails, and their files here; and how many these are."""
-    counts: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
-    for parts, cut, path in found:
-        here = path.split("/")
-        counts[tuple(parts[:cut]), tuple(here[: len(here) - (len(parts) - cut)])] += 1
+    counts = Counter((tail[:begin], path[: len(path) - (len(tail) - begin)]) for tail, begin, path in found)
     if not counts:
         return None, 0
-    (before, here_before), count = counts.most_common(1)[0]
-    return (([*before], [*here_before]) if 2 * count > counts.total() else None), count
+    most, count = counts.most_common(1)[0]
+    return (most if 2 * count > counts.total() else None), count

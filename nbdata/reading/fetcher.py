@@ -9,6 +9,7 @@ tries and further questions to the store.
 from __future__ import annotations
 
 import itertools
+import mmap
 import threading
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from nbdata.ending import at_end
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, without_calls
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
-from nbdata.reading.pieces import Content, Piece, SecondTry
+from nbdata.reading.pieces import Content, Piece, SecondTry, refuse_beyond
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -57,7 +58,7 @@ class _Object:
 
     def __init__(self, sample: _Sample, number: int, piece: Piece) -> None:
         self.sample, self.number, self.piece = sample, number, piece
-        self.data: bytearray | None = None  # of an object that comes in ranges
+        self.data: bytearray | mmap.mmap | None = None  # of an object that comes in ranges
         self.left = 1  # requests still in flight
 
 
@@ -337,13 +338,14 @@ class Fetcher:
         """Start a sample, and return its requests."""
         try:
             pieces = self._pieces_of(sample.number)
+            refuse_beyond(pieces)
         except NbdataError as error:
             with self._changed:
                 self._fail(sample, error)
             return []
         try:
             return self._begin(sample, pieces)
-        except (MemoryError, OverflowError):
+        except (MemoryError, OverflowError, OSError):
             largest = max(pieces, key=lambda piece: piece.size)
             with self._changed:
                 self._fail(sample, _too_large(largest))
@@ -372,7 +374,8 @@ class Fetcher:
 
     def _ranges(self, item: _Object) -> list[Read[_Object]]:
         piece = item.piece
-        item.data = bytearray(piece.size)
+        # The size of an object may be a lie. Mapped memory is taken page by page, when bytes come.
+        item.data = _mapped(piece.size) if piece.end is None else bytearray(piece.size)
         view, first, behind = memoryview(item.data), piece.start, piece.start + piece.size
         cuts = [*range(first, behind, _RANGE), behind]
         item.left = len(cuts) - 1
@@ -398,9 +401,9 @@ class Fetcher:
         else:
             self._compare(item, answer.told or item.piece.info, bytes(answer.data))
 
-    def _compare(self, item: _Object, told: ObjectInfo, data: Content) -> None:
+    def _compare(self, item: _Object, told: ObjectInfo, data: Content | mmap.mmap) -> None:
         """Hand over the bytes of a piece; those of a whole object only if they pass the check."""
-        if item.piece.end is not None:
+        if not isinstance(data, mmap.mmap) and item.piece.end is not None:
             self._done(item, data, proven=True)
             return
         try:
@@ -480,6 +483,10 @@ class Fetcher:
                     return
                 run = self._second.popleft()
             run()
+
+
+def _mapped(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _too_large(piece: Piece) -> NbdataError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from mmap import mmap
 from typing import NamedTuple, Protocol
 
 from nbdata.errors import ChecksumMismatch, NbdataError
@@ -15,7 +16,7 @@ from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, until_matching
 from nbdata.verification.checker import stream_check
 
-__all__ = ["Content", "Piece", "PieceReader", "SecondTry"]
+__all__ = ["Content", "Piece", "PieceReader", "SecondTry", "refuse_beyond"]
 
 #: The bytes of a piece.
 Content = bytes | bytearray
@@ -43,6 +44,30 @@ class Piece(NamedTuple):
     def size(self) -> int:
         """Bytes; -1 if the store does not say."""
         return self.info.size if self.end is None else self.end - self.start
+
+
+def refuse_beyond(pieces: Sequence[Piece]) -> None:
+    """Refuse ranges of a sample that lie beyond the end of their object, or that together are longer than it.
+
+    Raises
+    ------
+    NbdataError
+        An index can claim any ranges, and memory would be taken for all of them.
+    """
+    total: dict[tuple[str, str], int] = {}
+    for info, start, end in pieces:
+        if end is None or info.size < 0:
+            continue
+        one = info.key, info.etag
+        total[one] = total.get(one, 0) + end - start
+        if max(end, total[one]) > info.size:
+            raise NbdataError(
+                "the index names bytes that an object does not have",
+                path=info.key,
+                expected=f"at most {info.size:,} bytes for a sample",
+                got=f"{max(end, total[one]):,}",
+                remedy='Build the index anew: refresh="always"',
+            )
 
 
 class PieceReader(Protocol):
@@ -114,7 +139,7 @@ class SecondTry:
             failed = None
         return until_matching(control, attempt, failed=failed)
 
-    def compare(self, piece: Piece, data: Content) -> tuple[Content, bool]:
+    def compare(self, piece: Piece, data: Content | mmap) -> tuple[Content, bool]:
         """Compare bytes with a checksum that needs another request; read them again if they are wrong."""
         told = retrying(self._control, lambda: self._store.head(piece.info.key))
         check = self._check(told)

@@ -5,15 +5,20 @@ Each case runs in a process of its own, whose peak is measured.
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import subprocess
 import sys
+import zlib
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nbdata.formats.ffrecord import HeadWriter
+from nbdata.formats.packed_folder import MARK
 from tests.hostile import bombs
 from tests.waiting import PATIENCE
 
@@ -45,6 +50,28 @@ DECODE = "nbdata.decode({'__key__': 'k', sys.argv[2].rpartition('.')[2]: open(sy
 PICKLE = (
     "from nbdata.formats.plain_pickle import load_plain; load_plain(open(sys.argv[2], 'rb').read(), 'it')"
 )
+SUMS = (
+    "from nbdata.integrity.checksum_files import parse_checksums; "
+    "found = parse_checksums(open(sys.argv[2], 'rb').read(), name=sys.argv[2]); "
+    "assert found.problems and not found.entries"
+)
+# Stores an index beside `a.txt`, as another user can, that says it has 2 GiB.
+CLAIMED = """
+import os, shutil
+from nbdata.formats.sample_index import IndexWriter
+from nbdata.formats.sample_objects import SampleObject
+folder = os.path.dirname(sys.argv[2])
+with nbdata.samples(folder, refresh="always", include="*.txt") as samples:
+    place, about = samples.save_index(), samples.index.about
+writer = IndexWriter()
+writer.add("a", [SampleObject("txt", "a.txt", 2 << 30, '"x"')])
+with open(place, "wb") as file:
+    file.writelines(writer.pieces(about))
+shutil.rmtree(os.environ["NBDATA_STATE_DIR"] + "/samples")
+with nbdata.samples(folder, refresh="never", include="*.txt") as samples:
+    assert samples.index.bytes == 2 << 30
+    samples.fetch([0])
+"""
 
 
 @pytest.fixture
@@ -199,3 +226,67 @@ def test_a_pickle_takes_no_more_than_it_has(run: Run, data: bytes) -> None:
 def test_an_honest_pickle_is_read(run: Run) -> None:
     error, _ = run(PICKLE, "x.pkl", pickle.dumps([bytearray(b"x") * 9, {1, 2}], protocol=2))
     assert error is None
+
+
+def test_an_index_does_not_decide_how_many_digests_a_shard_takes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(bombs.tar_with("a.bin", 4 << 20) + bytes((4 << 20) + 1024))
+    size = (tmp_path / "a.tar").stat().st_size
+    for etag, part_size in (("0" * 32 + "-7", 1), ("0" * 32 + f"-{-(-size // 40)}", 40)):
+        entry = {"url": "a.tar", "nsamples": 1, "filesize": size, "etag": etag, "part_size": part_size}
+        index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [entry]}
+        error, peak = run(VERIFY, "index.json", json.dumps(index).encode())
+        assert error is None
+        assert peak < _OWN
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"), [(8000, "too many times"), (300_000, "more than 8,192 characters")]
+)
+def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
+    run: Run, folder: int, what: str
+) -> None:
+    files = OrderedDict((f"{number:x}.a", 0) for number in range(40_000))
+    names = MARK + pickle.dumps(OrderedDict([("d" * folder, files)]), protocol=4)
+    head = HeadWriter()
+    head.add(1, zlib.crc32(b"x"))
+    head.add(len(names), zlib.crc32(names))
+    error, peak = run("nbdata.samples(sys.argv[2])", "a.ffr", b"".join(head.pieces()) + b"x" + names)
+    assert error is not None
+    assert what in error
+    assert peak < _OWN
+
+
+def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
+    error, peak = run(CLAIMED, "a.txt", b"short")
+    assert error is not None
+    assert "a.txt" in error
+    assert peak < _OWN
+
+
+_SUM = b"0" * 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"00000000 b\n" * 4_000_000,
+        b"\n" * (64 << 20),
+        b"\\" + _SUM + b"  " + b"a" * 8_000_000,
+        b"-----BEGIN PGP SIGNATURE-----\n" + b"a\n" * 4_000_000 + b"-----END PGP SIGNATURE-----",
+        b"%%%% HASHDEEP-1.0\n%%%% " + b"a" * 1_000_000 + b",filename\n" + b"a,x\n" * 1000,
+        b"%%%% HASHDEEP-1.0\n%%%% " + b"md5," * 12_000_000 + b"filename\n" + (_SUM + b",") * 999 + b"x",
+        b"path,md5\n" + b"," * (60 << 20),
+    ],
+    ids=[
+        "short lines",
+        "no lines",
+        "an escaped name",
+        "a signature",
+        "a long column",
+        "many columns",
+        "a wide row",
+    ],
+)
+def test_a_list_of_checksums_takes_no_more_than_its_size_allows(run: Run, text: bytes) -> None:
+    _, peak = run(SUMS, "crc32sums.gz", gzip.compress(text, 1))
+    assert peak < _OWN + 6 * (64 << 20)

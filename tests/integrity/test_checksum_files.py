@@ -298,3 +298,36 @@ def test_signatures_without_an_end_take_no_quadratic_time(before):
     start = time.process_time()
     assert parse_checksums(data).entries == []
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"{A}  a\n" * 4,
+        "\n" * 4,
+        f"{A}  a\0" * 4,
+        "%%%% HASHDEEP-1.0\n%%%% md5,md5,md5,md5,md5,filename\n" + f"{A}," * 5 + "a",
+    ],
+    ids=["digests", "blank", "zero", "columns"],
+)
+def test_a_list_of_too_many_lines_or_digests_is_not_read(monkeypatch, data):
+    monkeypatch.setattr(checksum_files, "_MOST_LINES", 4)
+    found = parse_checksums(data.encode())
+    assert (found.entries, [problem.harmless for problem in found.problems]) == ([], [False])
+    assert "lines or digests" in found.problems[0].message
+    assert parse_checksums(f"{A}  a\n".encode() * 3).problems == []
+
+
+def test_a_name_longer_than_any_key_is_a_problem():
+    longest = "a" * (32 << 10)
+    found = parse_checksums(f"{A}  {longest}\n{A}  {longest}a\n".encode())
+    assert [entry.name for entry in found.entries] == [longest]
+    assert [problem.line for problem in found.problems] == [2]
+    assert "a name of 32,769 characters, which may have at most 32,768" in found.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "data", [f"{'a' * 5000} (x) = {A}", f"%%%% HASHDEEP-1.0\n%%%% {'a' * 5000},filename\n{A},x\n,x"]
+)
+def test_what_is_said_of_an_unknown_algorithm_is_short(data):
+    assert all(len(problem.message) < 200 for problem in parse_checksums(data.encode()).problems)

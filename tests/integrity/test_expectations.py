@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.errors import BadOption, NotFound
+from nbdata.integrity import expectations
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.expectations import Expected, collect_expectations
 
@@ -343,3 +344,15 @@ def test_a_data_set_with_a_manifest_by_md5sum_is_known_in_full(tmp_path):
     found = collect_expectations(set(files) - set(sums), sums, lambda name: (tmp_path / name).read_bytes())
     assert digests(found) == {name: sha256(name) if name == "plain" else md5(name) for name in names}
     assert (found.missing, found.unverifiable, found.extra, found.problems) == ([], [], [], [])
+
+
+def test_lists_of_too_many_digests_together_leave_the_others_unread(monkeypatch):
+    monkeypatch.setattr(expectations, "_MOST_DIGESTS", 2)
+    lists = {f"{name}/MD5SUMS": f"{A}  gone1\n{A}  gone2\n{A}  gone3\n{A}  gone4\n" for name in "abcde"}
+    found = collect_expectations(["x"], lists, lambda name: lists[name].encode())
+    assert len(found.missing) == 12
+    assert [(problem.source, problem.harmless) for problem in found.problems] == [
+        ("d/MD5SUMS", False),
+        ("e/MD5SUMS", False),
+    ]
+    assert "too many digests" in found.problems[0].message

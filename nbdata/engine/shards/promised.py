@@ -12,6 +12,8 @@ __all__ = ["PromisedBody"]
 
 # Part sizes to try for a multipart ETag whose part size is not in the index.
 _GUESSES = 4
+# Most parts of an object. S3 allows so many, and each takes a digest.
+_MOST_PARTS = 10_000
 
 
 class PromisedBody(Body):
@@ -37,16 +39,24 @@ class PromisedBody(Body):
             raise _differs(shard, "size", f"{promised.size:,} bytes", f"{shard.size:,} bytes")
         self._digests: list[Digest] = []
         self._expected = promised.md5 or promised.etag
+        # Whether other bytes than these give another digest.
+        self._is_sure = bool(promised.md5)
         if self._expected == parse_etag(shard.etag).value:  # the bytes are compared with this anyway
             self._expected = ""
         elif promised.md5:
             self._digests = [new_digest("md5")]
         elif promised.etag:
-            sizes = [promised.part_size] if promised.part_size else self._guesses(promised.etag)
-            self._digests = [MultipartDigest(size) for size in sizes]
+            self._digests = [MultipartDigest(size) for size in self._part_sizes(promised)]
 
-    def _guesses(self, etag: str) -> list[int]:
-        return part_size_candidates(self._shard.size, parse_etag(etag).parts, limit=_GUESSES)
+    def _part_sizes(self, promised: Promised) -> list[int]:
+        """Return the size in the index if its ETag has that many parts, else likely ones; none for too many parts."""
+        size, parts = self._shard.size, parse_etag(promised.etag).parts
+        if parts > _MOST_PARTS:
+            return []
+        if promised.part_size and -(-size // promised.part_size) == parts:
+            self._is_sure = True
+            return [promised.part_size]
+        return part_size_candidates(size, parts, limit=_GUESSES)
 
     def _more(self) -> memoryview:
         block = self._body.block()
@@ -69,7 +79,7 @@ class PromisedBody(Body):
         found = [digest.hexdigest() for digest in self._digests]
         if self._expected in found:
             return True
-        if self._promised.md5 or self._promised.part_size:
+        if self._is_sure:
             raise _differs(self._shard, "MD5" if self._promised.md5 else "ETag", self._expected, found[0])
         return False
 

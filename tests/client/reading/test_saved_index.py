@@ -200,6 +200,35 @@ def test_an_index_whose_samples_share_objects_is_not_used(local: Callable[[Index
         assert [*found.keys] == sorted({name.partition(".")[0] for name in FILES})
 
 
+@pytest.mark.parametrize("what", ["path", "version"])
+def test_an_index_whose_objects_share_a_path_or_version_is_not_used(
+    local: Callable[[IndexWriter], Path], what: str
+) -> None:
+    """One of 700 KB could stand for ten thousand paths of 300 KB each."""
+    writer = IndexWriter()
+    for key in "abc":
+        writer.add(key, [SampleObject("txt", "03.jpg", 5, '"x"')])
+    if what == "path":
+        writer._columns.odd[1::2] = array("Q", [0, 0, 0])
+    else:
+        writer._columns.tags = writer._columns.tags[:16] * 3
+    with nbdata.samples(str(local(writer)), refresh="never") as found:
+        assert [*found.keys] == sorted({name.partition(".")[0] for name in FILES})
+
+
+@pytest.mark.parametrize(("path", "version"), [("a" * 300_000, ""), ("a.txt", "a" * 300_000), ("a.txt", [1])])
+def test_a_long_path_or_version_is_damage(
+    local: Callable[[IndexWriter], Path], path: str, version: str
+) -> None:
+    writer = IndexWriter()
+    writer.add("a", [SampleObject("txt", path, 17, '"x"', None, version)])
+    with (
+        nbdata.samples(str(local(writer)), refresh="never") as found,
+        pytest.raises(NbdataError, match="the index is damaged"),
+    ):
+        found[0]
+
+
 def test_a_name_that_no_file_has_is_damage(local: Callable[[IndexWriter], Path]) -> None:
     writer = IndexWriter()
     writer.add("a", [SampleObject("txt", "\ud900.txt", 17, "")])

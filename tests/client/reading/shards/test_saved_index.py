@@ -11,7 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter
 from nbdata.formats.sample_objects import SampleObject, ShardMember
 from tests.client.reading.shards.test_shards import packed
@@ -91,6 +91,27 @@ def test_an_index_of_other_shards_or_another_file_is_not_used(
     found = by_number(f"{url}x-*.tar", refresh="never")
     assert [one["cls"] for one in found][7:] == [f"4 {at}".encode() for at in range(9)]
     client.close()
+
+
+@pytest.mark.parametrize(
+    "members", [[(512, 1 << 40)], [(0, 8000)] * 9], ids=["behind the end", "again and again"]
+)
+def test_members_that_lie_beyond_their_shard_are_refused(
+    tmp_path: Path, elsewhere: Elsewhere, members: list[tuple[int, int]]
+) -> None:
+    (tmp_path / "x-0.tar").write_bytes(packed(0))
+    place = place_of(f"{tmp_path}/x-0.tar")
+    with nbdata.samples(f"{tmp_path}/x-0.tar") as samples:
+        about = samples.index.about  # type: ignore[attr-defined]
+    writer = IndexWriter()
+    writer.add_members("a", [ShardMember(f"{at}", 0, *member, 0) for at, member in enumerate(members)])
+    Path(place).write_bytes(b"".join(writer.pieces(about)))
+    elsewhere("second")
+    with (
+        nbdata.samples(f"{tmp_path}/x-0.tar", refresh="never") as samples,
+        pytest.raises(NbdataError, match="names bytes that an object does not have"),
+    ):
+        samples.fetch([0])
 
 
 def test_an_index_is_saved_for_shards_on_the_disk_and_for_compressed_ones(
