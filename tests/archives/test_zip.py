@@ -306,6 +306,58 @@ def test_archives_that_follow_one_another_are_all_read(
     assert contents(path.read_bytes()) == expected
 
 
+@pytest.mark.parametrize("between", [b"a signature", bytes(70_000)])
+def test_an_archive_within_the_program_before_another_one_is_unread(between: bytes) -> None:
+    first, remarks = zipped({"a": b"1"}), Remarks()
+    assert contents(b"MZ a program" + first + between + zipped({"b": b"2"}), remarks=remarks) == {"b": b"2"}
+    assert remarks.unread == len(first) + len(between)
+
+
+@pytest.mark.parametrize("count", [1000, 100_000])
+def test_a_volume_of_zeros_between_two_archives_may_have_been_one(count: int) -> None:
+    remarks = Remarks()
+    first, last = zipped({"a": b"1"}), zipped({"b": b"2"})
+    assert contents(first, bytes(count), last, remarks=remarks) == {"a": b"1", "b": b"2"}
+    assert (remarks.zeros, remarks.only_zeros, remarks.complete) == (count, True, False)
+
+
+def test_a_name_in_two_archives_that_follow_one_another_is_told() -> None:
+    remarks = Remarks()
+    found = contents(zipped({"a": b"1", "b": b"2"}) + zipped({"a": b"3"}), remarks=remarks)
+    assert found == {"a": b"3", "b": b"2"}
+    assert (remarks.repeated, remarks.complete) == (1, False)
+
+
+def test_two_archives_of_the_64_bit_form_and_of_one_layout_are_both_read() -> None:
+    def large(name: str) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive, archive.open(name, "w", force_zip64=True) as file:
+            file.write(name.encode())
+        data, end = out.getvalue(), out.getvalue().rfind(b"PK\5\6")
+        start, size = data.find(b"PK\1\2"), end - data.find(b"PK\1\2")
+        end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, start)
+        return data[:end] + end64 + struct.pack("<4sIQI", b"PK\6\7", 0, end, 1) + data[end:]
+
+    assert contents(large("one") + large("two")) == {"one": b"one", "two": b"two"}
+
+
+@pytest.mark.parametrize("disks", [100_000, 2**32 - 1])
+def test_an_absurd_number_of_volumes_is_refused(disks: int) -> None:
+    data = zipped({"a": b"1"})
+    end, start = data.rfind(b"PK\5\6"), data.find(b"PK\1\2")
+    end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, end - start, start)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, end, disks)
+    with pytest.raises(BadArchive, match="begins in no volume"):
+        contents(b"PK\7\x08" + data[:end] + end64 + locator + data[end:])
+
+
+def test_bytes_between_the_directory_and_the_end_are_counted() -> None:
+    data, remarks = zipped({"a": b"1"}), Remarks()
+    end = data.rfind(b"PK\5\6")
+    assert contents(data[:end] + b"something" + data[end:], remarks=remarks) == {"a": b"1"}
+    assert remarks.unread == len(b"something")
+
+
 def test_what_begins_like_an_archive_before_another_one_and_is_none_is_refused() -> None:
     first, last = zipped({"a": bytes(1000)}), zipped({"b": b"2"})
     with pytest.raises(

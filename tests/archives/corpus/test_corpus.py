@@ -165,7 +165,8 @@ Archives in subfolders of SOURCE are found if the folder itself holds none.
 
 Names alone do not make a volume. If files are called like volumes (`a.part1.tar.gz`, `x.tar.gz-part-aa` …), but each
 begins as an archive does and the first one ends as one, they are archives of their own; a note says so. One that you
-name is then taken alone.
+name is then taken alone. `--delete-volumes` deletes them when all are unpacked. To have them joined all the same, list
+them in a file `NAME.lst`, and name that.
 
 If a folder or a glob holds several archives, each is unpacked into its own folder below TARGET: `train.tar.gz.00 …` and
 `val.zip` become `train/` and `val/`. The rows of plan and report name the archive. An error in one archive is reported
@@ -211,7 +212,8 @@ only the named members, also in a store. It supports:
 - sets that `zip -s` split (`.z01` … `.zip`), also joined into one file, and archives that `split` or 7-Zip cut
   (`.zip.001` …, `.z00` …);
 - archives behind a program that unpacks them (a self-extracting `.exe`: name it as SOURCE);
-- several archives one after another in one file, up to 100: the members of all are taken, with a note.
+- several archives one after another in one file, up to 100: the members of all are taken, with a note. Of a name in
+  two of them, the last content counts, and the volumes are kept.
 
 Names that are not marked as UTF-8 are in the code page of the computer that made the archive: 932 in Japan, 936 in
 China. Nothing says which, so nbdata guesses it from all names together, with a note; `--names-encoding cp932` decides.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nbdata.archives.multi_volume import HEAD
+from nbdata.archives.whole import begins_archive
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack import checkpoints
 from nbdata.errors import BadArchive, MissingVolume
@@ -91,7 +93,10 @@ def test_zeros_in_the_files_make_no_volume_an_archive(
     names: str, form: str, pack: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
     zeros = {f"z{number}": bytes(50_000) for number in range(3)}
-    for number, path in enumerate(pack(f"--format={form}", files=zeros), 1):
+    volumes = pack(f"--format={form}", files=zeros)
+    assert begins_archive(volumes[0].read_bytes()[:HEAD])
+    assert not begins_archive(volumes[1].read_bytes()[:HEAD])
+    for number, path in enumerate(volumes, 1):
         path.rename(path.with_name(names.format(number)))
     untar(tmp_path / "v", tmp_path / "out")
     assert files_of(tmp_path / "out") == zeros
