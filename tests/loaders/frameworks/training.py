@@ -70,6 +70,8 @@ def accelerated(way: str, samples: Any, notes: str) -> None:
         loader = accelerator.prepare(made[kind]())
         loader.set_epoch(1)
         note(notes, 1, rank, batches(accelerator.skip_first_batches(loader, SKIPPED)))
+        accelerator.wait_for_everyone()
+        dist.destroy_process_group()
         return
     if how == "skipped":  # as in "resumed", with what a user says of the epoch: nothing, 0, 1
         for number_of_run, said in enumerate((None, 0, 1)):
