@@ -375,7 +375,8 @@ class Fetcher:
     def _ranges(self, item: _Object) -> list[Read[_Object]]:
         piece = item.piece
         # The size of an object may be a lie. Mapped memory is taken page by page, when bytes come.
-        item.data = _mapped(piece.size) if piece.end is None else bytearray(piece.size)
+        whole, flags = piece.end is None, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        item.data = mmap.mmap(-1, piece.size, flags) if whole else bytearray(piece.size)
         view, first, behind = memoryview(item.data), piece.start, piece.start + piece.size
         cuts = [*range(first, behind, _RANGE), behind]
         item.left = len(cuts) - 1
@@ -483,10 +484,6 @@ class Fetcher:
                     return
                 run = self._second.popleft()
             run()
-
-
-def _mapped(size: int) -> mmap.mmap:
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _too_large(piece: Piece) -> NbdataError:

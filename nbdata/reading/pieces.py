@@ -46,8 +46,12 @@ class Piece(NamedTuple):
         return self.info.size if self.end is None else self.end - self.start
 
 
+# Bytes of an object that the ranges of one sample may have together, if it is smaller: fields may share bytes.
+_AGAIN = 64 << 20
+
+
 def refuse_beyond(pieces: Sequence[Piece]) -> None:
-    """Refuse ranges of a sample that lie beyond the end of their object, or that together are longer than it.
+    """Refuse ranges of a sample that lie beyond the end of their object, or that together are much longer than it.
 
     Raises
     ------
@@ -60,11 +64,11 @@ def refuse_beyond(pieces: Sequence[Piece]) -> None:
             continue
         one = info.key, info.etag
         total[one] = total.get(one, 0) + end - start
-        if max(end, total[one]) > info.size:
+        if end > info.size or total[one] > max(info.size, _AGAIN):
             raise NbdataError(
                 "the index names bytes that an object does not have",
                 path=info.key,
-                expected=f"at most {info.size:,} bytes for a sample",
+                expected=f"at most {info.size:,} bytes",
                 got=f"{max(end, total[one]):,}",
                 remedy='Build the index anew: refresh="always"',
             )

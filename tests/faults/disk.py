@@ -169,11 +169,15 @@ class Tree:
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def write(self, root: Path) -> None:
-        """Write the tree into a folder; a file with several names becomes several files."""
+        """Write the tree into a folder; a file with several names becomes several files.
+
+        Modes are not modelled. Only the owner may read a file, as nbdata wants it of its key.
+        """
         for path in sorted(self.folders):
             (root / path).mkdir(exist_ok=True)
         for path, content in self.files.items():
             with (root / path).open("wb") as file:
+                os.chmod(file.fileno(), 0o600)
                 file.writelines(content.blocks())
         for path, target in self.links.items():
             (root / path).symlink_to(target)
