@@ -14,6 +14,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter
 from nbdata.formats.sample_objects import SampleObject, ShardMember
+from nbdata.reading import pieces
 from tests.client.reading.shards.test_shards import packed
 from tests.client.reading.test_saved_index import elsewhere
 from tests.conftest import client_of
@@ -97,8 +98,9 @@ def test_an_index_of_other_shards_or_another_file_is_not_used(
     "members", [[(512, 1 << 40)], [(0, 8000)] * 9], ids=["behind the end", "again and again"]
 )
 def test_members_that_lie_beyond_their_shard_are_refused(
-    tmp_path: Path, elsewhere: Elsewhere, members: list[tuple[int, int]]
+    tmp_path: Path, elsewhere: Elsewhere, members: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pieces, "_AGAIN", 50_000)
     (tmp_path / "x-0.tar").write_bytes(packed(0))
     place = place_of(f"{tmp_path}/x-0.tar")
     with nbdata.samples(f"{tmp_path}/x-0.tar") as samples:
