@@ -678,10 +678,16 @@ def lead_elsewhere(working: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("target", [".", "./", "sub", "new/x"])
-def test_a_relative_target_is_in_the_working_folder_whatever_has_its_name(working: Path, target: str) -> None:
+@pytest.mark.parametrize("by", ["a link", "a folder"])
+def test_a_relative_target_is_in_the_working_folder_whatever_has_its_name(
+    working: Path, target: str, by: str
+) -> None:
     """Who owns the folder above can rename the working folder at any time; its files are meant, not its name."""
     pull = Pull(f"{working.with_name('source')}/", target)
     before = lead_elsewhere(working)
+    if by == "a folder":
+        working.unlink()
+        working.with_name("private").rename(working)
     with pytest.raises(TargetLost, match="exchanged") as lost:
         pull.run(quiet=True)
     assert lost.value.path == str(working)
