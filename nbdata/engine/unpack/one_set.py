@@ -41,7 +41,8 @@ _NAMED = 20
 def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFiles | None = None) -> Plan:
     """List the volumes and check what is there already.
 
-    Reads listings, checksum files, the index and at most 512 bytes of the archive; writes nothing.
+    Reads listings, checksum files, the index and the first bytes of the archive, and of a second volume; more only if
+    these leave a doubt. Writes nothing.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ __all__ = ["perform", "plan"]
 def plan(run: Run) -> Plan:
     """List the volumes and check what is there already.
 
-    Reads listings, the index and at most 512 bytes of each archive; writes nothing.
+    Reads listings, the index and the first bytes of each archive (see `plan_set`); writes nothing.
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)

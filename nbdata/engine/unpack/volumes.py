@@ -269,7 +269,7 @@ def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
 def find_volumes(
     run: Run, source: str | tuple[str, ...], names: Sequence[str] = (), around: Candidates | None = None
 ) -> VolumeList:
-    """Find the volumes that a source means; reads only listings.
+    """Find the volumes that a source means; reads listings, and first bytes where a name does not tell a volume.
 
     A list is taken as it is, in its order. Otherwise the volumes are ordered by number: those of the set that the named
     volume belongs to, or of the only set in the folder or among the matches of the glob.

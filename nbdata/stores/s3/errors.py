@@ -25,7 +25,7 @@ _BUSY_CODE = {
 #: Error codes for credentials that were valid once.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 # Codes for bytes that are not those of the announced digest. Amazon sends BadDigest, Alibaba's OSS also InvalidDigest;
-#: Garage has only a message, "… Content-MD5 …".
+# Garage has only a message: see _GARAGE.
 _WRONG_BYTES = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
 _DENIED = {
     "AccessDenied": ("the store denies access", "Check that this identity may do this to this bucket"),
@@ -147,9 +147,7 @@ def error_of(
                 "through a proxy", path=path, got=proxy, details=details,
                 remedy="Have the proxy allow this host, or name the host in no_proxy if it can be reached without it",
             )  # fmt: skip
-        return _denied(
-            code, field(data, "Message"), path, identity, copied_along, details, has_token=has_token
-        )
+        return _denied(code, message, path, identity, copied_along, details, has_token=has_token)
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
         return SourceChanged(
             "the object changed while it was read",
