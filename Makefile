@@ -120,8 +120,12 @@ $(VENV)/.chromium: | $(VENV)/.test
 $(VENV)/.archivers: tests/archives/corpus/install-archivers | $(BIN)/python
 	tests/archives/corpus/install-archivers && touch $@ || true
 
+# The library with which tests mount a disk that refuses calls.
+$(VENV)/.fuse: tests/faults/install-fuse | $(BIN)/python
+	tests/faults/install-fuse && touch $@ || true
+
 # What check, test and docs need beside nbdata and its dependencies; it can be had side by side.
-prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers $(VENV)/.docs
+prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers $(VENV)/.fuse $(VENV)/.docs
 
 check: check-python check-lab check-pages
 
@@ -192,6 +196,7 @@ bench-stream: $(VENV)/.nbdata $(VENV)/.bench
 
 $(VENV)/.bench-loaders: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[bench-loaders]'
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision  # litdata's; it needs another build of PyTorch than this one
 	touch $@
 
 bench-shards: $(VENV)/.nbdata $(VENV)/.bench-loaders

@@ -32,7 +32,11 @@ _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 _HEAD, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
 _USER_OBJ, _USER, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 # Errors of files and disks without such lists.
-_NONE = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL) if hasattr(errno, "ENODATA") else ()
+_NONE = (
+    (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
+    if hasattr(errno, "ENODATA")
+    else ()
+)
 
 
 def default_of(folder: int | str) -> bytes | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import linecache
 import os
 import re
@@ -25,6 +24,7 @@ from nbdata.errors import (
     StoreUnavailable,
     UnsafeMember,
 )
+from nbdata.optional_calls import fdatasync, flock, fsync, is_refusal, set_mode
 
 __all__ = [
     "NO_INODES",
@@ -210,7 +210,7 @@ def special_kind(mode: int) -> str:
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
 
 
-def open_regular(path: str, flags: int = 0) -> int:
+def open_regular(path: str, flags: int = 0, *, dir_fd: int | None = None) -> int:
     """Open a file to read without waiting, and return its descriptor. Links are followed, unless `flags` say otherwise.
 
     Raises
@@ -220,7 +220,7 @@ def open_regular(path: str, flags: int = 0) -> int:
     OSError
         If it cannot be opened.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=dir_fd)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd
@@ -251,7 +251,7 @@ def sync_folder(path: str) -> None:
     """Make the names in a folder durable (fsync)."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        fsync(fd)
     finally:
         os.close(fd)
 
@@ -305,7 +305,7 @@ def _write_in(
                 written, view = 0, memoryview(piece)
                 while written < len(view):
                     written += os.write(fd, view[written:])
-            os.fsync(fd)
+            fsync(fd)
             found = give_name(partial, path, os.fstat(fd), dir_fd=folder)
         finally:
             os.close(fd)
@@ -313,7 +313,7 @@ def _write_in(
         with contextlib.suppress(OSError):
             os.unlink(partial, dir_fd=folder)
         raise
-    os.fsync(folder)
+    fsync(folder)
     return found
 
 
@@ -340,7 +340,7 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
     fd = os.open(partial, flags, mode, dir_fd=dir_fd)
     try:
         if umask is not None and not listed:  # the process may have another one
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
         if replaced is not None and (made := os.fstat(fd)).st_gid != replaced.group:
             # Somebody of the wrong group may have opened this one. The next is closed until it has its group.
             os.unlink(partial, dir_fd=dir_fd)
@@ -348,9 +348,8 @@ def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None =
             os.close(fd)
             fd = closed
             mode = stat.S_IMODE(made.st_mode)
-            os.fchmod(fd, mode if give_group(fd, replaced.group) else without_group(mode))
-        with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            set_mode(fd, mode if give_group(fd, replaced.group) else without_group(mode))
+        flock(fd, wait=False)
     except BaseException:
         os.close(fd)
         raise
@@ -455,8 +454,7 @@ def make_durable(files: Sequence[tuple[int | None, str]]) -> None:
     files : sequence of (int or None, str)
         For each file, the descriptor of its folder and its name there, as for `os.open`.
     """
-    if len(files) > 2 and syncfs is not None:
-        sync_disks(files)
+    if len(files) > 2 and sync_disks(files):
         return
     for at, name in files:
         try:
@@ -467,24 +465,30 @@ def make_durable(files: Sequence[tuple[int | None, str]]) -> None:
             raise
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                os.fdatasync(fd)
+                fdatasync(fd)
         finally:
             os.close(fd)
 
 
-def sync_disks(files: Sequence[tuple[int | None, str]]) -> None:
-    """Sync all bytes and names on the disks that hold these files; see `make_durable`."""
+def sync_disks(files: Sequence[tuple[int | None, str]]) -> bool:
+    """Sync all bytes and names on the disks that hold these files; see `make_durable`. False: the system cannot."""
     for at, folder in {(at, name.rpartition("/")[0] or ".") for at, name in files}:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
         try:
-            sync_disk(fd)
+            if not sync_disk(fd):
+                return False
         finally:
             os.close(fd)
+    return True
 
 
-def sync_disk(fd: int) -> None:
-    """Sync all bytes and names on the disk of an open file or folder."""
-    assert syncfs is not None
+def sync_disk(fd: int) -> bool:
+    """Sync all bytes and names on the disk of an open file or folder; return False if the system cannot."""
+    if syncfs is None:
+        return False
     if syncfs(fd):
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        if not is_refusal(code, "syncing"):
+            raise OSError(code, os.strerror(code))
+        return False
+    return True

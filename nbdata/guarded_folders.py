@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from nbdata.acls import default_of
 from nbdata.errors import NbdataError, UnsafeMember
+from nbdata.optional_calls import set_mode, set_time
 from nbdata.paths import is_inside, is_ours
 
 __all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchanged_folder"]
@@ -257,7 +258,7 @@ class GuardedFolders:
         above = self.open_to_delete(folder)
         try:
             if stat.S_ISDIR(os.lstat(name, dir_fd=above).st_mode):
-                os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=above, follow_symlinks=False)
+                set_time(name, mtime_ns, dir_fd=above)
         finally:
             os.close(above)
 
@@ -373,7 +374,7 @@ def _set_mode(name: str, above: int | None, mode: int) -> None:
         mode |= found.st_mode & 0o7000
         other = found.st_mode & 0o7777 != mode and default_of(fd) is None
         if other and found.st_uid == os.geteuid() and not os.listdir(fd):
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
     finally:
         os.close(fd)
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 
+from nbdata.optional_calls import fsync
 from nbdata.paths import is_own_name
 
 __all__ = ["Below", "is_mounted", "remove_folder"]
@@ -98,7 +99,7 @@ class Below:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=fd)
         with contextlib.suppress(OSError):
-            os.fsync(fd)
+            fsync(fd)
 
     def unlink(self, path: str) -> None:
         """Delete a file or a link."""

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nbdata.errors import Cancelled
+from nbdata.lock_files import file_lock, held
+from nbdata.optional_calls import set_mode
 from nbdata.own_files import through_no_link
 from nbdata.redaction import scrub_data
 from nbdata.report import Report, Snapshot
-from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.runtime import runtime_folder
 from nbdata.sealed_lines import append, format_line, value_of
 
 __all__ = ["Past", "past_jobs", "record_of", "remember"]
@@ -125,7 +127,7 @@ def _write_anew(path: str) -> None:
         kept.append(line)
     try:
         with open(path + ".new", "wb", opener=through_no_link) as file:
-            os.fchmod(file.fileno(), 0o600)
+            set_mode(file.fileno(), 0o600)
             file.writelines(reversed(kept))
         os.replace(path + ".new", path)
     except OSError:

@@ -14,7 +14,6 @@ import re
 import secrets
 import stat
 import sys
-import weakref
 from dataclasses import dataclass
 
 from nbdata.errors import AccessDenied, BadOption
@@ -22,13 +21,9 @@ from nbdata.errors import AccessDenied, BadOption
 __all__ = [
     "LOG_BYTES",
     "Endpoint",
-    "LockFile",
     "build_id",
     "endpoint",
     "endpoints",
-    "file_lock",
-    "held",
-    "is_lockable",
     "package_folder",
     "runtime_folder",
     "state_folder",
@@ -291,150 +286,3 @@ def endpoints() -> list[Endpoint]:
     own = endpoint()
     names = sorted(n[:-5] for n in os.listdir(folder) if n.endswith(".sock"))
     return sorted((Endpoint(folder, n) for n in names), key=lambda e: (e.name != own.name, e.name))
-
-
-class LockFile:
-    """An open file for flock; the copies in forked children are closed, because a copy would hold the lock on.
-
-    The lock ends with the process, however that ends. This makes it a sign of life, which a pid is not.
-    Attributes
-    ----------
-    fd : int
-        The descriptor; -1 while it is closed.
-    """
-
-    fd = -1
-
-    def open(self, path: str, flags: int = 0, *, at: int | None = None) -> None:
-        """Open `path` for reading and writing, with the further `flags`; with `at`, a name in that open folder."""
-        # A child that is forked before the descriptor is recorded finds its copy by the path.
-        _opening.append((path, at))
-        try:
-            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600, dir_fd=at)
-            _open.add(self)
-        finally:
-            _opening.remove((path, at))
-
-    def lock(self, *, wait: bool = True) -> bool:
-        """Take the exclusive flock; without `wait`, return False if another process holds it."""
-        import fcntl
-
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Release the lock; harmless if the file is closed already."""
-        import fcntl
-
-        if self.fd >= 0:
-            # Closing alone is not enough: a child that is being forked right now has a copy.
-            fcntl.flock(self.fd, fcntl.LOCK_UN)
-        self.close_copy()
-        _open.discard(self)
-
-    def close_copy(self) -> None:
-        """Close the copy in a child of a fork: the lock belongs to the parent."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock(path):
-    """An exclusive flock on a file, held as a context manager or until `release`.
-
-    The file itself stays: removing it would let two processes hold "the" lock on two inodes. Where its holder may
-    remove it after all, the next holder checks that it still `stands`.
-
-    Parameters
-    ----------
-    path : str
-        With `at`, a name.
-    at : int, optional
-        A descriptor of the folder that the file is in, open while the lock is taken: nobody can lead it elsewhere.
-    """
-
-    def __init__(self, path: str, at: int | None = None) -> None:
-        self.path, self._at = path, at
-        self._file = LockFile()
-
-    def acquire(self, *, wait: bool = True, make: bool = True) -> bool:
-        """Take the lock; without `wait`, return False if another process holds it. `make` makes a missing file."""
-        self._file.open(self.path, os.O_CREAT if make else 0, at=self._at)
-        taken = False
-        try:
-            taken = self._file.lock(wait=wait)
-        finally:
-            if not taken:
-                self._file.close()
-        return taken
-
-    def stands(self) -> bool:
-        """True if the locked file still has its name."""
-        try:
-            return os.path.samestat(os.stat(self.path, dir_fd=self._at), os.fstat(self._file.fd))
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        """Release the lock; harmless if it is not held."""
-        self._file.close()
-
-    def __enter__(self) -> file_lock:
-        self.acquire()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
-
-
-_open: weakref.WeakSet[LockFile] = weakref.WeakSet()
-# Paths that some thread is opening right now, and the folders in which they are names.
-_opening: list[tuple[str, int | None]] = []
-
-
-def _after_fork() -> None:
-    for file in list(_open):
-        file.close_copy()
-    _open.clear()
-    for path, at in _opening:
-        _close_all_of(path, at)
-    _opening.clear()
-
-
-def _close_all_of(path: str, at: int | None) -> None:
-    """Close all descriptors that this process has of a file."""
-    with contextlib.suppress(OSError):
-        wanted = os.stat(path, dir_fd=at, follow_symlinks=False)
-        for name in os.listdir("/dev/fd"):
-            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
-                if os.path.samestat(os.fstat(int(name)), wanted):
-                    os.close(int(name))
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def is_lockable(path: str, at: int | None = None) -> bool:
-    """True if a lock can be held on `path`. A link or a folder is never opened, so nobody holds one there."""
-    try:
-        mode = os.lstat(path, dir_fd=at).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
-
-
-def held(path: str, at: int | None = None) -> bool:
-    """True if some process holds the flock on `path`, in the open folder `at`; makes no file."""
-    if not is_lockable(path, at):
-        return False
-    lock = file_lock(path, at)
-    try:
-        if lock.acquire(wait=False, make=False):
-            lock.release()
-            return False
-    except FileNotFoundError:
-        return False
-    return True

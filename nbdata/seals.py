@@ -9,7 +9,6 @@ is not wrong, but unproven: it was made by somebody else, by an older nbdata, or
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import hmac
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 
 from nbdata.disk import make_folders, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
+from nbdata.optional_calls import flock, fsync
 
 __all__ = ["Seals"]
 
@@ -115,7 +115,7 @@ def _written(path: str, key: bytes) -> bool:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, key)
-        os.fsync(fd)
+        fsync(fd)
         return _is_private(fd)
     finally:
         os.close(fd)
@@ -126,8 +126,7 @@ def _locked(folder: str) -> Iterator[None]:
     """Keep other processes out that lock the same folder; where the disk cannot lock it, nobody is kept out."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        flock(fd)
         yield
     finally:
         os.close(fd)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults.limited_disk import why_no_fuse
 from tests.faults.small_disks import why_not
 from tests.hostile.users import can_run_as
 from tests.stores.emulators import azurite, node
@@ -86,6 +87,11 @@ CAPABILITIES = {
     "chromium": Capability("there is no Chromium; tests/browser/install-chromium installs one", _chromium),
     "coreutils": Capability("there are no GNU coreutils", _programs("md5sum", "cksum")),
     "ext4": Capability("no disk of ext4 can be made and mounted", lambda: not why_not("ext4"), in_ci=False),
+    "fuse": Capability(
+        "no disk of the tests can be mounted (FUSE); tests/faults/install-fuse installs its library",
+        lambda: not why_no_fuse(),
+        in_ci=False,
+    ),
     "mounts": Capability("nobody but root may mount disks", _mounts),
     "namespaces": Capability("there is no right to make name spaces (unshare)", _unshare),
     "openssl": Capability("there is no openssl", _programs("openssl")),

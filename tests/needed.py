@@ -1,4 +1,4 @@
-"""Prints what tests need that ``make`` can install beside Python packages: ``chromium``, ``azurite``, ``archivers``.
+"""Prints what tests need that ``make`` can install beside Python packages: ``chromium``, ``azurite``, ``fuse`` ….
 
 usage: needed.py [TESTS ...], as for pytest. A test declares it with a mark or a fixture (`tests.capabilities`), which
 this program finds as a word in its file, or in a conftest.py or a helper of its folders. Needs nothing but Python.
@@ -15,7 +15,8 @@ TESTS = Path(__file__).parent
 _WORDS = {
     "chromium": r"\bchromium\b",
     "azurite": r"\bazurite\b",
-    "archivers": r"needs\(\"(?!mounts|bash|coreutils|openssl|setpriv|namespaces)|\bNEEDS\b|install-archivers",
+    "fuse": r"needs\(\"fuse|limited_disk|install-fuse",
+    "archivers": r"needs\(\"(?!fuse|mounts|bash|coreutils|openssl|setpriv|namespaces)|\bNEEDS\b|install-archivers",
 }
 
 

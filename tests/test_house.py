@@ -83,6 +83,42 @@ def _sleeps(node: ast.AST) -> bool:
     return False
 
 
+# Files that make calls which a disk may refuse: not on the user's disks, or where an error is right.
+_OPTIONAL = {
+    "acls.py": "a group that the system refuses shows in its answer",
+    "agent/server.py": "the runtime folder's own files",
+    "client/mapping/folders.py": "without a lock, no other process removes the folder",
+    "demo/dataset.py": "the demo's folder, which needs a lock",
+    "demo/serverstate.py": "the demo's folder, which needs a lock",
+    "lock_files.py": "releases locks, and takes those in the runtime folder",
+    "optional_calls.py": "the place of these calls",
+    "space/holders.py": "the runtime folder's own files",
+    "transfer/marks.py": "writes the mark where it cannot be touched",
+}
+
+
+def test_calls_that_disks_refuse_are_made_where_a_refusal_is_passed_over() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _is_optional(node)
+    }
+    assert found == _OPTIONAL.keys()
+
+
+def _is_optional(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(
+            value=ast.Name(id="os"),
+            attr="fsync" | "fdatasync" | "chmod" | "fchmod" | "chown" | "fchown" | "utime" | "link",
+        ):
+            return True
+        case ast.Attribute(value=ast.Name(id="fcntl"), attr="flock"):
+            return True
+    return False
+
+
 # Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.guarded_trees`.
 _BY_PATH = {
     "client/converting/contract.py": "walks what the caller's module names",

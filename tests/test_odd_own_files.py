@@ -11,7 +11,7 @@ import nbdata
 from nbdata.caching.kept_folder import KeptFolder
 from nbdata.client.converting.split_files import RECORD
 from nbdata.errors import UnsafeMember
-from nbdata.runtime import file_lock, held
+from nbdata.lock_files import file_lock, held
 from nbdata.seals import Seals
 from nbdata.transfer.marks import worker_elsewhere
 from tests.client.converting.data import PLAIN, module

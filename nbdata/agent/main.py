@@ -12,8 +12,9 @@ from nbdata.agent.log import Log, say
 from nbdata.agent.server import Server
 from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
+from nbdata.lock_files import file_lock
 from nbdata.redaction import ScrubbedStream
-from nbdata.runtime import Endpoint, build_id, file_lock, runtime_folder
+from nbdata.runtime import Endpoint, build_id, runtime_folder
 
 __all__ = ["main"]
 

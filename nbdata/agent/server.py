@@ -17,7 +17,8 @@ from nbdata.engine.jobs import Jobs
 from nbdata.engine.journal import Journal
 from nbdata.engine.runner import forget_the_dead
 from nbdata.errors import AgentUnavailable
-from nbdata.runtime import Endpoint, endpoints, file_lock
+from nbdata.lock_files import file_lock
+from nbdata.runtime import Endpoint, endpoints
 from nbdata.space.holders import dead_holders, touch_books
 from nbdata.threads import begin
 

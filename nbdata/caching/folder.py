@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 
 from nbdata.disk import disk_error
 from nbdata.guarded_trees import Below
+from nbdata.lock_files import file_lock, held
 from nbdata.own_files import again_if_removed, make_own_folder, open_own_folder
 from nbdata.paths import OWN_FOLDER
-from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 
 __all__ = ["LOCK", "CacheFolder", "cache_folders", "is_cache", "room_of"]

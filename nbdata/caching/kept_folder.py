@@ -31,9 +31,11 @@ import time
 from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK
-from nbdata.disk import disk_error, exchanged, make_folders, sync_disk, syncfs
+from nbdata.disk import disk_error, exchanged, make_folders, sync_disk
 from nbdata.errors import BadOption, NbdataError
 from nbdata.guarded_trees import Below
+from nbdata.lock_files import file_lock, held
+from nbdata.optional_calls import fdatasync, fsync
 from nbdata.own_files import (
     again_if_removed,
     make_own_folder,
@@ -46,7 +48,6 @@ from nbdata.own_files import (
     taken,
 )
 from nbdata.paths import OWN_FOLDER
-from nbdata.runtime import file_lock, held
 from nbdata.seals import Seals
 from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
@@ -439,14 +440,13 @@ class KeptFolder:
         """Sync all committed objects to disk, and record that. Call it from one thread."""
         with self._counting:
             end = self._end
-        if end == self._synced or syncfs is None:
-            return
         try:
-            sync_disk(self.fd)
+            if end == self._synced or not sync_disk(self.fd):
+                return
             with self._counting:
                 self._append(f"= {end}")
                 self._synced = self._end
-                os.fdatasync(self._record)
+                fdatasync(self._record)
                 self._shorten()
         except OSError as error:
             raise disk_error(error, self.path) from error
@@ -468,7 +468,7 @@ class KeptFolder:
                 data = b"".join(lines)
                 with open(fd, "wb", closefd=False) as file:
                     file.write(data)
-                os.fsync(fd)
+                fsync(fd)
                 os.replace(_SEALED + _PART, _SEALED, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except BaseException:
                 os.close(fd)
@@ -491,7 +491,7 @@ class KeptFolder:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:
-                os.fsync(file.fileno())
+                fsync(file.fileno())
         os.replace(record + _PART, record, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
 

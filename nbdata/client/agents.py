@@ -16,8 +16,9 @@ from typing import Any
 from nbdata.client.connection import Connection
 from nbdata.client.launch import log_tail
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError
+from nbdata.lock_files import held
 from nbdata.option import suggest
-from nbdata.runtime import Endpoint, endpoint, endpoints, held
+from nbdata.runtime import Endpoint, endpoint, endpoints
 
 __all__ = ["main", "stop_all"]
 

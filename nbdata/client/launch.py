@@ -9,8 +9,9 @@ import time
 
 from nbdata.client.connection import Connection
 from nbdata.errors import AgentUnavailable
+from nbdata.lock_files import file_lock, held
 from nbdata.paths import working_folder
-from nbdata.runtime import LOG_BYTES, Endpoint, endpoint, file_lock, held, package_folder, was_upgraded
+from nbdata.runtime import LOG_BYTES, Endpoint, endpoint, package_folder, was_upgraded
 
 __all__ = ["connect", "log_tail"]
 

@@ -22,10 +22,11 @@ from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.history import Past, past_jobs
 from nbdata.interrupts import PATIENCE, held_interrupt
+from nbdata.lock_files import held
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
-from nbdata.runtime import Endpoint, endpoint, endpoints, held, state_folder
+from nbdata.runtime import Endpoint, endpoint, endpoints, state_folder
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nbdata.disk import write_file
-from nbdata.errors import AccessDenied, UnsafeMember
+from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
 from nbdata.own_files import changeable_by_others, read_small, remove, taken
 from nbdata.runtime import state_folder
 from nbdata.seals import Seals
@@ -151,6 +151,13 @@ def try_lock(where: Path) -> IO[bytes] | None:
     except BlockingIOError:
         lock.close()
         return None
+    except OSError as error:
+        lock.close()
+        raise NbdataError(
+            f"the demo's folder cannot be locked ({error.strerror})",
+            path=str(where),
+            remedy="Give a folder on another disk with --folder",
+        ) from error
     return lock
 
 

@@ -29,6 +29,7 @@ from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
+from nbdata.optional_calls import Watch
 from nbdata.paths import is_url
 from nbdata.redaction import redacted, scrub, scrub_data, shortened
 from nbdata.report import Plan, Report, Snapshot
@@ -313,7 +314,8 @@ def _performed(run: Run, task: Task) -> Report:
         if locked is not None:
             stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
-        for place in {*operation.claimed(), *filter(None, [where])}:
+        places = {*operation.claimed(), *filter(None, [where])}
+        for place in places:
             run.folders.hold(place)
         task.bad_entries.take()  # of an earlier try
         planned = _planned(run)
@@ -333,8 +335,10 @@ def _performed(run: Run, task: Task) -> Report:
             run.reservation = stack.enter_context(reserved)
         task.enter("RUNNING")
         run.moving = True
+        watch = Watch()
         with full_disk_told(where):
             report = _module(operation.verb).perform(run, planned)
+        report.notes += watch.notes(places)
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
         report.notes += filter(None, [task.why_again])

@@ -260,7 +260,7 @@ class SampleIndex:
         with open(path, "rb", opener=through_no_link) as file:
             size = os.fstat(file.fileno()).st_size
             try:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
             except ValueError:
                 raise _damaged(path) from None
         view = memoryview(self._map)

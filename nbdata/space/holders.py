@@ -10,7 +10,8 @@ import os
 import re
 import secrets
 
-from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.lock_files import file_lock, held
+from nbdata.runtime import runtime_folder
 from nbdata.threads import ForkLock
 
 __all__ = ["dead_holders", "holder_of", "is_alive", "lives", "this_process", "touch_books"]

@@ -21,8 +21,9 @@ from typing import Any
 
 from nbdata.disk import disk_error
 from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace, NotFound
+from nbdata.lock_files import file_lock
 from nbdata.paths import is_inside
-from nbdata.runtime import file_lock, runtime_folder
+from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.holders import holder_of, lives

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from nbdata.disk import disk_error
 from nbdata.errors import AccessDenied, BadOption
+from nbdata.lock_files import file_lock
+from nbdata.optional_calls import fsync
 from nbdata.own_files import taken, through_no_link
 from nbdata.paths import canonical, is_inside
-from nbdata.runtime import file_lock, runtime_folder
+from nbdata.runtime import runtime_folder
 from nbdata.sizes import parse_size
 
 __all__ = [
@@ -202,7 +204,7 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 json.dump(limits, file, indent=1)
                 file.flush()
-                os.fsync(fd)
+                fsync(fd)
             os.replace(fresh, _file(state_dir))
         except OSError as error:
             raise disk_error(error, state_dir) from error

@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks, syncfs
+from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks
 from nbdata.ending import Daemon
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.guarded_folders import NamedFolders
+from nbdata.optional_calls import fsync
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
 
@@ -282,18 +283,19 @@ class Committer:
 
     def _sync_names(self, parents: dict[str, list[PendingFile]], folders: _OpenFolders) -> None:
         """Make the new names durable: folder by folder, or with one sync of the disks if there are many."""
-        if len(parents) > _MANY and syncfs is not None:
+        if len(parents) > _MANY:
             moved = [file for files in parents.values() for file in files]
             try:
                 # A file and its temporary are on the same disk.
-                sync_disks([self.target.relative(file.temporary) for file in moved])
+                if sync_disks([self.target.relative(file.temporary) for file in moved]):
+                    return
             except OSError as error:
                 for file in moved:
                     file.error = disk_error(error, file.final)
-            return
+                return
         for parent, files in parents.items():
             try:
-                os.fsync(folders.at(parent))
+                fsync(folders.at(parent))
             except UnsafeMember as error:
                 for file in files:
                     file.error = error

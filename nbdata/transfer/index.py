@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from nbdata.disk import disk_error, is_full, make_folders, sync_folder
 from nbdata.errors import NbdataError
+from nbdata.optional_calls import fdatasync, fsync
 from nbdata.own_files import folder_of, taken, through_no_link
 from nbdata.paths import is_inside, is_url
 from nbdata.sealed_lines import format_line, parse_line, seal
@@ -207,7 +208,7 @@ class Index:
             self._announced.clear()
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
-                os.fdatasync(self._fd)
+                fdatasync(self._fd)
 
     def _header(self, device: int, inode: int) -> list[object]:
         return ["nbdata-index", _VERSION, device, inode, self.target]
@@ -219,7 +220,7 @@ class Index:
             file.write(format_line(self._header(*self._identity)))
             file.writelines(self._records.live(self._good))
             file.flush()
-            os.fsync(file.fileno())
+            fsync(file.fileno())
         with folder_of(self.path) as (at, name):
             os.replace(f"{name}.new", name, src_dir_fd=at, dst_dir_fd=at)
         self._records.clear()
@@ -287,7 +288,7 @@ class Index:
                 with self._lock:
                     end = self._good
                 try:
-                    os.fdatasync(self._fd)
+                    fdatasync(self._fd)
                 except OSError as error:
                     with self._lock:
                         self._lose(error)
@@ -300,7 +301,7 @@ class Index:
         This lasts only if the state folder is not in memory.
         """
         try:
-            os.fdatasync(self._fd)
+            fdatasync(self._fd)
             if not self._named:
                 folder = os.path.dirname(self.path)
                 for path in (folder, os.path.dirname(folder)):
@@ -318,7 +319,7 @@ class Index:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):
-                os.fdatasync(fd)
+                fdatasync(fd)
             os.close(fd)
 
 

@@ -16,14 +16,15 @@ import re
 import secrets
 
 from nbdata.disk import disk_error
+from nbdata.lock_files import LockFile, file_lock, held
 from nbdata.paths import is_inside
-from nbdata.runtime import LockFile, file_lock, held, runtime_folder
+from nbdata.runtime import runtime_folder
 
 __all__ = ["Claim", "TargetLock", "dead_locks"]
 
 _LOCK, _CLAIM = ".lock", ".claim"
-# The names of the files.
-_NAMES = re.compile(r"[0-9a-f]{16}\.(lock|claim)")
+# The names of the files; the last are those of `lock_files`.
+_NAMES = re.compile(r"[0-9a-f]{16}\.(lock|claim|disk)")
 
 
 class TargetLock:

@@ -27,6 +27,7 @@ import time
 
 from nbdata.ending import Daemon
 from nbdata.errors import NbdataError, NotFound
+from nbdata.optional_calls import is_refusal
 from nbdata.own_files import is_shared, own_folders_in, read_small
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
@@ -65,15 +66,7 @@ class Mark:
     def __init__(self, folder: Staging, token: str) -> None:
         self._folder, self._name, self._path = folder, f"{token}0", folder.path_of(f"{token}0")
         self._gone = threading.Event()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(self._name, flags, 0o644, dir_fd=folder.fd)  # for jobs of other users
-        try:
-            os.write(fd, json.dumps([*_here(), this_process()]).encode())
-        except BaseException:
-            os.unlink(self._name, dir_fd=folder.fd)
-            raise
-        finally:
-            os.close(fd)
+        self._write(os.O_WRONLY | os.O_CREAT)
 
     def keep(self) -> None:
         """Touch the mark regularly from now on."""
@@ -82,7 +75,26 @@ class Mark:
     def _beat(self) -> None:
         while not self._gone.wait(_BEAT):
             with contextlib.suppress(OSError):
-                os.utime(self._name, dir_fd=self._folder.fd, follow_symlinks=False)
+                self._touch()
+
+    def _touch(self) -> None:
+        try:
+            os.utime(self._name, dir_fd=self._folder.fd, follow_symlinks=False)
+        except OSError as error:
+            if not is_refusal(error.errno, "times"):
+                raise
+            self._write(os.O_WRONLY)  # the disk sets the time of what is written
+
+    def _write(self, flags: int) -> None:
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self._name, flags, 0o644, dir_fd=self._folder.fd)  # for jobs of other users
+        try:
+            os.write(fd, json.dumps([*_here(), this_process()]).encode())
+        except BaseException:
+            os.unlink(self._name, dir_fd=self._folder.fd)
+            raise
+        finally:
+            os.close(fd)
 
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead and may work here now."""
@@ -109,7 +121,7 @@ class Mark:
         """Remove the temporaries of dead jobs. Returns the machine of a live job elsewhere, or None."""
         names = self._folder.names()
         with contextlib.suppress(OSError):
-            os.utime(self._name, dir_fd=self._folder.fd, follow_symlinks=False)
+            self._touch()
             now = os.stat(self._name, dir_fd=self._folder.fd, follow_symlinks=False).st_mtime
             mine = _look(self._folder.path, names, now, own=self._path, remove=self._folder)
             return mine or _others(self._folder.path, now)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from nbdata.disk import begin_writing, disk_error
 from nbdata.errors import NbdataError
+from nbdata.optional_calls import fdatasync
 from nbdata.sealed_lines import format_line
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
@@ -173,7 +174,7 @@ class Partial(Parts):
             raise
         self._good = at
         if synced:
-            os.fdatasync(self._log)
+            fdatasync(self._log)
 
     def mark(self, number: int) -> None:
         """Record a completely written part: sync its bytes, then write the record.
@@ -192,7 +193,7 @@ class Partial(Parts):
         batch: list[int] = []
         try:
             while batch := self._next_batch():
-                os.fdatasync(self.fd)
+                fdatasync(self.fd)
                 self._ours()
                 with self._lock:
                     self._append(*batch, synced=True)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from nbdata.optional_calls import fsync
 from nbdata.own_files import remove, small_file
 
 __all__ = ["Staging"]
@@ -81,4 +82,4 @@ class Staging:
 
     def sync(self) -> None:
         """Make the names in the folder durable."""
-        os.fsync(self.fd)
+        fsync(self.fd)

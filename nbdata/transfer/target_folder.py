@@ -20,6 +20,7 @@ from nbdata import acls
 from nbdata.disk import disk_error, sync_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folder
+from nbdata.optional_calls import set_mode
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
@@ -307,7 +308,7 @@ class TargetFolder:
             acls.drop(fd)
         if mode is None:
             allowed = acls.successor_mode(allowed, replaced)
-        os.fchmod(fd, allowed if has_group else acls.without_group(allowed))
+        set_mode(fd, allowed if has_group else acls.without_group(allowed))
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.

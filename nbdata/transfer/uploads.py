@@ -20,8 +20,10 @@ import time
 from typing import NamedTuple
 
 from nbdata.disk import disk_error, make_folders, sync_folder
+from nbdata.lock_files import file_lock
+from nbdata.optional_calls import fdatasync, fsync
 from nbdata.own_files import taken, through_no_link
-from nbdata.runtime import file_lock, runtime_folder
+from nbdata.runtime import runtime_folder
 from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
 
@@ -145,7 +147,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
         try:
             size = append(fd, format_line(entry))
             if synced:
-                os.fdatasync(fd)
+                fdatasync(fd)
                 # The file may have been made for an entry that was not synced, so its name may not be durable yet.
                 with contextlib.suppress(OSError):  # some disks cannot sync folders
                     sync_folder(state_dir)
@@ -155,7 +157,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
             with open(path + ".new", "wb", opener=through_no_link) as file:
                 file.writelines(format_line([1, *begun]) for begun in remembered(state_dir).values())
                 file.flush()
-                os.fsync(file.fileno())
+                fsync(file.fileno())
             os.replace(path + ".new", path)
             with contextlib.suppress(OSError):
                 sync_folder(state_dir)

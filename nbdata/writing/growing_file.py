@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from nbdata.disk import PARTIAL, begin_writing, disk_error, give_name, new_file
 from nbdata.errors import BadOption, NbdataError
+from nbdata.optional_calls import fsync
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore, info_of
 from nbdata.writing.manifest import Digests
@@ -111,7 +112,7 @@ class GrowingFile:
             return
         try:
             try:
-                os.fsync(fd)
+                fsync(fd)
                 self._written = os.fstat(fd)
             finally:
                 os.close(fd)
@@ -123,7 +124,7 @@ class GrowingFile:
         self.end()
         with self._opened(make=False) as above:
             found = give_name(self._partial, self._path, self._written, dir_fd=above)
-            os.fsync(above)
+            fsync(above)
         self.made = info_of(self._key, found)
         return {}
 

@@ -11,7 +11,8 @@ import pytest
 
 import nbdata
 from nbdata.client.remote import AgentHost
-from nbdata.runtime import LOG_BYTES, endpoint, held
+from nbdata.lock_files import held
+from nbdata.runtime import LOG_BYTES, endpoint
 from nbdata.space.ledger import Ledger
 from nbdata.transfer.index import Index, Record
 from nbdata.verbs.probe import Probe

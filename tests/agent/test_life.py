@@ -20,7 +20,8 @@ from nbdata.client.connection import Connection
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled
-from nbdata.runtime import Endpoint, endpoint, held
+from nbdata.lock_files import held
+from nbdata.runtime import Endpoint, endpoint
 from nbdata.verbs.probe import Probe
 from tests.slow import take
 from tests.stores.servers import ok, read_head, serving

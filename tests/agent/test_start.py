@@ -22,7 +22,8 @@ from nbdata.client import launch
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable
-from nbdata.runtime import endpoint, file_lock, held
+from nbdata.lock_files import file_lock, held
+from nbdata.runtime import endpoint
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged
 from tests.waiting import PATIENCE, wait_until

@@ -11,7 +11,7 @@ import pytest
 from nbdata.caching.folder import LOCK
 from nbdata.caching.kept_folder import KeptFolder, name_of, room_of_object
 from nbdata.errors import BadOption
-from nbdata.runtime import file_lock
+from nbdata.lock_files import file_lock
 from nbdata.seals import Seals
 from nbdata.stores.objects import ObjectInfo
 

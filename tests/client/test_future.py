@@ -13,8 +13,9 @@ import nbdata
 from nbdata.client.inline import inline_host
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost, agent_host
+from nbdata.lock_files import held
 from nbdata.operation import Host
-from nbdata.runtime import endpoint, held
+from nbdata.runtime import endpoint
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged
 from tests.waiting import wait_until

@@ -18,8 +18,9 @@ from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.history import past_jobs, record_of, remember
+from nbdata.lock_files import held
 from nbdata.report import Snapshot
-from nbdata.runtime import endpoint, endpoints, held
+from nbdata.runtime import endpoint, endpoints
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged
 from tests.waiting import PATIENCE, wait_until

@@ -18,8 +18,9 @@ import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
 from nbdata.demo.server import EmbeddedServer
+from nbdata.lock_files import held
 from nbdata.report import Report
-from nbdata.runtime import endpoint, held
+from nbdata.runtime import endpoint
 from nbdata.transfer.index import Index, written_below
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, COUNT, Entry, cut, entries, interrupted, packed

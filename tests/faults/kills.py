@@ -29,8 +29,9 @@ import nbdata
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, NbdataError
+from nbdata.lock_files import held
 from nbdata.operation import Operation
-from nbdata.runtime import endpoint, held
+from nbdata.runtime import endpoint
 from nbdata.transfer.part_records import NOTED
 from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree, on_disk, stored

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 import nbdata
 from nbdata.errors import AgentUnavailable, NbdataError
+from nbdata.lock_files import held
 from nbdata.operation import Operation
-from nbdata.runtime import endpoint, held
+from nbdata.runtime import endpoint
 from tests.faults.kills import RIGHT, agent
 from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree

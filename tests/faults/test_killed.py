@@ -18,8 +18,9 @@ import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
 from nbdata.demo.server import EmbeddedServer
+from nbdata.lock_files import held
 from nbdata.protocols import Job
-from nbdata.runtime import endpoint, held
+from nbdata.runtime import endpoint
 from tests.conftest import client_of
 from tests.faults.gate import Gate
 from tests.waiting import wait_until

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbdata.errors import NotEnoughSpace
-from nbdata.runtime import file_lock, held
+from nbdata.lock_files import file_lock, held
 from nbdata.space import ledger as module
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.runtime import file_lock
+from nbdata.lock_files import file_lock
 from nbdata.transfer.locks import TargetLock
 
 # A process that forks just after one of its threads has opened a lock's file, before this is recorded.

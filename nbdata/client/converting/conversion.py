@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -20,7 +19,9 @@ from nbdata.client.converting.layout import make_unfinished_folder, opened_unfin
 from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember, error_from_dict
+from nbdata.lock_files import lock_for_children
 from nbdata.operation import slots
+from nbdata.optional_calls import Watch
 from nbdata.own_files import again_if_removed, own_folder, taken
 from nbdata.paths import CONVERTING
 from nbdata.protocols import Display
@@ -139,7 +140,7 @@ class Conversion:
         return report
 
     def _run(self, display: Display, *, quiet: bool) -> Report:
-        folder = self._operation.folder
+        folder, watch = self._operation.folder, Watch()
         with ExitStack() as stack:
             if not quiet:
                 display.tell("convert: the data set is loaded, and its first samples are looked at")
@@ -151,6 +152,7 @@ class Conversion:
             process.go()
             report = self._report(planned, said)
             self._follow(process, planned, report, room, display, quiet=quiet)
+            report.notes += watch.notes([folder])
             return report
 
     def _reserved(self, planned: Plan) -> Reservation:
@@ -297,7 +299,7 @@ def _locked(folder: str) -> int | None:
     again_if_removed(make)
     number = opened[0]
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        number = lock_for_children(number)
         if os.fstat(number).st_nlink:
             return number
     except BlockingIOError:

@@ -19,6 +19,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
+from nbdata.optional_calls import fsync
 from nbdata.own_files import (
     is_own_file,
     make_own_folder,
@@ -85,7 +86,7 @@ def make_unfinished_folder(folder: str) -> str:
         with contextlib.suppress(FileExistsError):
             os.mkdir(CONVERTING, 0o700, dir_fd=own)
         with contextlib.suppress(OSError):  # not every disk can
-            os.fsync(own)
+            fsync(own)
     finally:
         os.close(own)
     with contextlib.suppress(OSError):
@@ -262,7 +263,7 @@ class SplitPlan:
             write_file(
                 os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()], folder=at
             )
-            os.fsync(below.at(os.path.join(self.split.name, self.split.folder, RECORD))[0])
+            fsync(below.at(os.path.join(self.split.name, self.split.folder, RECORD))[0])
             self._swap(below, above)
         return beside.notes
 
@@ -283,8 +284,8 @@ class SplitPlan:
         elif _has(name, above):
             raise _taken(self.final)
         os.rename(name, name, src_dir_fd=at, dst_dir_fd=above)
-        os.fsync(above)
-        os.fsync(at)
+        fsync(above)
+        fsync(at)
         below.remove_tree(name + _OLD)
         below.remove_tree(name + _BEGUN)
 

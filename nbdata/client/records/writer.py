@@ -15,6 +15,7 @@ from nbdata.disk import PARTIAL, disk_error, give_name, new_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
 from nbdata.guarded_folders import GuardedFolders
+from nbdata.optional_calls import fsync
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
@@ -181,10 +182,10 @@ class FileWriter:
             else:
                 os.lseek(self._fd, 0, os.SEEK_SET)
                 self._write_head(self._fd)
-            os.fsync(self._fd)
+            fsync(self._fd)
             self._names.check()
             give_name(self._partial, self._path, os.fstat(self._fd), dir_fd=self._folder)
-            os.fsync(self._folder)
+            fsync(self._folder)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise

@@ -17,6 +17,7 @@ from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned, looks
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, SourceChanged
+from nbdata.optional_calls import fdatasync
 from nbdata.report import Plan, Report, Row
 from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
@@ -366,7 +367,7 @@ class _Pulling:
     ) -> None:
         try:
             self._target.set_mode(parts.fd, final)
-            os.fdatasync(parts.fd)
+            fdatasync(parts.fd)
             written = os.fstat(parts.fd)
         except OSError as error:
             self._parts_failed(item, fetch, parts, error)

@@ -33,11 +33,12 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.folders import ArchiveFolders
-from nbdata.engine.unpack.hard_links import HardLinks
+from nbdata.engine.unpack.hard_links import HardLinks, make_link
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.writers import SmallMember, Writers
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
+from nbdata.optional_calls import set_time
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
 from nbdata.transfer.committer import Committer, PendingFile
@@ -96,7 +97,7 @@ class Extraction:
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
-        self._links = HardLinks(root, written, self._committer.target)
+        self._links = HardLinks(root, written, self._committer.target, self._claim)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
@@ -385,7 +386,7 @@ class Extraction:
                     size += len(block)
                     self._space.note(len(block))
             self._committer.target.set_mode(fd, self._below + member.name, member.mode or 0o600)
-            os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
+            set_time(fd, member.mtime_ns)
             written = os.fstat(fd)
         except BaseException as error:
             self._committer.target.discard(temporary)
@@ -406,8 +407,8 @@ class Extraction:
         written: os.stat_result | str = member.linkname
         try:
             if member.kind == "symlink":
-                os.symlink(member.linkname, name, dir_fd=at)
-                os.utime(name, ns=(member.mtime_ns, member.mtime_ns), dir_fd=at, follow_symlinks=False)
+                make_link(member.linkname, name, at)
+                set_time(name, member.mtime_ns, dir_fd=at)
             else:
                 if member.linkname in self._pending:
                     self._flush()

@@ -1,21 +1,39 @@
-"""Make hard links, and keep the records of files with several names valid.
+"""Make links, and keep the records of files with several names valid.
 
-Making or replacing one name changes the ctime of the file under all its names, so their records look
-stale. The records are renewed at the end.
+A disk that makes no such links gets copies. Making or replacing one name changes the ctime of the file under all its
+names, so their records look stale. The records are renewed at the end.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
+from collections.abc import Callable
 
 from nbdata.archives.member import Member
+from nbdata.disk import open_regular
 from nbdata.engine.unpack.written import Written, offset_of
-from nbdata.errors import NbdataError
+from nbdata.errors import NbdataError, SourceChanged
+from nbdata.optional_calls import fdatasync, hard_link, set_mode, set_time
 from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder
 
-__all__ = ["HardLinks"]
+__all__ = ["HardLinks", "make_link"]
+
+
+def make_link(target: str, name: str, folder: int | None) -> None:
+    """Make a symbolic link in an open folder."""
+    try:
+        os.symlink(target, name, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        raise NbdataError(
+            f"the disk makes no symbolic links, and the archive has one to {target}",
+            remedy="Unpack it on another disk; or leave the links out with --exclude",
+        ) from error
 
 
 class HardLinks:
@@ -28,22 +46,30 @@ class HardLinks:
     written : Written
     target : TargetFolder
         The same folder.
+    claim : callable
+        Reserves room for that many bytes; NotEnoughSpace if there is none.
     """
 
-    def __init__(self, root: str, written: Written, target: TargetFolder) -> None:
-        self._root, self._written, self._target = root, written, target
+    def __init__(
+        self, root: str, written: Written, target: TargetFolder, claim: Callable[[int], None]
+    ) -> None:
+        self._root, self._written, self._target, self._claim = root, written, target, claim
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
         self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
     def make(self, member: Member, temporary: str) -> os.stat_result:
-        """Link to the file that the member names, if this archive has written that file; return the file's status."""
+        """Link to the file that the member names, if this archive has written that file; return the file's status.
+
+        If the disk makes no such links, the temporary becomes a copy, with a status of its own.
+        """
         folder, _, name = os.path.join(self._root, member.linkname).rpartition("/")
         above = self._target.open_folder(folder)
         try:
             found = os.lstat(name, dir_fd=above)
             self._refuse_another(member, found)
             at, new = self._target.relative(temporary)
-            os.link(name, new, src_dir_fd=above, dst_dir_fd=at, follow_symlinks=False)
+            if not hard_link(name, new, src_dir_fd=above, dst_dir_fd=at, on=above):
+                return self._copy(name, above, new, at, found)
             if not os.path.samestat(found, os.lstat(new, dir_fd=at)):
                 self._target.discard(temporary)
                 raise NbdataError(
@@ -58,6 +84,26 @@ class HardLinks:
             group.append(member.name)
         self._groups[member.name] = group
         return found
+
+    def _copy(
+        self, name: str, above: int, new: str, at: int | None, expected: os.stat_result
+    ) -> os.stat_result:
+        """Copy a file, with its permissions and its time; return the status of the copy."""
+        with open(open_regular(name, os.O_NOFOLLOW, dir_fd=above), "rb", buffering=0) as file:
+            if not os.path.samestat(os.fstat(file.fileno()), expected):
+                raise SourceChanged(
+                    "a file was exchanged while it was copied for a hard link",
+                    path=name,
+                    remedy="Run the command again",
+                )
+            self._claim(expected.st_size)
+            fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
+            with open(fd, "wb", buffering=0) as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+                set_mode(fd, stat.S_IMODE(expected.st_mode))
+                set_time(fd, expected.st_mtime_ns)
+                fdatasync(fd)
+                return os.fstat(fd)
 
     def _refuse_another(self, member: Member, found: os.stat_result) -> None:
         """Raise NbdataError if a file is not the one that the archive has written under the name of the original."""

@@ -29,10 +29,10 @@ from nbdata.engine.upkeep.leftovers import (
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import NamedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
+from nbdata.lock_files import file_lock, is_lockable
 from nbdata.own_files import folder_of, own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
-from nbdata.runtime import file_lock, is_lockable
 from nbdata.sizes import counted, format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger

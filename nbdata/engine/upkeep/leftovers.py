@@ -19,10 +19,11 @@ from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.guarded_trees import is_mounted
+from nbdata.lock_files import LockFile
+from nbdata.optional_calls import flock
 from nbdata.own_files import is_ours
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside, is_own_name
 from nbdata.report import Plan, Row
-from nbdata.runtime import LockFile
 from nbdata.sizes import counted
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
@@ -46,6 +47,8 @@ _MOUNTED = "a file system is mounted there"
 _FOR_LATER = "a cache that is found again; --all removes it"
 # Seconds after which an unchanged temporary of a store counts as a leftover.
 _STILL = 60.0
+# The same on a disk without locks, where a process may write to it all the same.
+_LONG_STILL = 86_400.0
 # How many folders of other users are named.
 _NAMED = 5
 
@@ -357,7 +360,10 @@ def _is_locked(path: str, *, of_others: bool = True) -> bool:
     file = LockFile()
     try:
         file.open(path)
-        return not file.lock(wait=False)
+        # On a disk without locks, only the time tells.
+        return not flock(file.fd, wait=False) and time.time() - os.fstat(file.fd).st_mtime < _LONG_STILL
+    except BlockingIOError:
+        return True
     except PermissionError:  # another user's, who may write to it
         return of_others
     except OSError:

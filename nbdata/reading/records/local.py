@@ -268,7 +268,8 @@ def _announce(fd: int, start: int, size: int) -> None:
 
 def _mapped(fd: int, size: int, path: str) -> mmap.mmap:
     try:
-        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        # Some file systems in user space refuse shared maps.
+        return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     except ValueError as error:  # the file is shorter by now
         raise _shorter(path) from error
 

@@ -77,7 +77,7 @@ def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
     """Return the headers kept at a path, mapped into memory; None if there are none, or they are of other files."""
     try:
         with open(path, "rb", opener=through_no_link) as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            data = memoryview(mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ))
         heads, at = [], 0
         for one in files:
             heads.append(Head(data[at:], one.size, one.url))

@@ -104,6 +104,8 @@ def main(way: str, folder: str, notes: str) -> None:
         trainer.seen = []
         trainer.add_callback(AtTheEnd(trainer, notes, at))
         trainer.train(resume_from_checkpoint=bool(stop) and not at)
+    if torch.distributed.is_initialized():  # its threads may abort the process otherwise: docs/training.md
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
