@@ -30,6 +30,9 @@ __all__ = [
     "words_of",
 ]
 
+# How deep an error looks for the value that is wrong in nested dictionaries.
+_DEEPEST = 10
+
 
 @dataclass(frozen=True)
 class Option:
@@ -252,11 +255,34 @@ def _pairs(name: str, value: Any) -> dict[str, Any]:
         try:
             json.dumps({key: one})
         except (TypeError, ValueError, RecursionError):
-            what = "is neither text nor number, nor made of them"
+            inner, odd = _odd(str(key), one)
+            remedy = (
+                "Write bytes as text, in base64"
+                if isinstance(odd, bytes)
+                else "Hand in what is an object with fs="
+            )
             raise BadOption(
-                f"{name}: {key!r} {what}", got=type(one).__name__, remedy="Hand in what is an object with fs="
+                f"{name}: {inner!r} is neither text nor number, nor made of them",
+                got=type(odd).__name__,
+                remedy=remedy,
             ) from None
     return options
+
+
+def _odd(name: str, value: Any) -> tuple[str, Any]:
+    """Return the first value within nested dictionaries that is none of JSON, with its name for ``--option``."""
+    for _ in range(_DEEPEST):
+        if not isinstance(value, Mapping):
+            break
+        for key, one in value.items():
+            try:
+                json.dumps({key: one})
+            except (TypeError, ValueError, RecursionError):
+                name, value = f"{name}.{key}", one
+                break
+        else:
+            break
+    return name, value
 
 
 def _called(name: str, value: object) -> object:

@@ -51,7 +51,7 @@ _KEPT = 512
 
 _SECRET_NAME = re.compile(
     r"secret|token|passw|passphrase|pwd|credential|signature|authorization|cookie|connection_string"
-    r"|(^|[_-])(key|sas|sig|auth)($|[_-])|^(username|keyid|accesskeyid|awsaccesskeyid|googleaccessid)$",
+    r"|(^|[_-])(key|sas|sig|auth)($|[_-])|ssecustomerkey$|^(username|keyid|accesskeyid|awsaccesskeyid|googleaccessid)$",
     re.IGNORECASE,
 )
 _NO_SECRET_NAME = re.compile(

@@ -31,7 +31,7 @@ from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
 from nbdata.optional_calls import Watch
 from nbdata.paths import is_url
-from nbdata.redaction import redacted, scrub, scrub_data, shortened
+from nbdata.redaction import is_secret_name, redacted, scrub, scrub_data, shortened
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
@@ -220,7 +220,10 @@ def identity_of(operation: Operation, context: Context) -> str:
         context.filesystem or {},
     ]
     given += [conf for conf in context.fsspec_conf.values() if isinstance(conf, Mapping)]
-    told = [[str(pair) for pair in _flat(options) if pair[0] in _ACCOUNTS] for options in given]
+    told = [
+        [str(pair) for pair in _flat(options) if pair[0] in _ACCOUNTS or _is_told(pair[0])]
+        for options in given
+    ]
     env = {name: value for name, value in context.env.items() if _SERVERS.match(name)}
     servers = json.dumps([operation.identity(), told, env], sort_keys=True)
     return hashlib.sha256(servers.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -234,10 +237,16 @@ def command_line(operation: Operation, context: Context) -> str:
     words = []
     for flag, options in (("--option", context.storage_options), ("--target-option", context.target_options)):
         for name, value in _flat(options):
-            if name in _TOLD and isinstance(value, (str, bool, int)):
+            if _is_told(name) and isinstance(value, (str, bool, int)):
                 text = redacted(value) if isinstance(value, str) else str(value).lower()
                 words += [flag, f"{name}={text}"]
     return f"{line} {shlex.join(words)}" if words else line
+
+
+def _is_told(name: str) -> bool:
+    """True for a storage option that a repeated command needs, and that is not secret."""
+    stored = name.startswith("s3_additional_kwargs.") and not is_secret_name(name.rpartition(".")[2])
+    return name in _TOLD or stored
 
 
 def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -338,7 +347,7 @@ def _performed(run: Run, task: Task) -> Report:
         watch = Watch()
         with full_disk_told(where):
             report = _module(operation.verb).perform(run, planned)
-        report.notes += watch.notes(places)
+        report.notes += [*run.store_notes(), *watch.notes(places)]
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
         report.notes += filter(None, [task.why_again])

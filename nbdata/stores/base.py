@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +101,10 @@ class Store(abc.ABC):
     refuses = False
     #: The store's URL or protocol, for messages.
     name: str = ""
+
+    def notes(self) -> Sequence[str]:
+        """Return what the store turned out to be unable to do, and what that means for proofs: for reports."""
+        return ()
 
     @abc.abstractmethod
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:

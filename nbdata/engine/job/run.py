@@ -11,7 +11,7 @@ from nbdata.engine.job.staged import Staged
 from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
 from nbdata.space.ledger import Reservation
-from nbdata.stores.base import Location
+from nbdata.stores.base import Location, Store
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Index
@@ -49,6 +49,8 @@ class Run:
         Places that a file lists or an archive names, and the folder above them. Only that was named by the user.
     folders : NamedFolders
         The folders on the disk that it writes in, from planning on.
+    stores : list of Store
+        All stores that it has opened, at either end.
     """
 
     operation: Operation
@@ -64,6 +66,7 @@ class Run:
     kept: object = None
     listed: dict[str, str] = field(default_factory=dict)
     folders: NamedFolders = field(default_factory=NamedFolders)
+    stores: list[Store] = field(default_factory=list)
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
     _index: Index | None = field(default=None, init=False, repr=False)
@@ -84,7 +87,12 @@ class Run:
                 opened=self.folders,
             )
             self._opened[place] = found
+            self.stores.append(found.store)
         return found
+
+    def store_notes(self) -> list[str]:
+        """Return what its stores cannot do, each once."""
+        return list(dict.fromkeys(note for store in self.stores for note in store.notes()))
 
     def index(self, source: str, target: str, identity: tuple[int, int] | None) -> Index:
         """Return the records of a source and target; planning and performing share them, since they may be many."""

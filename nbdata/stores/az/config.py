@@ -9,7 +9,14 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.stores.credentials.bearer import AskedToken, FixedToken, TokenSource
-from nbdata.stores.credentials.storage_options import is_address, layered, refuse_unknown, trusted, truth
+from nbdata.stores.credentials.storage_options import (
+    is_address,
+    layered,
+    refuse_set,
+    refuse_unknown,
+    trusted,
+    truth,
+)
 from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
 from nbdata.stores.objects import Stop
@@ -18,12 +25,12 @@ __all__ = ["AzConfig", "az_config"]
 
 _OPTIONS = [
     "account_name", "account_key", "connection_string", "sas_token", "credential", "tenant_id", "client_id",
-    "client_secret", "anon", "account_host", "endpoint_url", "verify",
+    "client_secret", "anon", "account_host", "endpoint_url", "verify", "request_session", "location_mode",
 ]  # fmt: skip
 # Options of adlfs that have no effect here.
 _IGNORED = {
-    "request_session", "socket_timeout", "blocksize", "default_fill_cache", "default_cache_type", "version_aware",
-    "assume_container_exists", "max_concurrency", "location_mode", "asynchronous", "loop", "use_listings_cache",
+    "socket_timeout", "blocksize", "default_fill_cache", "default_cache_type", "version_aware",
+    "assume_container_exists", "max_concurrency", "asynchronous", "loop", "use_listings_cache",
     "listings_expiry_time", "max_paths", "skip_instance_cache", "exclude_shared_token_cache_credential",
 }  # fmt: skip
 # The account of every emulator ("Use the Azurite emulator", Azure Storage documentation). It is no secret.
@@ -74,6 +81,8 @@ def az_config(host: str, context: Context, *, stop: Stop | None = None) -> AzCon
         If there are no credentials.
     """
     options = layered(context, "az", "abfs", "abfss")
+    refuse_set(options, "request_session")
+    refuse_set(options, "location_mode", usual="primary")
     refuse_unknown(options, _OPTIONS, _IGNORED)
     env = context.env
     told = _connection(str(options.get("connection_string") or ""))

@@ -11,7 +11,16 @@ from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.option import suggest
 
-__all__ = ["configured", "is_address", "layered", "refuse_no_address", "refuse_unknown", "trusted", "truth"]
+__all__ = [
+    "configured",
+    "is_address",
+    "layered",
+    "refuse_no_address",
+    "refuse_set",
+    "refuse_unknown",
+    "trusted",
+    "truth",
+]
 
 
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
@@ -38,6 +47,15 @@ def refuse_unknown(options: Mapping[str, Any], known: list[str], ignored: Collec
     for name in options:
         if name not in known and name not in ignored:
             raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, known))
+
+
+def refuse_set(options: Mapping[str, Any], name: str, *, usual: object = None) -> None:
+    """Raise BadOption for an option of the fsspec file system that would mean something, and does not here."""
+    if options.get(name) not in (None, {}, usual):
+        raise BadOption(
+            f"storage option {name}: nbdata cannot do this",
+            remedy="Leave it out; a proxy is set by https_proxy, certificates by verify=…",
+        )
 
 
 def truth(value: Any, name: str) -> bool:

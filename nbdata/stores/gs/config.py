@@ -12,6 +12,7 @@ from nbdata.stores.credentials.bearer import AskedToken, FixedToken, TokenSource
 from nbdata.stores.credentials.storage_options import (
     layered,
     refuse_no_address,
+    refuse_set,
     refuse_unknown,
     trusted,
     truth,
@@ -22,12 +23,12 @@ from nbdata.stores.objects import Stop
 
 __all__ = ["GsConfig", "gs_config"]
 
-_OPTIONS = ["token", "anon", "endpoint_url", "project", "requester_pays", "verify"]
+_OPTIONS = ["token", "anon", "endpoint_url", "project", "requester_pays", "verify", "session_kwargs"]
 # Options of gcsfs that have no effect here.
 _IGNORED = {
     "access", "consistency", "cache_timeout", "secure_serialize", "check_connection", "default_location",
     "version_aware", "asynchronous", "loop", "callback_timeout", "block_size", "default_block_size",
-    "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache", "timeout", "session_kwargs",
+    "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache", "timeout",
 }  # fmt: skip
 _ENDPOINT = "https://storage.googleapis.com"
 
@@ -57,6 +58,7 @@ def gs_config(context: Context, *, stop: Stop | None = None) -> GsConfig:
         For an unknown storage option, or an endpoint that is not a URL.
     """
     options = layered(context, "gcs", "gs")
+    refuse_set(options, "session_kwargs")
     refuse_unknown(options, _OPTIONS, _IGNORED)
     emulator = context.env.get("STORAGE_EMULATOR_HOST", "")
     endpoint = str(options.get("endpoint_url") or emulator or _ENDPOINT)

@@ -22,6 +22,8 @@ from nbdata.stores.http.object_store import refuse_spent
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.errors import EXPIRED, error_of, field, new_region
+from nbdata.stores.s3.extensions import may_lack
+from nbdata.stores.s3.parameters import Parameters
 from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
 __all__ = ["Endpoint", "S3Client"]
@@ -61,6 +63,7 @@ class S3Client:
         self.name = f"s3://{bucket}"
         self.bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
         self._renewing, self._asked = threading.Lock(), 0.0
+        self._lacking: frozenset[str] = frozenset()
         self._set_endpoint(config.region)
 
     def said(self, key: str) -> str:
@@ -127,6 +130,16 @@ class S3Client:
             self._set_endpoint(self._endpoint.region)
             return True
 
+    @property
+    def parameters(self) -> Parameters:
+        """The headers that the user wants objects to be stored with, and read with."""
+        return self._config.parameters
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The extensions of S3 that this store has refused; see `nbdata.stores.s3.extensions`."""
+        return self._lacking
+
     # -- one request --------------------------------------------------------------------------
 
     def send(
@@ -140,13 +153,53 @@ class S3Client:
         size: int = 0,
         ok: tuple[int, ...] = (200,),
     ) -> Response:
-        """Send a signed request and return its response. Raise the matching error if the status is not in `ok`."""
+        """Send a signed request and return its response. Raise the matching error if the status is not in `ok`.
+
+        What the store may lack is left out, if it refuses the request and takes it without that.
+        """
+        without = self._lacking
+        response, data = self._answered(method, key, query, headers, body, size, ok, without)
+        if data is None:
+            return response
+        for name in may_lack(response.status, data, method, query or {}, headers or {}, without):
+            without |= {name}
+            if body is not None and not isinstance(body, bytes):
+                self._lacking |= without
+                refuse_spent(body, f"the store refuses {name}, which is left out from now on", self.name)
+            again, refused = self._answered(method, key, query, headers, body, size, ok, without)
+            if refused is None:
+                self._lacking |= without
+                return again
+        identity = self._config.identity
+        raise error_of(
+            response,
+            data,
+            path=self.said(key),
+            identity=identity.source if identity else "anonymous access",
+            copied_along=identity.copied_along if identity else "",
+            has_token=bool(identity and identity.token),
+            bucket_twice=self._config.names_bucket(self.bucket),
+            proxy=proxy_address(self._config.proxy) if self._config.proxy else "",
+        )
+
+    def _answered(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+        ok: tuple[int, ...],
+        without: frozenset[str],
+    ) -> tuple[Response, bytes | None]:
+        """Send a request `without` these extensions; return its response, and the error document if it is refused."""
         for last in (False, False, True):
             endpoint, signed = self.renewed_endpoint(), self._config.identity
-            target, extra = self._signed(endpoint, method, key, query, headers, body)
+            target, extra = self._signed(endpoint, method, key, query, headers, body, without)
             response = endpoint.pool.request(method, target, extra, body, size=size, stop=self._stop)
             if response.status in ok:
-                return response
+                return response, None
             if response.status == 407 and self._config.proxy:
                 response.close()
                 raise wants_password(endpoint.pool.origin)
@@ -166,17 +219,7 @@ class S3Client:
                 refuse_spent(body, f"the bucket is in region {region}", self.name)
                 continue
             break
-        identity = self._config.identity
-        raise error_of(
-            response,
-            data,
-            path=self.said(key),
-            identity=identity.source if identity else "anonymous access",
-            copied_along=identity.copied_along if identity else "",
-            has_token=bool(identity and identity.token),
-            bucket_twice=self._config.names_bucket(self.bucket),
-            proxy=proxy_address(self._config.proxy) if self._config.proxy else "",
-        )
+        return response, data
 
     def _may_have_expired(self, method: str, response: Response, signed: Identity) -> bool:
         """Whether a response without a body may stand for an expired token, and it is time to ask for a new one."""
@@ -192,11 +235,15 @@ class S3Client:
         query: dict[str, str] | None,
         headers: dict[str, str] | None,
         body: bytes | Iterator[memoryview] | None,
+        without: frozenset[str],
     ) -> tuple[str, dict[str, str]]:
         """Return the target and all headers of a request."""
         path = f"{endpoint.prefix}/{quote_path(key)}"
+        extra = {**(headers or {}), **self._config.parameters.each}
+        if without:
+            extra = {name: value for name, value in extra.items() if name not in without}
+            query = {name: value for name, value in (query or {}).items() if name not in without}
         text = quote_query(query) if query else ""
-        extra = dict(headers or {})
         if self._config.requester_pays:
             extra["x-amz-request-payer"] = "requester"
         if endpoint.signer is not None:
@@ -218,7 +265,7 @@ class S3Client:
         """Return a complete request, signed now, which the caller sends."""
         # The body is not hashed, as for streams: hashing takes as long as sending.
         target, signed = self._signed(
-            endpoint, method, key, query, headers, None if body is None else iter(())
+            endpoint, method, key, query, headers, None if body is None else iter(()), self._lacking
         )
         size = None if body is None else len(body)
         return request_head(endpoint.pool.origin, method, target, signed, size) + (body or b"")

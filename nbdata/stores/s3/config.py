@@ -26,6 +26,7 @@ from nbdata.stores.credentials.storage_options import (
 from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
 from nbdata.stores.objects import Stop
+from nbdata.stores.s3.parameters import Parameters, check_config, parameters_of
 from nbdata.stores.s3.sigv4 import Identity
 
 __all__ = ["S3Config", "s3_config"]
@@ -46,6 +47,7 @@ _OPTIONS = [
     "region",
     "addressing_style",
     "verify",
+    "s3_additional_kwargs",
 ]
 # Options of s3fs that have no effect here.
 _IGNORED = {
@@ -63,7 +65,6 @@ _IGNORED = {
     "session",
     "max_concurrency",
     "fixed_upload_size",
-    "s3_additional_kwargs",
     "retries",
 }
 
@@ -81,6 +82,7 @@ class S3Config:
     verify: bool = True
     requester_pays: bool = False
     stall: float = 30.0
+    parameters: Parameters = field(default_factory=Parameters)
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
         """Return scheme, host, port and path prefix for a bucket, or without a bucket for the service itself."""
@@ -135,6 +137,8 @@ def s3_config(scheme: str, context: Context, *, refused: str = "", stop: Stop | 
     client = dict(options.get("client_kwargs") or {})
     env = context.env
     identity, anonymous, profile = _chosen(layers)
+    if check_config(options):
+        identity, anonymous = None, True
     endpoint = options.get("endpoint_url") or client.get("endpoint_url")
     region = options.get("region") or client.get("region_name")
     given = identity is not None or anonymous or bool(profile)
@@ -191,6 +195,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "", stop: Stop | 
         verify,
         truth(options.get("requester_pays", False), "requester_pays"),
         stall_limit(env),
+        parameters_of(options),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from nbdata.bounded import whole_number
@@ -23,6 +23,7 @@ from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
 from nbdata.stores.s3.client import S3Client
 from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.errors import says_wrong_bytes
+from nbdata.stores.s3.extensions import EXTENSIONS
 from nbdata.stores.s3.sigv4 import quote_path
 
 __all__ = ["S3Store"]
@@ -62,6 +63,9 @@ class S3Store(ObjectStore):
         self.stop = stop
         self._client = S3Client(bucket, config, stop, renew)
 
+    def notes(self) -> Sequence[str]:
+        return [told for name, told in EXTENSIONS.items() if told and name in self._client.lacking]
+
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -74,8 +78,8 @@ class S3Store(ObjectStore):
         return listing.children(self._client, prefix, limit)
 
     def head(self, key: str) -> ObjectInfo:
-        response = self._client.send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
-        return info_of(key, response)
+        headers = {"x-amz-checksum-mode": "ENABLED", **self._client.parameters.key}
+        return info_of(key, self._client.send("HEAD", key, headers=headers))
 
     def part_size(self, info: ObjectInfo) -> int | None:
         if not info.etag.strip('"').partition("-")[2]:
@@ -95,7 +99,8 @@ class S3Store(ObjectStore):
 
     def _part(self, key: str, number: int) -> tuple[int, int]:
         """Return the bytes of one part, and the number of parts."""
-        headers = self._client.send("HEAD", key, {"partNumber": str(number)}, ok=(200, 206)).headers
+        query, own = {"partNumber": str(number)}, self._client.parameters.key
+        headers = self._client.send("HEAD", key, query, own, ok=(200, 206)).headers
         size, parts = (whole_number(headers.get(name)) for name in ("content-length", "x-amz-mp-parts-count"))
         if size < 0 or not 0 < parts <= self.max_parts:
             raise StoreUnavailable("the store does not tell the size of a part", path=self.said(key))
@@ -105,21 +110,22 @@ class S3Store(ObjectStore):
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
     ) -> Response:
         query = _condition(headers, match)
-        return self._client.send("GET", key, query, headers, ok=ok)
+        return self._client.send("GET", key, query, headers | self._client.parameters.key, ok=ok)
 
     def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return info_of(key, response)
 
     def small_requests(self) -> SmallRequests:
         client, endpoint = self._client, self._client.renewed_endpoint()
+        own = client.parameters.key
 
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
             headers = range_header(start, end)
             query = _condition(headers, info)
-            return client.request(endpoint, "GET", info.key, query, headers)
+            return client.request(endpoint, "GET", info.key, query, headers | own if own else headers)
 
         def write(key: str, data: bytes, md5: str) -> bytes:
-            return client.request(endpoint, "PUT", key, {}, _proof(md5), data)
+            return client.request(endpoint, "PUT", key, {}, self._stored(_proof(md5)), data)
 
         return SmallRequests(endpoint.pool, read, write, hold=lambda: client.endpoint is endpoint)
 
@@ -144,10 +150,15 @@ class S3Store(ObjectStore):
         md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self.said(key))
-        sent = {**(headers or {}), **_proof(md5)}
+        sent = self._stored({**(headers or {}), **_proof(md5)})
         response = self._client.send("PUT", key, headers=sent, body=body, size=size)
         response.read()
         return made_of(key, size, response)
+
+    def _stored(self, headers: dict[str, str]) -> dict[str, str]:
+        """Return the headers of a request that makes an object: these, and those that the user wants."""
+        own = self._client.parameters
+        return {**headers, **own.stored, **own.key}
 
     @property
     def server(self) -> str:
@@ -164,10 +175,11 @@ class S3Store(ObjectStore):
             isinstance(source, S3Store)
             and self._client.server == source._client.server
             and self._client.identity == source._client.identity
+            and not self._client.parameters.describes
         )
 
     def copy(self, source: Store, info: ObjectInfo, key: str) -> ObjectInfo:
-        response, root = self._copied(key, {}, source, info)
+        response, root = self._copied(key, {}, source, info, self._client.parameters.of_copies)
         return ObjectInfo(key, info.size, etag=quoted(root.findtext("ETag")), encrypted=encrypted(response))
 
     def _copied(
@@ -179,7 +191,12 @@ class S3Store(ObjectStore):
         headers: Mapping[str, str] | None = None,
     ) -> tuple[Response, ET.Element]:
         assert isinstance(source, S3Store)
-        sent = {"x-amz-copy-source": quote_path(f"/{source._bucket}/{info.key}"), **(headers or {})}
+        sent = {
+            "x-amz-copy-source": quote_path(f"/{source._bucket}/{info.key}"),
+            **(headers or {}),
+            **self._client.parameters.key,
+            **source._client.parameters.source_key,
+        }
         if info.version:
             sent["x-amz-copy-source"] += f"?versionId={quote(info.version, safe='')}"
         elif not info.etag.startswith("W/"):
@@ -194,7 +211,8 @@ class S3Store(ObjectStore):
             raise
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
-        upload_id = self._client.xml("POST", key, {"uploads": ""}, headers=headers).findtext("UploadId")
+        sent = self._stored(dict(headers or {}))
+        upload_id = self._client.xml("POST", key, {"uploads": ""}, headers=sent).findtext("UploadId")
         if not upload_id:  # without an id, aborting the upload would delete the object
             raise StoreUnavailable("the store gave the upload no id", path=self.said(key))
         return _S3Upload(self, key, size, upload_id)
@@ -260,7 +278,8 @@ class _S3Upload(Upload):
         query = {"partNumber": str(number), "uploadId": self.id}
         store = self._store
         body = fill(source, size, store.said(self._key))
-        response = store._client.send("PUT", self._key, query, body=body, size=size)
+        own = store._client.parameters.key
+        response = store._client.send("PUT", self._key, query, own, body, size=size)
         response.read()
         self.encrypted = self.encrypted or encrypted(response)
         return response.headers.get("etag", "")
