@@ -223,7 +223,7 @@ def test_a_real_store_has_what_was_asked_for(moto: EmbeddedServer, tmp_path: Pat
     client.create_bucket(Bucket="parameters")
     (tmp_path / "small").write_bytes(b"small")
     (tmp_path / "large").write_bytes(b"l" * (6 << 20))
-    options = {
+    options: dict[str, Any] = {
         **moto.storage_options(),
         "s3_additional_kwargs": {
             "StorageClass": "STANDARD_IA",
@@ -234,11 +234,13 @@ def test_a_real_store_has_what_was_asked_for(moto: EmbeddedServer, tmp_path: Pat
         },
     }
     nbdata.push(f"{tmp_path}/", "s3://parameters/p/", part_size="5MiB", storage_options=options, quiet=True)
+    options["s3_additional_kwargs"]["Metadata"] = {"Owner": "you"}
     nbdata.copy("s3://parameters/p/", "s3://parameters/q/", storage_options=options, quiet=True)
     for key in ("p/small", "p/large", "q/small", "q/large"):
         found = client.head_object(Bucket="parameters", Key=key)
         assert (found["StorageClass"], found["ServerSideEncryption"]) == ("STANDARD_IA", "AES256"), key
-        assert (found["Metadata"]["owner"], found["ContentType"]) == ("me", "text/x-log"), key
+        owner = "me" if key < "q" else "you"
+        assert (found["Metadata"]["owner"], found["ContentType"]) == (owner, "text/x-log"), key
         tags = client.get_object_tagging(Bucket="parameters", Key=key)["TagSet"]
         assert tags == [{"Key": "team", "Value": "blue"}], key
     assert nbdata.pull("s3://parameters/q/", tmp_path / "t", storage_options=options, quiet=True).files == 2
