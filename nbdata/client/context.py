@@ -44,6 +44,7 @@ def capture(operation: Operation) -> Context:
         here=operation.here,
         owner=owner_name(),
         origins=tuple(sorted(operation.origins())),
+        allow_html=getattr(operation, "allow_html", False),
     )
 
 

@@ -21,6 +21,7 @@ from nbdata.formats.sample_objects import SampleObject
 from nbdata.formats.samples import by_sample, is_hidden, split_name
 from nbdata.own_files import write_record
 from nbdata.redaction import redacted
+from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, PathFilter
@@ -115,7 +116,11 @@ def index_name(operation: SampleSource, *more: str) -> str:
     if callable(by):
         with contextlib.suppress(OSError, TypeError, ValueError):
             by = _source_of(by)
-    said = [*(more or (operation.place,)), str(by), *operation.options_in(Filtering).values()]
+    said = [
+        *(more or (without_signature(operation.place),)),
+        str(by),
+        *operation.options_in(Filtering).values(),
+    ]
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -31,6 +31,7 @@ from nbdata.optional_calls import fdatasync, fsync
 from nbdata.own_files import folder_of, taken, through_no_link
 from nbdata.paths import is_inside, is_url
 from nbdata.sealed_lines import format_line, parse_line, seal
+from nbdata.signed_urls import without_signature
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Index", "Record", "index_file", "written_below"]
@@ -84,7 +85,8 @@ class Index:
     folder : str
         The state folder.
     source, target : str
-        Canonical places. Only a hash of them is in the file's name, since a source may hold a signature.
+        Canonical places. Only a hash of them is in the file's name, since a source may hold a secret. What only signs a
+        URL does not count.
     identity : tuple of (st_dev, st_ino) or None
         The identity of the target folder. None if it does not exist; then no record is valid.
 
@@ -329,7 +331,7 @@ def index_file(folder: str, source: str, target: str) -> str:
 
 
 def _name(source: str, target: str) -> str:
-    text = f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
+    text = f"{without_signature(source).rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:32] + ".log"
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from nbdata.sealed_lines import value_of
 from nbdata.seals import Seals
+from nbdata.signed_urls import without_signature
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.staging import Staging
 
@@ -90,7 +91,7 @@ def is_partial(name: str) -> bool:
 
 
 def _hash_of(source: str) -> str:
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(without_signature(source).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def header_of(path: str, source: str, info: ObjectInfo, part_size: int, seals: Seals) -> dict[str, object]:

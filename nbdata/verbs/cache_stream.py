@@ -12,7 +12,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Selecting, Storing, Verifying
+from nbdata.verbs.options import Fetching, Selecting, Storing, Verifying
 
 if TYPE_CHECKING:
     from nbdata.protocols import Job
@@ -21,7 +21,7 @@ __all__ = ["CacheStream", "cache_stream"]
 
 
 @dataclass(frozen=True)
-class CacheStream(Verifying, Selecting, Storing):
+class CacheStream(Verifying, Selecting, Fetching, Storing):
     """The result is an iterable. Each item unpacks as ``path, size`` and has ``.key`` and ``.epoch``;
     ``.files`` lists its files. While your code uses one item, the next ones are fetched. An item is
     deleted when you ask for the next one, so read it before. The files on the disk never exceed

@@ -15,6 +15,7 @@ __all__ = [
     "FACE_OPTIONS",
     "Connecting",
     "Decompressing",
+    "Fetching",
     "Filtering",
     "HoldingSamples",
     "Leading",
@@ -78,6 +79,19 @@ class Connecting(Operation):
         super().check()
         if self.concurrency is not None and not 1 <= self.concurrency <= 256:
             raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+
+
+@dataclass(frozen=True)
+class Fetching(Operation):
+    """Verbs that read objects, which may be on a web server."""
+
+    allow_html: bool = option(
+        False,
+        "Take a web page for the content of a file such as data.bin, if a web server gives one in its place. Without "
+        "this it is an error: mostly it is a login, or a question whether you are human.",
+        kind="flag",
+        identity=False,
+    )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
 from nbdata.verbs.options import (
     Connecting,
+    Fetching,
     Filtering,
     HoldingSamples,
     Leading,
@@ -50,7 +51,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Filtering, HoldingSamples, Leading, Storing):
+class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -391,7 +392,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Storing):
         return SampleSource(
             source=self.source,
             by=by,
-            **self.options_in(Verifying, HoldingSamples, Leading, Connecting),
+            **self.options_in(Verifying, HoldingSamples, Leading, Fetching, Connecting),
             **filters,
         )
 

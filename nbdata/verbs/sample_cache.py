@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.option import argument, option
-from nbdata.verbs.options import Connecting, Verifying
+from nbdata.verbs.options import Connecting, Fetching, Verifying
 
 __all__ = ["SampleCache"]
 
 
 @dataclass(frozen=True)
-class SampleCache(Verifying, Connecting):
+class SampleCache(Verifying, Fetching, Connecting):
     """Objects of a store are kept on the disk within a limit, for all processes that read samples of it."""
 
     verb: ClassVar[str] = "sample_cache"

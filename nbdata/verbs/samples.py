@@ -11,13 +11,13 @@ from nbdata.option import argument, option
 from nbdata.paths import canonical, is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.options import Connecting, Filtering, HoldingSamples, Leading, Verifying
+from nbdata.verbs.options import Connecting, Fetching, Filtering, HoldingSamples, Leading, Verifying
 
 __all__ = ["SampleSource", "samples"]
 
 
 @dataclass(frozen=True)
-class SampleSource(Verifying, Filtering, HoldingSamples, Leading, Connecting):
+class SampleSource(Verifying, Filtering, HoldingSamples, Leading, Fetching, Connecting):
     """The result is a sequence: ``samples[12]``, ``samples.fetch([3, 14])``,
     ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. In a notebook or a
     terminal it displays the number of samples, their sizes and fields. SOURCE is listed, and an index

@@ -8,7 +8,7 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, suggest
-from nbdata.verbs.options import Connecting, Decompressing, Leading, Storing, Verifying
+from nbdata.verbs.options import Connecting, Decompressing, Fetching, Leading, Storing, Verifying
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["Shards", "shards"]
@@ -17,7 +17,7 @@ _ACTIONS = ("ls", "verify", "index")
 
 
 @dataclass(frozen=True)
-class Shards(Verifying, Decompressing, Leading, Storing):
+class Shards(Verifying, Decompressing, Leading, Fetching, Storing):
     """Each shard is read once from its beginning to its end, and its data is not kept. The report has a
     row for each shard: its samples, its bytes, and the members that belong to no sample. It also has
     the fields of all samples, with their counts and sizes.
@@ -59,7 +59,7 @@ class Shards(Verifying, Decompressing, Leading, Storing):
 
     def samples(self) -> SampleSource:
         """Return the shards as a source of samples."""
-        options = self.options_in(Verifying, Decompressing, Leading, Connecting)
+        options = self.options_in(Verifying, Decompressing, Leading, Fetching, Connecting)
         if self.action == "ls":
             options["verify"] = "none"
         return SampleSource(source=self.source, **options)

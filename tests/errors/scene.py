@@ -254,6 +254,9 @@ class Scene:
             port = self._serve(f"web_{status}", answering(lambda _, status=status: answer(status)))
             self.names[f"web_{status}"] = f"127.0.0.1:{port}"
             self.shown_names[f"web_{status}"] = "store:9000"
+        page = answer(200, HTML, "Content-Type: text/html")
+        port = self._serve("web_page", answering(lambda _: page))
+        self.names["web_page"], self.shown_names["web_page"] = f"127.0.0.1:{port}", "store:9000"
         taken = self._stack.enter_context(socket.socket())  # no server listens there, and nobody else can
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -219,6 +219,17 @@ STORE = [
     Mistake("a proxy that filters", "pull s3://bucket/d/ data", "AccessDenied", "{filtering}"),
     Mistake("a web page that does not exist", "pull http://{web_404}/x.bin data/", "NotFound"),
     Mistake("a web page without permission", "pull http://{web_403}/x.bin data/", "AccessDenied"),
+    Mistake("a web page in place of a file", "pull http://{web_page}/x.bin data/", "AccessDenied"),
+    Mistake(
+        "a way to store that S3 does not have",
+        "push tree s3://bucket/p/ --option s3_additional_kwargs.StorageClas=X",
+        "BadOption",
+    ),
+    Mistake(
+        "a setting of botocore that nbdata does not have",
+        "pull s3://bucket/d/ data --option config_kwargs.use_dualstack_endpoint=true",
+        "BadOption",
+    ),
     Mistake("Ctrl-C", "pull s3://bucket/d/ data", "Cancelled", "{hangs}"),
 ]
 CHECKS = [

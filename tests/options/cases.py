@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -186,6 +187,55 @@ _leading = [
 ]
 
 
+# -- web pages ---------------------------------------------------------------------------------------
+
+# The first bytes of a tar archive are the name of its first member.
+_PAGE = {"x.bin": b"<html>log in</html>"}
+_PAGED = {"x.tar": tar({"<html>/1.jpg": b"1", "<html>/1.cls": b"2"})}
+_fetching = [
+    Case("pull", "allow_html", lambda p: ((p.pages(_PAGE) + "x.bin", p.root / "target"), {}), True, results),
+    Case(
+        "copy",
+        "allow_html",
+        lambda p: ((p.pages(_PAGE) + "x.bin", p.url("out", {}) + "x"), {}),
+        True,
+        results,
+    ),
+    Case(
+        "md5check", "allow_html", lambda p: ((p.pages(_PAGE) + "x.bin",), {"against": _sum(p)}), True, results
+    ),
+    Case(
+        "cache_stream",
+        "allow_html",
+        lambda p: ((p.pages(_PAGE) + "x.bin",), {"by": "file", "cache_dir": p.root / "cache"}),
+        True,
+        results,
+    ),
+    Case(
+        "untar_volumes",
+        "allow_html",
+        lambda p: ((p.pages(_PAGED) + "x.tar", p.root / "target"), {}),
+        True,
+        results,
+    ),
+    Case("samples", "allow_html", lambda p: ((p.pages(_PAGED) + "x.tar",), {}), True, results),
+    Case(
+        "pack",
+        "allow_html",
+        lambda p: ((p.pages(_PAGED) + "x.tar", p.root / "out/%06d.tar"), {}),
+        True,
+        results,
+    ),
+    Case("shards", "allow_html", lambda p: (("ls", p.pages(_PAGED) + "x.tar"), {}), True, results),
+]
+
+
+def _sum(place: Place) -> str:
+    """Return a list with the checksum of the page."""
+    line = f"{hashlib.md5(_PAGE['x.bin']).hexdigest()}  x.bin\n".encode()
+    return str(place.folder("sums", {"MD5SUMS": line}) / "MD5SUMS")
+
+
 # -- what was moved away -----------------------------------------------------------------------------
 
 
@@ -351,6 +401,7 @@ CASES: list[Case] = [
     *_mirroring(),
     *_verifying,
     *_leading,
+    *_fetching,
     *_writing,
     *_room,
     *_memory,

@@ -97,6 +97,11 @@ class Place:
     put: Callable[[dict[str, bytes]], str]
     patch: Any
     prefix: str
+    web: Callable[[Path], str] = lambda _: ""
+
+    def pages(self, files: Mapping[str, bytes]) -> str:
+        """Put files onto a web server that calls all of them web pages; return the URL of their folder."""
+        return self.web(self.folder("web", files).parent) + "web/"
 
     def folder(self, name: str = "data", files: Mapping[str, bytes] = FILES) -> Path:
         """Make a folder of files."""

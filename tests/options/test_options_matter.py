@@ -18,6 +18,7 @@ from nbdata.operation import Operation
 from nbdata.option import option
 from nbdata.verbs import VERBS
 from nbdata.verbs.options import Selecting
+from tests.stores.folder_server import _Handler, folder_server
 
 from .cases import CASES, REASONS, Case
 from .groups import GROUPS, Cell, cells
@@ -27,6 +28,14 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 Judge = Callable[..., str]
 _FRESH = itertools.count()
+
+
+class _Pages(_Handler):
+    """A web server that calls every file a web page."""
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Type", "text/html")
+        super().end_headers()
 
 
 @pytest.fixture
@@ -40,12 +49,19 @@ def judged(tmp_path: Path, request: pytest.FixtureRequest) -> Judge:
             found["put"] = request.getfixturevalue("put")
         return str(found["put"](objects))
 
+    def web(folder: Path) -> str:
+        if "web" not in found:
+            running = folder_server(folder, _Pages)
+            found["web"] = running.__enter__().url
+            request.addfinalizer(lambda: running.__exit__(None, None, None))
+        return str(found["web"])
+
     def outcome(case: Case, verb: type[Operation], given: bool) -> Any:
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
         with pytest.MonkeyPatch.context() as patch, empty_shelves():
             patch.setenv("NBDATA_STATE_DIR", str(tmp_path / f"state-{next(_FRESH)}"))
-            place = Place(root, put, patch, f"run-{next(_FRESH)}")
+            place = Place(root, put, patch, f"run-{next(_FRESH)}", web)
             places, options = case.scene(place)
             if given:
                 options[case.option] = case.value(place) if callable(case.value) else case.value

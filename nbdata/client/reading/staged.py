@@ -28,7 +28,7 @@ from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
-from nbdata.verbs.options import Connecting, Verifying
+from nbdata.verbs.options import Connecting, Fetching, Verifying
 from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 def cache_of(samples: SampleSource, place: str) -> SampleCache:
     """Return the cache operation for a place, with the options of the caller of `nbdata.samples`."""
-    options = samples.options_in(Verifying, Connecting)
+    options = samples.options_in(Verifying, Fetching, Connecting)
     options["storage_options"] = resolved(samples.storage_options)
     source = folder_part(place)
     return SampleCache(

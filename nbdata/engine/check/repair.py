@@ -26,7 +26,7 @@ from nbdata.transfer.selection import Entry
 from nbdata.transfer.sources import Found
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
-from nbdata.verbs.options import Storing
+from nbdata.verbs.options import Fetching, Storing
 from nbdata.verbs.pull import Pull
 from nbdata.verification.checker import check_for, digest_check, of_parts, stored_checksum
 
@@ -70,7 +70,7 @@ class Repair:
             source=source,
             target=target,
             overwrite="always",
-            **{**op.options_in(Storing), "on_error": "report"},
+            **{**op.options_in(Fetching, Storing), "on_error": "report"},
         )
         folder = os.path.join(run.folder, "repair")
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -11,6 +11,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.formats.ffrecord import SUFFIX
 from nbdata.paths import has_glob, is_url, last_component
 from nbdata.redaction import redacted
+from nbdata.signed_urls import without_signature
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.sources import Opener, find, folder_part
 
@@ -138,6 +139,6 @@ def fingerprint_of(files: Iterable[RecordFile]) -> str:
     """Return a digest that is equal only for the same files in the same order and versions."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
-        said = json.dumps([file.url, file.size, file.etag, file.modified, file.version])
+        said = json.dumps([without_signature(file.url), file.size, file.etag, file.modified, file.version])
         digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()

@@ -20,6 +20,7 @@ from nbdata.own_files import write_record
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
+from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
@@ -36,7 +37,7 @@ _STREAM = (
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
     """Return the path of a source's index."""
-    said = json.dumps(operation.sources).encode("utf-8", "surrogatepass")
+    said = json.dumps(list(map(without_signature, operation.sources))).encode("utf-8", "surrogatepass")
     return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
 
 

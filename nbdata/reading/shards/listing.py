@@ -16,6 +16,7 @@ from nbdata.integrity.etags import parse_etag
 from nbdata.origins import is_below, store_of
 from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
 from nbdata.redaction import redacted
+from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.reader import Reader
@@ -356,6 +357,8 @@ def fingerprint_of(shards: Iterable[Shard]) -> str:
     """Return a digest that is equal only for the same shards in the same order and versions."""
     digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
-        said = json.dumps([shard.url, shard.size, shard.etag, shard.modified, shard.version])
+        said = json.dumps(
+            [without_signature(shard.url), shard.size, shard.etag, shard.modified, shard.version]
+        )
         digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()

@@ -38,6 +38,8 @@ class HttpConfig:
         The origin of the user and password, shown in messages.
     env : mapping
         The client's environment, which names proxies.
+    allow_html : bool
+        Whether a web page may be the content of a file with another name.
     """
 
     authorization: str = field(default="", repr=False)
@@ -46,6 +48,7 @@ class HttpConfig:
     ca: str = ""
     verify: bool = True
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    allow_html: bool = False
 
 
 def http_config(url: str, context: Context) -> HttpConfig:
@@ -92,4 +95,5 @@ def http_config(url: str, context: Context) -> HttpConfig:
         ca,
         verify,
         context.env,
+        context.allow_html,
     )

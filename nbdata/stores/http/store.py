@@ -36,6 +36,7 @@ from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.index_page import LONGEST, links_below, says_index
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.http.proxies import proxy_for
+from nbdata.stores.http.web_pages import BEGINNING, begins_as_page, is_of_store, is_page, names_no_page
 
 __all__ = ["HttpStore", "key_of"]
 
@@ -51,8 +52,8 @@ _NAMES, _NAME = 256 << 20, 60
 _ASKING, _AHEAD = 8, 64
 # Characters of a path or query that stay as written: all valid ones, and escapes.
 _PATH, _QUERY = "/-_.~!$&'()*+,;=:@%[]", "/-_.~!$&'()*+,;=:@%[]?"
-# Names of web pages, which a server may also make.
-_PAGES = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".jsp", ".cgi")
+# For how many files it is remembered whether they are web pages.
+_REMEMBERED = 10_000
 # Files for which servers report the file's own compression as if they had applied it.
 _PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".svgz", ".br")
 
@@ -103,6 +104,7 @@ class HttpStore(Store):
         self._server = given.server
         self._query = given.target.partition("?")[2]
         self._spelled = {key_of(url): given.path}
+        self._pages: dict[str, bool] = {}  # whether files that are said to be pages are some
         self._object = ""  # the key that `head` found last; nothing is below an object
         self.name = str(self._origin(given))
 
@@ -229,12 +231,21 @@ class HttpStore(Store):
         asked = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
         if url.path == asked + "/" or (url.path.endswith("/") and unquote(url.path) == f"/{key}/"):
             raise NotFound("a folder, not an object", path=self._said(key), details={"folder": True})
-        moved = url.path != asked and not url.path.startswith(asked + "/")
-        if moved and _is_page(response) and _is_no_page(key, url):
-            raise AccessDenied(
-                "the server leads to a web page in its place, perhaps to log in", path=self._said(key),
-                remedy="Open the address in a browser, and give the user and password or token that it asks for",
-            )  # fmt: skip
+        if (
+            not self._config.allow_html
+            and is_page(response)
+            and names_no_page(key)
+            and not is_of_store(headers)
+        ):
+            moved = url.path != asked and not url.path.startswith(asked + "/")
+            led_to = unquote(url.path.rpartition("/")[2], errors="surrogateescape")
+            if (moved and led_to != key.rpartition("/")[2]) or self._begins_as_page(key):
+                raise AccessDenied(
+                    "the server gives a web page in its place, perhaps to log in or to ask whether you are human",
+                    path=self._said(key),
+                    remedy="Open the address in a browser, and give the user and password or token that it asks for. "
+                    "If the page is what you want: --allow-html",
+                )
         encoding = headers.get("content-encoding", "identity").strip().lower()
         # Apache reports a .gz file's compression as its encoding; the bytes are the file's own.
         if encoding not in ("identity", "") and not key.lower().endswith(_PACKED):
@@ -254,6 +265,17 @@ class HttpStore(Store):
             or "x-amz-server-side-encryption-customer-algorithm" in headers
             or headers.get("x-amz-server-side-encryption", "").startswith("aws:kms"),
         )
+
+    def _begins_as_page(self, key: str) -> bool:
+        """Whether the first bytes of a file are those of a web page; asked once for each file."""
+        found = self._pages.get(key)
+        if found is None:
+            response, _ = self._send("GET", key, {"range": f"bytes=0-{BEGINNING - 1}"})
+            found = begins_as_page(response)
+            if len(self._pages) >= _REMEMBERED:
+                self._pages.clear()
+            self._pages[key] = found
+        return found
 
     # -- listing ------------------------------------------------------------------------------
 
@@ -330,7 +352,7 @@ class HttpStore(Store):
             return None
         if response.status != 200:
             raise self._error(response, folder)
-        if not _is_page(response):
+        if not is_page(response):
             kind = _kind(response)
             response.close()
             raise BadOption(
@@ -387,17 +409,6 @@ class HttpStore(Store):
 
 def _kind(response: Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _is_page(response: Response) -> bool:
-    return _kind(response) in ("text/html", "application/xhtml+xml")
-
-
-def _is_no_page(key: str, url: _Url) -> bool:
-    """Whether a key is the name of a file that is no web page, and the address that it led to has another name."""
-    name = key.rpartition("/")[2]
-    led_to = unquote(url.path.rpartition("/")[2], errors="surrogateescape")
-    return "." in name and not name.lower().endswith(_PAGES) and led_to != name
 
 
 def key_of(url: str) -> str:
