@@ -138,8 +138,9 @@ def _told(words: list[str]) -> int:
         finally:
             sys.stdout.flush()  # at Python's exit it would be too late to report an error
     except NbdataError as error:
-        text = str(error)
-        print(printable(text if text.startswith("nbdata ") else f"nbdata: {text}"), file=sys.stderr)
+        first, *more = error.lines
+        first = first if first.startswith("nbdata ") else f"nbdata: {first}"
+        print("\n".join(map(printable, (first, *more))), file=sys.stderr)
         return 2 if isinstance(error, BadOption) else 1
 
 

@@ -129,6 +129,11 @@ class NbdataError(Exception):
         lines = text.split("\n") if text is self.message and _OF_A_WORKER.match(text) else [text]
         return "\n".join(map(printable, lines))
 
+    @property
+    def lines(self) -> list[str]:
+        """The error as lines for a terminal or a cell."""
+        return str(self).split("\n")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the error as JSON-able data; `error_from_dict` rebuilds it."""
         return {
@@ -173,6 +178,17 @@ class NotEnoughSpace(NbdataError, OSError):
     """
 
     errno_code = errno.ENOSPC
+
+    @property
+    def lines(self) -> list[str]:
+        """What is needed, what is free, and what to do: a line each, if the numbers are known."""
+        told = self.details.get("lines")
+        if not isinstance(told, dict):
+            return super().lines
+        found = [f"{told['what']}: {self.path}", f"  needed  {told['needed']}", f"  free    {told['free']}"]
+        ways = (self.remedy or "").split(". ")
+        found += [f"  {'to do' if not number else '':5}   {way}" for number, way in enumerate(ways) if way]
+        return [printable(line) for line in found]
 
 
 class SourceChanged(NbdataError):

@@ -180,11 +180,11 @@ def _more_than_a_command(words: Sequence[str]) -> str:
 
 
 def _in_one_line(error: NbdataError) -> NbdataError:
-    """Let IPython show the error as one line: users need the remedy, not the place where it was raised.
+    """Let IPython show the error as a line or a few: users need the remedy, not the place where it was raised.
 
     If there are several failures, the report above the error lists them.
     """
-    said = str(error)
+    said = "\n".join(error.lines)
     if (
         isinstance(error, TransferFailed)
         and isinstance(error.report, Report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbdata.paths import is_inside
 from nbdata.sizes import format_size
-from nbdata.space.limits import Disk, disk_of, writable_disks
+from nbdata.space.limits import Disk, disk_of, kept_free, writable_disks
 
 __all__ = ["disks_instead", "named"]
 
@@ -22,7 +22,9 @@ def disks_instead(path: str, needed: int, inodes: int, *, limited: str = "") -> 
     """
     device = disk_of(path)[1]
     fitting = [
-        d for d in writable_disks() if d.free >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
+        d
+        for d in writable_disks()
+        if d.free - kept_free(d) >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
     ]
     others = [d for d in fitting if d.device != device]
     outside = [d for d in fitting if d.device == device and limited and not is_inside(d.path, limited)]

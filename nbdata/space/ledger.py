@@ -27,7 +27,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.holders import holder_of, lives
-from nbdata.space.limits import Domain, disk_of, domains, used_below
+from nbdata.space.limits import Domain, disk_of, domains, kept_free, used_below
 
 __all__ = ["Ledger", "Reservation", "Room", "not_enough"]
 
@@ -36,6 +36,8 @@ _NOTE_EVERY = 0.5
 _SCAN_AGE = 60.0
 # The most age of a scan that may refuse more space to a running job.
 _REFUSED_AGE = 2.0
+# The room on a disk that does not tell its size (some in user space): it is found out while it is written to.
+_UNKNOWN = 1 << 60
 # How most jobs take less space.
 _LESS = "take less with --max-bytes"
 
@@ -87,7 +89,8 @@ class Ledger:
                 inodes = disk.inodes_free
                 if inodes is not None:
                     inodes = max(0, inodes - sum(max(0, e["inodes"] - e["made"]) for e in entries))
-                rooms.append(Room(domain, 0, reserved, max(0, disk.free - reserved), inodes, 0.0))
+                free = disk.free - reserved - kept_free(disk) if disk.size else _UNKNOWN
+                rooms.append(Room(domain, 0, reserved, max(0, free), inodes, 0.0))
                 continue
             scan = data["scans"].get(domain.root)
             if fresh or scan is None or not 0 <= time.time() - scan["at"] < _SCAN_AGE:
@@ -386,15 +389,17 @@ def not_enough(
     disks = disks_instead(path, needed, inodes, limited=limited)[:4]
     needs = "it still needs" if happened else "it needs"
     if needed > room.free:
-        what = (
-            f"{needs} {'at least ' * at_least}{format_size(needed)}, and {format_size(room.free)} may be used"
-        )
+        wanted, free = f"{'at least ' * at_least}{format_size(needed)}", format_size(room.free)
+        what = f"{wanted}, and {free} may be used"
     else:
-        what = f"{needs} {inodes:,} files and folders (inodes), and {room.inodes_free:,} are free"
+        wanted, free = f"{inodes:,} files and folders (inodes)", f"{room.inodes_free:,}"
+        what = f"{wanted}, and {free} are free"
     if room.domain.device is None:
         where = f"{room.domain.source} allows {format_size(room.domain.limit)} below {room.domain.root}"
     else:
         where = f"{room.domain.source} that holds {room.domain.root}"
+        if needed > room.free and (kept := kept_free(disk_of(room.domain.root)[0])):
+            where += f", where {format_size(kept)} stay free"
     reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
     ways = [ROOM_THEN_AGAIN] if happened else []
     if fits := ", ".join(named(d, limited=limited) for d in disks):
@@ -407,7 +412,7 @@ def not_enough(
     elif room.domain.device is None:
         ways.insert(1, f"Or raise the limit on {room.domain.root}")
     return NotEnoughSpace(
-        f"{happened or 'not enough space'}: {what} ({where}{reserved})",
+        f"{happened or 'not enough space'}: {needs} {what} ({where}{reserved})",
         path=path,
         remedy=". ".join(ways),
         details={
@@ -417,6 +422,11 @@ def not_enough(
             "limit": room.domain.limit if room.domain.device is None else None,
             "source": room.domain.source,
             "disks": [d.path for d in disks],
+            "lines": {
+                "what": happened or "not enough space",
+                "needed": wanted,
+                "free": f"{free} ({where.removeprefix('free ')}{reserved})",
+            },
         },
     )
 

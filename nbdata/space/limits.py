@@ -27,6 +27,7 @@ __all__ = [
     "Disk",
     "Domain",
     "existing_ancestor",
+    "kept_free",
     "limited_folders",
     "round_up",
     "set_limit",
@@ -61,6 +62,8 @@ _PSEUDO = {
 _MEMORY = {"tmpfs", "ramfs"}
 # Mount points of other file systems without user files.
 _SYSTEM = ("/sys/", "/proc/", "/run/credentials/")
+# The share of a disk that stays free, and the most bytes of it.
+_KEPT_SHARE, _MOST_KEPT = 100, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ def existing_ancestor(path: str) -> str:
     while not os.path.exists(at):
         at = os.path.dirname(at)
     return at
+
+
+def kept_free(disk: Disk) -> int:
+    """Return how many bytes of a disk no job may use: other programs need some, too."""
+    return min(disk.size // _KEPT_SHARE, _MOST_KEPT)
 
 
 def round_up(size: int, block: int) -> int:
