@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import tarfile
 import time
@@ -130,6 +131,8 @@ def _check_room(folder: Path, size: int, *, small: bool, in_memory: bool) -> Non
 
 def _serve(folder: str | None, size: int | None, kind: str) -> int:
     """Run a store until Ctrl-C, its intended end."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script has it for `… &`
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with serve(folder=folder, size=size, server=kind) as store:
         try:
             _say(f"S3 server: {store.server.kind} at {store.server.url} ({store.server.why})")

@@ -13,6 +13,7 @@ from typing import Any
 
 from nbdata.demo.dataset import build_dataset
 from nbdata.demo.server import EmbeddedServer
+from nbdata.disk import write_file
 from nbdata.errors import StoreUnavailable
 
 __all__ = ["BUCKET", "PlayStore", "serve"]
@@ -40,6 +41,7 @@ class PlayStore:
     def __init__(self, server: EmbeddedServer, temporary: bool) -> None:
         self.server, self._temporary = server, temporary
         self.url = f"s3://{BUCKET}/"
+        self._write_profile()
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which nbdata and other tools find the server; for ``os.environ.update``."""
@@ -49,10 +51,32 @@ class PlayStore:
         """Return the same settings as ``storage_options`` for the verbs."""
         return self.server.storage_options()
 
+    def profile(self) -> dict[str, str]:
+        """Return variables that lead to a profile of this server: they are no secrets, so a notebook may keep them.
+
+        The profile is in two files beside the server, which only the user may read.
+        """
+        folder = self.server.folder
+        return {
+            "AWS_CONFIG_FILE": str(folder / "profile-config"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "profile-credentials"),
+            "AWS_PROFILE": BUCKET,
+        }
+
+    def _write_profile(self) -> None:
+        told, files = self.server.environment(), self.profile()
+        config = f"[profile {BUCKET}]\nregion = {told['AWS_REGION']}\nendpoint_url = {self.server.url}\n"
+        keys = (
+            f"[{BUCKET}]\naws_access_key_id = {self.server.access_key}\n"
+            f"aws_secret_access_key = {self.server.secret_key}\n"
+        )
+        write_file(files["AWS_CONFIG_FILE"], [config.encode()], umask=0o177)
+        write_file(files["AWS_SHARED_CREDENTIALS_FILE"], [keys.encode()], umask=0o177)
+
     @property
     def lines(self) -> str:
         """Lines to paste into a terminal or a notebook."""
-        values = [f"{name}={shlex.quote(value)}" for name, value in self.environment().items()]
+        values = [f"{name}={shlex.quote(value)}" for name, value in self.profile().items()]
         lines = [
             "In another terminal:",
             *(f"  export {value}" for value in values),
@@ -61,7 +85,7 @@ class PlayStore:
             "  nbdata untar_volumes demo-volumes demo-files",
             f"  nbdata push demo-files {self.url}files/",
             "In a notebook:",
-            *(f"  %env {name}={value}" for name, value in self.environment().items()),
+            *(f"  %env {name}={value}" for name, value in self.profile().items()),
             "  %load_ext nbdata",
             f"  %pull {self.url}compressed/ demo-volumes",
         ]

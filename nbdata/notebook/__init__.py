@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nbdata.operation import slots
+from nbdata.version import __version__
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["load", "unload"]
+
+# The attribute of a shell that says whether the line of the first load was shown.
+_TOLD = "_nbdata_was_loaded"
 
 
 def load(shell: InteractiveShell) -> None:
@@ -20,6 +24,9 @@ def load(shell: InteractiveShell) -> None:
     in_cells = "IPKernelApp" in shell.config
     slots.display = panels.NotebookDisplay if in_cells else panels.TerminalDisplay
     panels.register(shell, in_cells=in_cells)
+    if not getattr(shell, _TOLD, False):  # once in a session, however often it is loaded again
+        setattr(shell, _TOLD, True)
+        print(f"nbdata {__version__}: %nbdata? lists the verbs, %pull? explains one")
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -67,7 +67,9 @@ class CacheStream(Verifying, Selecting, Fetching, Storing):
         metavar="SIZE",
     )
     by: str = option(
-        "folder", "Unit of the stream, as explained above.", choices=("folder", "file", "sample", "shard")
+        "auto",
+        "Unit of the stream, as explained above. auto: folder, or file if SOURCE has no folders.",
+        choices=("auto", "folder", "file", "sample", "shard"),
     )
     seed: int = option(
         0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from tests.waiting import wait_until
 NBDATA = Path(sys.executable).with_name("nbdata")
 
 
-def started(tmp_path: Path) -> tuple[subprocess.Popen[str], list[str]]:
+def started(tmp_path: Path, *before: str) -> tuple[subprocess.Popen[str], list[str]]:
     """Start ``nbdata demo --serve`` with a private temporary folder.
 
     Return the process and the commands that it printed.
@@ -25,7 +26,7 @@ def started(tmp_path: Path) -> tuple[subprocess.Popen[str], list[str]]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = subprocess.Popen(
-        [NBDATA, "demo", "--serve"],
+        [*before, NBDATA, "demo", "--serve"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporary)},
     )  # fmt: skip
@@ -53,10 +54,23 @@ def test_it_stays_until_it_is_ended_and_takes_everything_along(end: str, tmp_pat
     assert not list((tmp_path / "temporary").iterdir())
 
 
+def test_it_ends_on_an_interrupt_in_the_background_of_a_script(tmp_path: Path) -> None:
+    """Shells start such a process with SIGINT ignored."""
+    process, _ = started(tmp_path, "bash", "-c", 'trap "" INT; exec "$@"', "bash")
+    with process:
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+        assert (process.returncode, out.strip()) == (0, "ended")
+
+
 def test_its_lines_can_be_pasted(tmp_path: Path) -> None:
     process, shown = started(tmp_path)
     with process:
         text = "".join(shown)
+        (folder,) = (tmp_path / "temporary").glob("nbdata-demo-*")
+        told = json.loads((folder / "credentials.json").read_text())
+        assert not [value for value in told.values() if str(value) in text and len(str(value)) > 12]
+        assert (folder / "profile-credentials").stat().st_mode & 0o777 == 0o600
         terminal = text.split("In another terminal:\n")[1].split("In a notebook:\n")[0]
         assert "%pull s3://nbdata-demo/compressed/ demo-volumes" in text.split("In a notebook:\n")[1]
         path = f"{NBDATA.parent}:{os.environ['PATH']}"
@@ -81,7 +95,7 @@ def test_in_python_it_lasts_as_long_as_its_block(tmp_path: Path, monkeypatch: py
             f"{store.url}compressed/", tmp_path / "out", storage_options=store.storage_options(), quiet=True
         )
         assert report.counts == {"fetched": 4}
-        assert store.server.secret_key in store.lines
+        assert store.server.secret_key not in store.lines
         assert store.server.secret_key not in repr(store)
         store.server.stop()
         with pytest.raises(StoreUnavailable, match="the embedded server ended"):

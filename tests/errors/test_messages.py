@@ -126,7 +126,9 @@ def test_a_mistake_is_told_in_one_clear_line(
             assert scene.page(in_cell) == scene.page(told)  # without the free space
         told = text
     assert 20 < len(scene.page(told)) <= LONGEST, told
-    assert ". " in told or "(expected" in told or "<br>to do" in told, f"it says nothing of what to do: {told}"
+    assert ". " in told or "(expected" in told or "<br>to do" in told, (
+        f"it says nothing of what to do: {told}"
+    )
     line = row.words.format(**{**scene.names, **scene.shown_names})
     said = f"`{row.error}`: {escaped(scene.page(told))}"
     made[row.what] = f"| {row.what} | `{escaped(scene.page(line))}` | {said} | {status} |"

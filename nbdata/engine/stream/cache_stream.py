@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nbdata.caching.folder import CacheFolder
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.target_path import refuse_file
@@ -27,6 +29,22 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, CacheStream)
     refuse_file(op.local_target())
+    if op.by != "auto":
+        return _planned(run, op)
+    try:
+        return _planned(run, replace(op, by="folder"))
+    except _NoFolders:
+        out = _planned(run, replace(op, by="file"))
+        out.notes.insert(0, "each item is a file, as SOURCE has no folders")
+        return out
+
+
+class _NoFolders(BadOption):
+    """There are files in the source, and no folders."""
+
+
+def _planned(run: Run, op: CacheStream) -> Plan:
+    """Plan a stream whose unit is known."""
     block = disk_of(op.cache_dir)[2]
     out = Plan("cache_stream", op.source)
     rows = run.row_file("plan")
@@ -74,7 +92,7 @@ def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
             remedy="Use --by file for other files",
         )
     if loose:
-        return BadOption(
+        return _NoFolders(
             f"cache_stream: no folders below {op.source}, and {counted(loose, 'files')}",
             remedy="Use --by file or --by sample, or name the folder that holds the folders",
         )

@@ -483,3 +483,15 @@ def test_files_without_folders_are_refused_with_what_would_do(put: Put) -> None:
         nbdata.cache_stream(url, max_size="1MB", quiet=True)
     plan = nbdata.cache_stream(url, max_size="1MB", by="file", dry_run=True)
     assert plan.actions == {"stream": [2, 2]}
+
+
+def test_a_flat_folder_is_streamed_by_file_unless_something_else_is_asked_for(
+    put: Put, workplace: Path
+) -> None:
+    url = put({"flat/a": b"a", "flat/b": b"b", "both/c": b"c", "both/d/e": b"e"})
+    with nbdata.cache_stream(f"{url}flat/", max_size="2MB", quiet=True) as stream:
+        assert [(item.key, content(item)) for item in stream] == [("a", {"": b"a"}), ("b", {"": b"b"})]
+    with nbdata.cache_stream(f"{url}both/", max_size="2MB", quiet=True) as folders:
+        assert [item.key for item in folders] == ["d"]
+    with pytest.raises(nbdata.NbdataError, match="no folders below"):
+        next(iter(nbdata.cache_stream(f"{url}flat/", by="folder", max_size="2MB", quiet=True)))
