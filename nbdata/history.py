@@ -18,12 +18,13 @@ from nbdata.errors import Cancelled
 from nbdata.lock_files import file_lock, held
 from nbdata.optional_calls import set_mode
 from nbdata.own_files import through_no_link
+from nbdata.paths import is_inside
 from nbdata.redaction import scrub_data
 from nbdata.report import Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.sealed_lines import append, format_line, value_of
 
-__all__ = ["Past", "past_jobs", "record_of", "remember"]
+__all__ = ["Past", "failed_into", "past_jobs", "record_of", "remember"]
 
 # Most jobs that are remembered, and the size in bytes beyond which the file is rewritten with at most half of that.
 _KEPT, _LARGE = 300, 1 << 20
@@ -150,6 +151,18 @@ def past_jobs(state_dir: str) -> list[Past]:
         elif past.key in open_ended:
             found.append(_interrupted(past))
     return found
+
+
+def failed_into(state_dir: str, path: str) -> str:
+    """Return why the last job that should have made a local path failed, as a sentence; '' if there is no such job."""
+    for past in reversed(past_jobs(state_dir)):
+        target = past.snapshot.target.rstrip("/")
+        if target and is_inside(path.rstrip("/"), target):
+            if past.failure is None:
+                return ""
+            why = str(past.failure.get("message") or "").partition(":")[0]
+            return f"The last {past.snapshot.verb} into it failed: {why}"
+    return ""
 
 
 def _interrupted(past: Past) -> Past:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from nbdata.operation import slots
@@ -26,7 +27,7 @@ def load(shell: InteractiveShell) -> None:
     panels.register(shell, in_cells=in_cells)
     if not getattr(shell, _TOLD, False):  # once in a session, however often it is loaded again
         setattr(shell, _TOLD, True)
-        print(f"nbdata {__version__}: %nbdata? lists the verbs, %pull? explains one")
+        sys.stdout.write(f"nbdata {__version__}: %nbdata? lists the verbs, %pull? explains one\n")
 
 
 def unload(shell: InteractiveShell) -> None:

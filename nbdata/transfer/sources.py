@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.history import failed_into
 from nbdata.operation import Context, Operation
 from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
@@ -179,6 +180,8 @@ def require_folder(opener: Opener, folder: Location) -> None:
             )
         near = close_name(opener.control, folder)
         remedy = f"Did you mean {near}?" if near else "Check the spelling, and upper and lower case"
+        if isinstance(folder.store, LocalStore):
+            remedy = failed_into(opener.context.state_dir, "/" + folder.key) or remedy
         if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
             remedy += f"{' Or' if near else ';'} {url}, if a bucket is meant"
         raise NotFound("no such object or folder", path=written, remedy=remedy)

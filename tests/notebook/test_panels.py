@@ -281,7 +281,16 @@ def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: P
         kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
         assert len(kernel.page.of(cell)) == 1
         assert not [m for m in kernel.page.messages if m["msg_type"] == "comm_open"]
-        assert not [m for m in kernel.page.messages if m["msg_type"] in ("error", "stream")]
+        (loaded,) = [m for m in kernel.page.messages if m["msg_type"] in ("error", "stream")]
+        assert "%nbdata? lists the verbs" in loaded["content"]["text"]
+
+
+def test_loading_says_one_line_and_only_once(tmp_path: Path) -> None:
+    with Kernel(tmp_path) as kernel:
+        (line,) = kernel.run("%load_ext nbdata").text.splitlines()
+        assert line == f"nbdata {nbdata.__version__}: %nbdata? lists the verbs, %pull? explains one"
+        again = "%reload_ext nbdata\n%unload_ext nbdata\n%load_ext nbdata"
+        assert kernel.run(again).text == ""
 
 
 def test_loading_the_extension_is_fast_and_leaves_ipywidgets_alone(tmp_path: Path) -> None:
@@ -290,7 +299,7 @@ def test_loading_the_extension_is_fast_and_leaves_ipywidgets_alone(tmp_path: Pat
         out = kernel.run(
             code + "print(t, 'ipywidgets' in sys.modules, 'nbdata.client.inline' in sys.modules)"
         )
-    seconds, widgets, inline = out.text.split()
+    seconds, widgets, inline = out.text.splitlines()[-1].split()
     assert float(seconds) < 0.3
     assert (widgets, inline) == ("False", "False")
 

@@ -53,7 +53,7 @@ def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_agai
         kernel.run(setting)
         out = kernel.run(f"%load_ext nbdata\n{cell}\nprint(r.present)")
         assert out.error is None
-        present, again = int(out.text), line.answered - before
+        present, again = int(out.text.split()[-1]), line.answered - before
     assert again < SIZE - present + (2 << 20), "the line carries what was missing, and no more"
     # Bytes that a connection received after its last record are lost, and so are bytes on their way to it.
     assert SIZE - before <= again < SIZE - before + FIRST * (NOTED + (2 << 20))

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.errors import NotEnoughSpace
+from nbdata.errors import NotEnoughSpace, NotFound
+from nbdata.history import failed_into
+from nbdata.runtime import state_folder
 from nbdata.space.limits import Disk, disk_of, kept_free
 from tests.agent.rig import tmpfs
+from tests.waiting import wait_until
 
 MIB = 1 << 20
-pytestmark = pytest.mark.usefixtures("inline")
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+@pytest.mark.usefixtures("inline")
 @pytest.mark.needs("zstd")
 @pytest.mark.parametrize("size", [10_000, 3 * MIB])
 def test_an_extraction_of_unknown_size_stops_before_the_disk_is_full(
@@ -51,6 +54,7 @@ def test_an_extraction_of_unknown_size_stops_before_the_disk_is_full(
     assert len(list((disk / "t").iterdir())) > 2
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_pull_that_would_leave_less_is_refused(disk: Path, tmp_path: Path) -> None:
     room = _free(disk)
     kept = kept_free(disk_of(str(disk))[0])
@@ -69,3 +73,23 @@ def test_a_pull_that_would_leave_less_is_refused(disk: Path, tmp_path: Path) -> 
 def test_it_is_a_hundredth_and_at_most_64_mib() -> None:
     for size, kept in ((0, 0), (8 * MIB, 8 * MIB // 100), (10**12, 64 * MIB)):
         assert kept_free(Disk("/", size, size, None, 1)) == kept
+
+
+def test_the_next_line_says_why_the_folder_is_not_there(disk: Path, tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(_free(disk))
+    with pytest.raises(NotEnoughSpace):
+        nbdata.pull(tmp_path / "x", f"{disk}/data/", quiet=True)
+    wait_until(lambda: failed_into(state_folder(), f"{disk}/data"))  # the agent writes its record
+    for verb in (nbdata.ls, nbdata.md5check, nbdata.du):
+        with pytest.raises(NotFound, match="The last pull into it failed: not enough space"):
+            verb(f"{disk}/data/", quiet=True)
+    with pytest.raises(NotFound, match="Check the spelling"):
+        nbdata.ls(f"{disk}/other/", quiet=True)
+    (tmp_path / "x.txt").write_text("x")
+    nbdata.pull(tmp_path / "x.txt", f"{disk}/data/", quiet=True)
+    wait_until(lambda: not failed_into(state_folder(), f"{disk}/data"))
+    (disk / "data/x.txt").unlink()
+    (disk / "data").rmdir()
+    with pytest.raises(NotFound, match="Check the spelling"):
+        nbdata.ls(f"{disk}/data/", quiet=True)
