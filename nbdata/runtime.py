@@ -21,6 +21,7 @@ from nbdata.errors import AccessDenied, BadOption
 __all__ = [
     "LOG_BYTES",
     "Endpoint",
+    "agent_id",
     "build_id",
     "endpoint",
     "endpoints",
@@ -274,14 +275,41 @@ class Endpoint:
         return f"{self.folder}/{self.name}.log"
 
 
+def agent_id() -> str:
+    """Return a hash of the build, and of what a process has in common with the agent that it starts.
+
+    An agent sees the disks and the hosts of its own namespaces, and makes files with its own groups. So a command in
+    another container, or after newgrp(1), has an agent of its own. It is computed anew each time: a process, and a
+    single thread, may change all of these.
+    """
+    root = os.stat("/")  # another one after chroot(2)
+    said = (
+        build_id(),
+        (root.st_dev, root.st_ino),
+        _namespace("mnt"),
+        _namespace("net"),
+        os.getegid(),
+        sorted(set(os.getgroups())),
+    )
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def _namespace(kind: str) -> int:
+    """Return the number of a namespace of this thread, which no other one has while a process lives in it."""
+    try:
+        return os.stat(f"/proc/thread-self/ns/{kind}").st_ino
+    except OSError:  # not Linux
+        return 0
+
+
 def endpoint() -> Endpoint:
-    """Return the endpoint of this environment and build."""
+    """Return the endpoint of this environment, and of the agents that can do what this process asks for."""
     environment = hashlib.sha256(os.path.realpath(sys.prefix).encode()).hexdigest()[:8]
-    return Endpoint(runtime_folder(), f"{environment}-{build_id()}")
+    return Endpoint(runtime_folder(), f"{environment}-{agent_id()}")
 
 
 def endpoints() -> list[Endpoint]:
-    """Return all endpoints with a socket, of every environment and build, this one's first."""
+    """Return all endpoints with a socket, of every environment, build and container, this one's first."""
     folder = runtime_folder()
     own = endpoint()
     names = sorted(n[:-5] for n in os.listdir(folder) if n.endswith(".sock"))
