@@ -118,7 +118,7 @@ def test_ctrl_c_ends_a_wait_for_a_job_and_the_agent_cancels_it_once_it_goes_on(
 
 
 def test_ctrl_c_does_not_wait_for_a_process_that_starts_the_agent_and_is_stopped(agent: Rig) -> None:
-    code = "import time\nfrom nbdata.runtime import endpoint, file_lock\n"
+    code = "import time\nfrom nbdata.lock_files import file_lock\nfrom nbdata.runtime import endpoint\n"
     code += "file_lock(endpoint().start).acquire()\nprint('taken', flush=True)\ntime.sleep(1000)"
     starter = command(code=code)
     assert starter.stdout is not None
