@@ -10,11 +10,11 @@ import sys
 
 from nbdata.agent.log import Log, say
 from nbdata.agent.server import Server
-from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
 from nbdata.lock_files import file_lock
 from nbdata.redaction import ScrubbedStream
 from nbdata.runtime import Endpoint, agent_id, runtime_folder
+from nbdata.sockets import listen
 
 __all__ = ["main"]
 

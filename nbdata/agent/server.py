@@ -16,9 +16,10 @@ from nbdata.agent.sessions import Session
 from nbdata.engine.jobs import Jobs
 from nbdata.engine.journal import Journal
 from nbdata.engine.runner import forget_the_dead
-from nbdata.errors import AgentUnavailable
+from nbdata.errors import AgentUnavailable, NbdataError
 from nbdata.lock_files import file_lock
 from nbdata.runtime import Endpoint, endpoints
+from nbdata.sockets import connect
 from nbdata.space.holders import dead_holders, touch_books
 from nbdata.threads import begin
 
@@ -193,9 +194,7 @@ class Server:
         environment = self.endpoint.name.partition("-")[0]
         for other in endpoints():
             if other.name != self.endpoint.name and other.name.startswith(environment + "-"):
-                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-                    sock.settimeout(5)
-                    sock.connect(other.socket)
+                with contextlib.suppress(OSError, NbdataError), connect(other, timeout=5) as sock:
                     wire.send(sock, {"do": "stop", "how": "drain"})
                     wire.receive(sock)
 
