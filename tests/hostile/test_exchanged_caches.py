@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata import own_files, runtime
+from nbdata import lock_files, own_files
 from nbdata.caching import folder, kept_folder
 from nbdata.caching.folder import CacheFolder
 from nbdata.caching.kept_folder import KeptFolder, is_name
@@ -212,6 +212,6 @@ def test_a_dead_cache_is_removed_only_where_the_folder_was_opened(disk: Path, pr
 
 
 def test_a_look_for_the_holder_of_a_lock_makes_no_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "is_lockable", lambda *_: True)  # it was removed since
-    assert not runtime.held(str(disk / "x.lock"))
+    monkeypatch.setattr(lock_files, "is_lockable", lambda *_: True)  # it was removed since
+    assert not lock_files.held(str(disk / "x.lock"))
     assert os.listdir(disk) == []
