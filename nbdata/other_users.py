@@ -58,7 +58,8 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
         The home folder, if the path is below it. The way begins there: whoever can change things there can act as this
         user anyway. So folders may have the owner and the openness of that.
     any_owner : bool
-        Whether the owners of all folders are safe, but not those of links: for root, over the disk of a user.
+        Whether the owners of all folders are safe, and their own groups, but not those of links: for root, over the
+        disk of a user.
 
     Raises
     ------
@@ -74,7 +75,8 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
         if not (home and folder == begin) and not any(f"{folder}/".startswith(one) for one in closed):
             status = os.stat(folder)
             owned = any_owner or status.st_uid in owners
-            if not owned or (not status.st_mode & stat.S_ISVTX and _others_may_write(folder, status, around)):
+            sticky = status.st_mode & stat.S_ISVTX
+            if not owned or (not sticky and _others_may_write(folder, status, around)):
                 if not _makes_all_alike(folder, status):
                     return folder
                 makers = safe | {status.st_uid}
@@ -141,26 +143,39 @@ def _others_may_write(folder: str, status: os.stat_result, around: os.stat_resul
     if around is not None:
         same = _OTHERS_WRITE if status.st_gid == around.st_gid else stat.S_IWOTH
         writers &= ~(around.st_mode & same)
-    return bool(writers) and not (writers == stat.S_IWGRP and _is_alone_in(status.st_gid))
+    if writers == stat.S_IWGRP:
+        own = status.st_uid in _safe_users()
+        return not (_is_own_group(status.st_gid) if own else _has_only(status.st_gid, status.st_uid))
+    return bool(writers)
 
 
-def _is_alone_in(group: int) -> bool:
-    """True if this user is in a group, and the user database names nobody else in it, but root.
+def _is_own_group(group: int) -> bool:
+    """True if this user is in a group, and as far as is known nobody else but root.
 
-    It must be the primary one, or one that the database does not know: a container gets one for its disks. Of other
-    groups, databases of many machines do not tell all members.
+    It must be the primary or the effective one, or one that the database does not know: a container gets one for its
+    disks. Of other groups, the databases of many machines do not tell all members.
     """
     own = os.geteuid()
-    members = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == group}
+    mine = {os.getegid()}
+    with contextlib.suppress(KeyError):
+        mine.add(pwd.getpwuid(own).pw_gid)
     try:
-        names = grp.getgrgid(group).gr_mem
+        grp.getgrgid(group)
     except KeyError:
-        return group in (os.getegid(), *os.getgroups()) and members <= {own, 0}
-    try:
-        members |= {pwd.getpwnam(name).pw_uid for name in names}
-    except KeyError:
-        return False
-    return group == os.getegid() and members <= {own, 0}
+        mine.update(os.getgroups())
+    return group in mine and _has_only(group, own)
+
+
+def _has_only(group: int, user: int) -> bool:
+    """True if the user database names nobody in a group but a user and root."""
+    members = {one.pw_uid for one in pwd.getpwall() if one.pw_gid == group}
+    with contextlib.suppress(KeyError):  # the database does not know the group
+        for name in grp.getgrgid(group).gr_mem:
+            try:
+                members.add(pwd.getpwnam(name).pw_uid)
+            except KeyError:
+                return False
+    return members <= {user, 0}
 
 
 def _makes_all_alike(folder: str, status: os.stat_result) -> bool:

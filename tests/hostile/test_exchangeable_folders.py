@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import nbdata
 from nbdata.other_users import exchangeable_by_others
+from nbdata.runtime import state_folder
 from nbdata.sealed_lines import format_line
 from tests.hostile.users import ANNA, BERT, User, anna, bert, reachable
 from tests.waiting import PATIENCE
@@ -216,15 +218,29 @@ def test_a_disk_that_gives_all_files_one_owner_is_used(
     assert os.listdir(disk) == ["link"]
 
 
+@pytest.mark.parametrize(("group", "used"), [(ANNA, True), (DAEMONS, False)])
+@pytest.mark.parametrize("home", [True, False])
 def test_root_uses_a_state_folder_of_its_own_on_the_disk_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int, used: bool, home: bool
+) -> None:
+    """As in a container that runs as root over a disk of the user who started it, whose own group may write."""
+    around = made(tmp_path / "around", ANNA, ANNA, 0o755)
+    disk = made(around / "disk", ANNA, group, 0o775)
+    monkeypatch.setenv("HOME", str(around if home else tmp_path))
+    monkeypatch.setenv("NBDATA_STATE_DIR", f"{disk}/state")
+    if used:
+        assert state_folder() == f"{disk}/state"
+    else:
+        with pytest.raises(nbdata.AccessDenied, match=f"got {disk} of user {ANNA}"):
+            state_folder()
+
+
+def test_after_newgrp_the_primary_group_is_still_that_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container that runs as root over a disk of the user who started it."""
-    from nbdata.runtime import state_folder
-
-    disk = made(tmp_path / "disk", ANNA, ANNA, 0o755)
-    monkeypatch.setenv("NBDATA_STATE_DIR", f"{disk}/state")
-    assert state_folder() == f"{disk}/state"
+    around = made(tmp_path / "around", 0, 0, 0o775)
+    monkeypatch.setattr(os, "getegid", lambda: UNKNOWN)
+    assert exchangeable_by_others(f"{around}/state") is None
 
 
 # Enters a user namespace that maps Anna alone, after all is imported: she may not read the files of Python from there.
