@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import grp
 import os
-import pwd
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 
-from nbdata.acls import drop_foreign, names_others
+from nbdata.acls import drop_foreign
 from nbdata.disk import disk_error, make_folders, write_file
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.guarded_trees import Below, remove_folder
@@ -24,7 +22,6 @@ from nbdata.paths import OWN_FOLDER, is_own_name
 
 __all__ = [
     "again_if_removed",
-    "changeable_by_others",
     "folder_of",
     "has_own_folder",
     "is_ours",
@@ -209,68 +206,6 @@ def own_folders_in(folder: str) -> list[str]:
             return sorted(e.name for e in found if is_own_name(e.name) and e.is_dir(follow_symlinks=False))
     except OSError:
         return []
-
-
-def changeable_by_others(folder: str) -> str | None:
-    """Return the outermost folder on the way to a folder, or that itself, in which another user can exchange things.
-
-    None: only this user, root and the owner of ``/`` can change where the path leads, and what is in it. On the way, a
-    sticky bit is enough. A folder also counts as safe if what is made there now has its owner, and others may write it.
-    A group that may write counts only if somebody else is in it: the home folders of many images belong to a group.
-
-    Parameters
-    ----------
-    folder : str
-        An absolute path. Links on the way are followed; the folders that they lie in count too.
-    """
-    safe = {os.geteuid(), 0, os.stat("/").st_uid}
-    for path in (folder, os.path.realpath(folder)):
-        names = path.strip("/").split("/")
-        for number in range(len(names) + 1):
-            above = "/" + "/".join(names[:number])
-            found = os.stat(above)
-            closed = _OTHERS_WRITE if number == len(names) or not found.st_mode & stat.S_ISVTX else 0
-            of_group = closed & found.st_mode == stat.S_IWGRP
-            if of_group and _is_alone_in(found.st_gid) and not names_others(above):
-                closed = 0
-            if found.st_uid in safe and not found.st_mode & closed:
-                continue
-            if not _makes_all_alike(above, found):
-                return above
-    return None
-
-
-def _is_alone_in(group: int) -> bool:
-    """True if a group is this user's primary one, and the user database names nobody else in it, but root."""
-    if group != os.getegid():
-        return False
-    own = os.geteuid()
-    try:
-        members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(group).gr_mem}
-    except KeyError:
-        return False
-    members |= {user.pw_uid for user in pwd.getpwall() if user.pw_gid == group}
-    return members <= {own, 0}
-
-
-def _makes_all_alike(folder: str, found: os.stat_result) -> bool:
-    """True if a new file gets the owner of its folder, and others may write it as they may write in the folder.
-
-    So it is on disks with one owner and mode for everything, and with a umask that lets a group write.
-    """
-    probe = os.path.join(folder, secrets.token_hex(12))
-    try:
-        # Not a folder: somebody could exchange one before it is looked at.
-        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError:
-        return False
-    try:
-        made = os.fstat(fd)
-        return made.st_uid == found.st_uid and not found.st_mode & ~made.st_mode & _OTHERS_WRITE
-    finally:
-        os.close(fd)
-        with contextlib.suppress(OSError):
-            os.unlink(probe)
 
 
 def _own_name(folder: str) -> str:

@@ -17,10 +17,13 @@ import sys
 from dataclasses import dataclass
 
 from nbdata.errors import AccessDenied, BadOption
+from nbdata.other_users import exchangeable_by_others
+from nbdata.paths import is_inside
 
 __all__ = [
     "LOG_BYTES",
     "Endpoint",
+    "agent_id",
     "build_id",
     "endpoint",
     "endpoints",
@@ -52,9 +55,10 @@ def runtime_folder() -> str:
     Raises
     ------
     AccessDenied
-        If it is a link, not ours, or open to others: another user may have put it there.
+        If it is a link, not ours, or open to others: another user may have put it there. If ``NBDATA_RUNTIME_DIR``
+        names a folder that another user can exchange.
     BadOption
-        If ``NBDATA_RUNTIME_DIR`` names a folder with anything else in it.
+        If that names a folder with anything else in it.
     """
     uid = os.getuid()
     folder = chosen = os.environ.get("NBDATA_RUNTIME_DIR")
@@ -69,8 +73,26 @@ def runtime_folder() -> str:
     if not _is_private(found, {uid}, 0o077):
         raise _not_private("runtime", folder, found, f"a folder of user {uid} with mode 0700", "chmod 700")
     if chosen:
+        _refuse_exchangeable(folder)
         _refuse_shared("runtime", folder)
     return folder
+
+
+@functools.lru_cache(64)
+def _refuse_exchangeable(folder: str) -> None:
+    """Raise AccessDenied if another user can exchange the runtime folder.
+
+    It is enough to look once: if nobody else can exchange it, nobody else can change that.
+    """
+    if (through := _exchangeable_through(folder)) is not None:
+        raise _exchangeable("runtime", folder, through)
+
+
+def _exchangeable_through(folder: str, *, any_owner: bool = False) -> str | None:
+    """Return what `exchangeable_by_others` returns; a home folder that the folder lies in is trusted."""
+    home = os.path.normpath(os.path.expanduser("~"))
+    known = is_inside(folder, home) and os.path.isdir(home)
+    return exchangeable_by_others(folder, home=home if known else "", any_owner=any_owner)
 
 
 @functools.lru_cache(64)
@@ -105,6 +127,20 @@ def _not_private(kind: str, folder: str, found: os.stat_result, expected: str, c
     )
 
 
+def _exchangeable(kind: str, folder: str, through: str) -> AccessDenied:
+    """Return the error for a folder that others can exchange through a folder, or a link, on the way to it."""
+    found = os.lstat(through)
+    yours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+    close = f"Close {through} to others with chmod go-w, or name" if yours else "Name"
+    return AccessDenied(
+        f"another user could exchange the {kind} folder",
+        path=folder,
+        expected=f"a way that only user {os.geteuid()} and root can change",
+        got=f"{through} of user {found.st_uid} with mode {stat.filemode(found.st_mode)}",
+        remedy=f"{close} a folder elsewhere in NBDATA_{kind.upper()}_DIR",
+    )
+
+
 def _ends_with_sessions(uid: int) -> bool:
     """True if systemd removes the user's folder after the last session, while our agents continue (logind.conf(5))."""
     if not os.path.isdir(f"{_RUN}/systemd/system"):
@@ -129,7 +165,8 @@ def state_folder() -> str:
     BadOption
         If ``NBDATA_STATE_DIR`` is relative, or names a folder with anything else in it.
     AccessDenied
-        If this user can write in it and so can others, or it is another user's: files there decide what is replaced.
+        If this user can write in it and so can others, or it is another user's, or others could exchange it: files
+        there decide what is replaced.
     """
     chosen = os.environ.get("NBDATA_STATE_DIR")
     if chosen and not os.path.isabs(chosen):
@@ -158,18 +195,22 @@ def _platform_folder() -> str | None:
 def _usable_state(folder: str, *, named: bool) -> str | None:
     """Return the state folder without links, made if missing; None if this user cannot write in it.
 
-    AccessDenied if others could change what is in it, BadOption if a named one is not for nbdata alone.
+    AccessDenied if others could exchange it or change what is in it, BadOption if a named one is not for nbdata alone.
     """
     owners = {os.geteuid()}
+    over_users = 0 in owners  # root in a container over the disk of a user
     try:
-        link = _foreign_link(folder, os.path.dirname(folder) if named else "/")
-        if link is None and not os.path.lexists(folder):
+        through = _exchangeable_through(folder, any_owner=over_users)
+        if through is None and not os.path.lexists(folder):
             from nbdata.disk import make_folders
 
             make_folders(folder, 0o700)
-        if not named and 0 in owners:  # root in a container over the home folder of a user
+            through = _exchangeable_through(folder, any_owner=over_users)
+        if not named and over_users:
             owners.add(os.stat(os.path.expanduser("~")).st_uid)
         real = os.path.realpath(folder)
+        while through is not None and not os.path.lexists(real):  # it was not made
+            real = os.path.dirname(real)
         fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
@@ -179,27 +220,14 @@ def _usable_state(folder: str, *, named: bool) -> str | None:
             return None
     finally:
         os.close(fd)
-    if link is not None:
-        folder, found = link, os.lstat(link)
+    if through is not None:
+        raise _exchangeable("state", folder, through)
     if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(real, found):
         expected = f"a folder of user {os.geteuid()} in which nobody else may write"
         raise _not_private("state", folder, found, expected, "chmod go-w")
     if named:
         _refuse_shared("state", real)
     return real
-
-
-def _foreign_link(path: str, above: str) -> str | None:
-    """Return the first link on the way to a path, from below `above` on, that neither this user nor root has made."""
-    safe = {os.geteuid(), 0, os.stat("/").st_uid}
-    at = above.rstrip("/")
-    for name in path[len(at) :].strip("/").split("/"):
-        at = f"{at}/{name}"
-        with contextlib.suppress(FileNotFoundError):
-            found = os.lstat(at)
-            if stat.S_ISLNK(found.st_mode) and found.st_uid not in safe:
-                return at
-    return None
 
 
 def _gives_all_files_one_owner(folder: str, found: os.stat_result) -> bool:
@@ -274,14 +302,41 @@ class Endpoint:
         return f"{self.folder}/{self.name}.log"
 
 
+def agent_id() -> str:
+    """Return a hash of the build, and of what a process has in common with the agent that it starts.
+
+    An agent sees the disks and the hosts of its own namespaces, and makes files with its own groups. So a command in
+    another container, or after newgrp(1), has an agent of its own. It is computed anew each time: a process, and a
+    single thread, may change all of these.
+    """
+    root = os.stat("/")  # another one after chroot(2)
+    said = (
+        build_id(),
+        (root.st_dev, root.st_ino),
+        _namespace("mnt"),
+        _namespace("net"),
+        os.getegid(),
+        sorted(set(os.getgroups())),
+    )
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def _namespace(kind: str) -> int:
+    """Return the number of a namespace of this thread, which no other one has while a process lives in it."""
+    try:
+        return os.stat(f"/proc/thread-self/ns/{kind}").st_ino
+    except OSError:  # not Linux
+        return 0
+
+
 def endpoint() -> Endpoint:
-    """Return the endpoint of this environment and build."""
+    """Return the endpoint of this environment, and of the agents that can do what this process asks for."""
     environment = hashlib.sha256(os.path.realpath(sys.prefix).encode()).hexdigest()[:8]
-    return Endpoint(runtime_folder(), f"{environment}-{build_id()}")
+    return Endpoint(runtime_folder(), f"{environment}-{agent_id()}")
 
 
 def endpoints() -> list[Endpoint]:
-    """Return all endpoints with a socket, of every environment and build, this one's first."""
+    """Return all endpoints with a socket, of every environment, build and container, this one's first."""
     folder = runtime_folder()
     own = endpoint()
     names = sorted(n[:-5] for n in os.listdir(folder) if n.endswith(".sock"))

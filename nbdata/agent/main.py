@@ -10,11 +10,11 @@ import sys
 
 from nbdata.agent.log import Log, say
 from nbdata.agent.server import Server
-from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
 from nbdata.lock_files import file_lock
 from nbdata.redaction import ScrubbedStream
-from nbdata.runtime import Endpoint, build_id, runtime_folder
+from nbdata.runtime import Endpoint, agent_id, runtime_folder
+from nbdata.sockets import listen
 
 __all__ = ["main"]
 
@@ -32,9 +32,10 @@ def main(name: str) -> None:
     alive = file_lock(endpoint.alive)
     if not alive.acquire(wait=False):
         return  # another agent was faster
-    if not name.endswith(build_id()):
-        # The files were replaced after the client's import: two builds must not be mixed.
-        say("this is not the requested build; restart the client")
+    if not name.endswith(agent_id()):
+        # The files were replaced after the client's import: two builds must not be mixed. Or the client has changed its
+        # groups or namespaces meanwhile.
+        say("this build, or these groups and namespaces, are not those of the client; restart that")
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # the user's model matters more than a transfer that can resume

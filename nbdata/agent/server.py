@@ -16,9 +16,10 @@ from nbdata.agent.sessions import Session
 from nbdata.engine.jobs import Jobs
 from nbdata.engine.journal import Journal
 from nbdata.engine.runner import forget_the_dead
-from nbdata.errors import AgentUnavailable
+from nbdata.errors import AgentUnavailable, NbdataError
 from nbdata.lock_files import file_lock
 from nbdata.runtime import Endpoint, endpoints
+from nbdata.sockets import connect
 from nbdata.space.holders import dead_holders, touch_books
 from nbdata.threads import begin
 
@@ -31,6 +32,8 @@ _SILENT_KEEPS = 30.0
 # Seconds after which a paused job no longer keeps the agent alive.
 _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
+# Seconds after which the files of an agent that has ended are removed. Those of living agents are touched.
+_LEFT_KEEPS = 7 * 24 * 3600.0
 # Seconds between two checks for ended jobs, which may leave memory to free, and for the agent's own end.
 _LOOK_EVERY = 0.5
 # An idle agent that uses more bytes of memory than this ends within seconds.
@@ -187,14 +190,31 @@ class Server:
         """
         forget_the_dead()
         dead_holders()
+        _remove_left(self.endpoint.folder)
         environment = self.endpoint.name.partition("-")[0]
         for other in endpoints():
             if other.name != self.endpoint.name and other.name.startswith(environment + "-"):
-                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-                    sock.settimeout(5)
-                    sock.connect(other.socket)
+                with contextlib.suppress(OSError, NbdataError), connect(other, timeout=5) as sock:
                     wire.send(sock, {"do": "stop", "how": "drain"})
                     wire.receive(sock)
+
+
+def _remove_left(folder: str) -> None:
+    """Remove the files of agents that ended long ago. Each build, and each container with this folder, leaves some."""
+    for name in os.listdir(folder):
+        left = Endpoint(folder, name.removesuffix(".start"))
+        with contextlib.suppress(OSError):
+            if not name.endswith(".start") or time.time() - os.stat(left.start).st_mtime < _LEFT_KEEPS:
+                continue
+            starting, alive = file_lock(left.start), file_lock(left.alive)
+            try:
+                if starting.acquire(wait=False) and alive.acquire(wait=False):
+                    for path in (left.socket, left.log, left.alive, left.start):
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(path)
+            finally:
+                alive.release()
+                starting.release()
 
 
 def _memory() -> int:

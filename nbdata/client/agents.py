@@ -18,7 +18,7 @@ from nbdata.client.launch import log_tail
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError
 from nbdata.lock_files import held
 from nbdata.option import suggest
-from nbdata.runtime import Endpoint, endpoint, endpoints
+from nbdata.runtime import Endpoint, build_id, endpoint, endpoints
 
 __all__ = ["main", "stop_all"]
 
@@ -72,8 +72,13 @@ def main(words: Sequence[str]) -> int:
 
 def _named(where: Endpoint, hello: dict[str, Any]) -> str:
     """An agent's process, version and environment."""
-    mine = ", this environment's" if where.name == endpoint().name else f", of {hello['python']}"
-    return f"agent {hello['pid']}  nbdata {hello['version']}{mine}"
+    if where.name == endpoint().name:
+        whose = "this environment's"
+    elif (hello.get("build"), hello["python"]) == (build_id(), sys.prefix):
+        whose = "this environment's, for another container or other groups"
+    else:
+        whose = f"of {hello['python']}"
+    return f"agent {hello['pid']}  nbdata {hello['version']}, {whose}"
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from nbdata import wire
 from nbdata.errors import AgentUnavailable, BadOption, error_from_dict
 from nbdata.runtime import Endpoint
+from nbdata.sockets import connect, peer
 
 __all__ = ["Connection"]
 
@@ -39,24 +39,15 @@ class Connection:
     ------
     OSError
         If no process listens there.
+    UnsafeMember
+        If one of another user does.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 10.0) -> None:
         self._where = endpoint
         self._users, self._hung_up = 0, False
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            self._sock.settimeout(timeout)
-            folder = os.open(endpoint.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                path = f"/proc/self/fd/{folder}/{os.path.basename(endpoint.socket)}"
-                self._sock.connect(path if os.path.isdir("/proc/self/fd") else endpoint.socket)
-            finally:
-                os.close(folder)
-            self._sock.settimeout(ANSWER)
-        except BaseException:
-            self._sock.close()
-            raise
+        self._sock = connect(endpoint, timeout=timeout)
+        self._sock.settimeout(ANSWER)
         _open.add(self)
 
     def ask(self, message: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
@@ -147,7 +138,7 @@ class Connection:
                 "the agent ended while it was needed",
                 remedy="Run the command again to resume; `nbdata agent log` may say why",
             )
-        pid, alive = peer(self._sock), {"alive": True}
+        pid, alive = self.pid, {"alive": True}
         if not pid:
             remedy = "End its process, then run the command again to resume"
             return AgentUnavailable(_SILENT, remedy=remedy, details=alive)
@@ -161,7 +152,7 @@ class Connection:
     @property
     def pid(self) -> int:
         """The agent's process id; 0 if it is not known, see `peer`."""
-        return peer(self._sock)
+        return peer(self._sock)[0]
 
     def ready(self, timeout: float = 0.0) -> bool:
         """True if, within that many seconds, a message begins to arrive or the agent is gone."""
@@ -199,15 +190,6 @@ def _too_long(error: wire.MessageTooLong) -> BadOption:
         expected=f"at most {wire.MAX_FRAME:,} bytes for the whole command",
         remedy=f"Shorten {name}",
     )
-
-
-def peer(sock: socket.socket) -> int:
-    """Return the pid of the process at the other end; 0 if the system does not tell or it is in another container."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return 0
-    credentials = struct.Struct("3i")
-    return int(credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, option, credentials.size))[0])
 
 
 def _after_fork() -> None:

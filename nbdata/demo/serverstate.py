@@ -29,7 +29,8 @@ from typing import IO, Any
 
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
-from nbdata.own_files import changeable_by_others, read_small, remove, taken
+from nbdata.other_users import changeable_by_others
+from nbdata.own_files import read_small, remove, taken
 from nbdata.runtime import state_folder
 from nbdata.seals import Seals
 

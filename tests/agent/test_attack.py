@@ -22,13 +22,13 @@ import nbdata
 from nbdata import wire
 from nbdata.agent import server as serving
 from nbdata.agent import sessions
-from nbdata.agent.sockets import listen
 from nbdata.client import agents, connection, remote
 from nbdata.client.connection import Connection
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, Cancelled
 from nbdata.ready import is_ready
 from nbdata.runtime import Endpoint
+from nbdata.sockets import listen
 from nbdata.space.holders import this_process
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged

@@ -192,7 +192,7 @@ def test_no_other_process_gets_the_signal_of_an_agent(agent: Rig, monkeypatch: p
     assert agent.pid
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     try:
-        monkeypatch.setattr(connection, "peer", lambda sock: other.pid)
+        monkeypatch.setattr(connection, "peer", lambda sock: (other.pid, None))
         assert agents._signalled(endpoint(), signal.SIGKILL) == 0
         assert other.poll() is None
     finally:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from nbdata.client.connection import Connection
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled
-from nbdata.lock_files import held
+from nbdata.lock_files import file_lock, held
 from nbdata.runtime import Endpoint, endpoint
 from nbdata.verbs.probe import Probe
 from tests.slow import take
@@ -283,6 +284,25 @@ def test_an_agent_of_another_build_elsewhere_runs_beside_this_one(tmp_path: Path
         assert AgentHost().submit(Probe(items=0, tag="beside"), background=True).wait().state == "DONE"
         assert hello() == {**hello(), "pid": pid, "draining": False}
     stop_all(now=True)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_agents_left_long_ago_is_removed_by_the_next_one() -> None:
+    """Each build and each container leaves files with a name of its own."""
+    folder, old = Path(endpoint().folder), time.time() - 8 * 24 * 3600
+    names = {age: f"01234567-{digit * 16}" for age, digit in (("old", "a"), ("new", "b"), ("alive", "c"))}
+    for age, name in names.items():
+        for kind in ("alive", "log", "sock", "start"):
+            (folder / f"{name}.{kind}").touch()
+            if age != "new":
+                os.utime(folder / f"{name}.{kind}", (old, old))
+    with file_lock(f"{folder}/{names['alive']}.alive"):
+        assert hello()
+        wait_until(lambda: not list(folder.glob(f"{names['old']}.*")))
+        for age in ("new", "alive"):
+            assert len([*folder.glob(f"{names[age]}.*")]) == 4, age
+    for path in (path for age in ("new", "alive") for path in folder.glob(f"{names[age]}.*")):
+        path.unlink()
 
 
 def test_the_first_jobs_of_a_list_are_dropped_not_the_running_ones() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.own_files import changeable_by_others
+from nbdata.other_users import changeable_by_others
 from tests.hostile.test_acls import listed
 from tests.hostile.users import ANNA, BERT, User, anna, bert, reachable
 
