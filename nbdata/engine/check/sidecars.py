@@ -23,6 +23,7 @@ from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report
+from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.names import unrepresentable
@@ -119,7 +120,9 @@ class _Writing(ChecksumWriting):
             )
         place = self.plan.details["place"]
         if written:
-            self.results.notes.append(f"wrote {written:,} sidecars, NAME.{self.algorithm}, in {place}")
+            self.results.notes.append(
+                f"wrote {counted(written, 'sidecars')}, NAME.{self.algorithm}, in {place}"
+            )
         return self.results.report(algorithm=self.algorithm, written=place if written else "")
 
     def _units(self) -> Iterator[Callable[[], None]]:
