@@ -298,7 +298,7 @@ class TargetFolder:
         allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
         # Where a group may do no more than others, it does not matter which group it is.
         matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
-        replaced = acls.replaced_file(final, default=folder.acl) if matters else None
+        replaced = self._replaced(final, folder.acl) if matters else None
         group = folder.group if replaced is None else replaced.group
         has_group = group < 0 or acls.give_group(fd, group)
         if folder.acl is not None:  # then no umask counts
@@ -309,6 +309,15 @@ class TargetFolder:
         if mode is None:
             allowed = acls.successor_mode(allowed, replaced)
         set_mode(fd, allowed if has_group else acls.without_group(allowed))
+
+    def _replaced(self, final: str, default: bytes | None) -> acls.Replaced | None:
+        """Return what counts of the file that will be replaced, in the folder in which that is done."""
+        parent, _, name = final.rpartition("/")
+        above = self.open_folder(parent or "/")
+        try:
+            return acls.replaced_file(name, dir_fd=above, default=default)
+        finally:
+            os.close(above)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.
