@@ -23,6 +23,7 @@ __all__ = [
     "give_group",
     "names_others",
     "replaced_file",
+    "replaced_folder",
     "successor_mode",
     "without_group",
 ]
@@ -117,7 +118,7 @@ def _remove(fd: int, name: str) -> None:
 
 
 class Replaced(NamedTuple):
-    """What counts of a file whose name another file will get: its group, and the mode that lets nobody do more."""
+    """What counts of a file or folder that another will replace: its group, and the mode that lets nobody do more."""
 
     group: int
     mode: int
@@ -141,6 +142,15 @@ def replaced_file(path: str, *, dir_fd: int | None = None, default: bytes | None
         acl = _read(at, _ACCESS, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return _replaced(found, acl, default)
+
+
+def replaced_folder(fd: int, *, default: bytes | None) -> Replaced:
+    """Return what counts of an open folder that another one will replace: see `replaced_file`."""
+    return _replaced(os.fstat(fd), _read(fd, _ACCESS), default)
+
+
+def _replaced(found: os.stat_result, acl: bytes | None, default: bytes | None) -> Replaced:
     mode = stat.S_IMODE(found.st_mode)
     if acl is not None and (default is None or _named(acl) != _named(default)):
         mode = _without_list(mode, acl)

@@ -11,6 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.transfer import target_folder
+from tests.client.converting.data import BYTES, module
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -47,3 +48,48 @@ def test_a_target_that_is_exchanged_for_a_moment_does_not_open_what_is_replaced_
     nbdata.pull(f"{source}/", target, overwrite="always", quiet=True)
     assert (target / "a").read_text() == "new"
     assert (target / "a").stat().st_mode & 0o777 == 0o600
+
+
+def _split(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the mode and the group of a split and of all that is in it."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mode & 0o7777, path.stat().st_gid)
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750])
+def test_a_split_that_replaces_a_closed_one_is_as_closed(tmp_path: Path, mode: int) -> None:
+    dataset, out = module(tmp_path, BYTES), tmp_path / "out"
+    nbdata.convert(dataset, tmp_path / "in", out, quiet=True)
+    for path in (out / "train", out / "train/ffrdata"):
+        path.chmod(mode)
+    for path in (out / "train").rglob("*"):
+        if path.is_file():
+            path.chmod(mode & 0o666)
+    # More files, of which some have no predecessor.
+    nbdata.convert(dataset, tmp_path / "in", out, file_size="4KiB", overwrite="always", quiet=True)
+    found = _split(out / "train")
+    assert len(found) > 5
+    for path, (bits, _) in found.items():
+        assert bits == (mode if (out / "train" / path).is_dir() else mode & 0o666), path
+    # That of an open one is open.
+    assert {bits for bits, _ in _split(out / "val").values()} == {0o755, 0o644}
+
+
+@pytest.mark.needs("other users")
+@pytest.mark.parametrize("all_alike", [True, False])
+def test_a_split_keeps_the_group_of_the_one_that_it_replaces(tmp_path: Path, all_alike: bool) -> None:
+    dataset, out = module(tmp_path, BYTES), tmp_path / "out"
+    nbdata.convert(dataset, tmp_path / "in", out, quiet=True)
+    for path in (out / "train", *(out / "train").rglob("*")):
+        if all_alike or path.name != "nbdata.json":
+            os.chown(path, -1, 54_331)
+        path.chmod(0o750 if path.is_dir() else 0o640)
+    nbdata.convert(dataset, tmp_path / "in", out, overwrite="always", quiet=True)
+    for path, (bits, group) in _split(out / "train").items():
+        is_folder = (out / "train" / path).is_dir()
+        if all_alike or is_folder:
+            assert (bits, group) == (0o750 if is_folder else 0o640, 54_331), path
+        else:
+            assert bits == 0o600, path
