@@ -45,7 +45,7 @@ def default_of(folder: int | str) -> bytes | None:
     return _read(folder, _DEFAULT)
 
 
-def names_others(folder: str) -> bool:
+def names_others(folder: int | str) -> bool:
     """Return whether a folder has a list, which may name further users and groups that its mode does not show."""
     return _read(folder, _ACCESS) is not None
 

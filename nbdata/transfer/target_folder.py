@@ -23,7 +23,7 @@ from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folde
 from nbdata.optional_calls import set_mode
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
-from nbdata.transfer.marks import Mark
+from nbdata.transfer.marks import Mark, mark_of
 from nbdata.transfer.staging import Staging
 
 __all__ = ["TargetFolder", "target_error"]
@@ -121,15 +121,16 @@ class TargetFolder:
 
     def leave(self) -> None:
         """Remove this job's remaining temporaries, and their folders if they are empty."""
-        for mark in self._marks:
-            mark.remove()
         for folder in self._staging.values():
             with contextlib.suppress(OSError):
                 for name in (opened := self._open[folder]).names():
-                    if name.startswith(self._token):
+                    if name.startswith(self._token) and name != mark_of(self._token):
                         os.unlink(name, dir_fd=opened.fd)
+        for mark in self._marks:  # last: temporaries without their mark stay
+            mark.remove()
+        for folder in self._staging.values():
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
-                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=opened.fd)
+                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=self._open[folder].fd)
         for opened in self._open.values():
             opened.close()
         self._open.clear()

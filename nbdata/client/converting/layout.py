@@ -28,6 +28,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
+from nbdata.made_folders import MadeFolders, unproven
 from nbdata.optional_calls import fsync
 from nbdata.own_files import (
     is_own_file,
@@ -197,7 +198,7 @@ class SplitPlan:
     def begin(self) -> None:
         """Make the unfinished folder, or clear it of all but the parts that are kept."""
         name = self.split.name
-        with _opened(self.names, self.folder, make=True) as (below, _):
+        with _opened(self.names, self.folder, self.seals, make=True) as (below, _):
             if not self.kept:
                 below.remove_tree(name)
                 below.remove_tree(name + _BEGUN)
@@ -228,7 +229,7 @@ class SplitPlan:
         if found is None or not is_own_file(path):
             raise _changed(path)
         self.kept[name] = found
-        with _opened(self.names, self.folder) as (below, _):
+        with _opened(self.names, self.folder, self.seals) as (below, _):
             self._record(below)
 
     def _record(self, below: Below) -> None:
@@ -256,7 +257,7 @@ class SplitPlan:
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
         beside = self.split.beside()
-        with _opened(self.names, self.folder) as (below, above):
+        with _opened(self.names, self.folder, self.seals) as (below, above):
             self._clear(below)
             at, _ = below.at(os.path.join(self.split.name, RECORD))
             for name, content in beside.files.items():
@@ -321,15 +322,31 @@ class SplitPlan:
 
 
 @contextlib.contextmanager
-def _opened(names: GuardedFolders, folder: str, *, make: bool = False) -> Iterator[tuple[Below, int]]:
-    """Open the folder of unfinished splits, and that of the data set, which must be the one around it."""
+def _opened(
+    names: GuardedFolders, folder: str, seals: Seals, *, make: bool = False
+) -> Iterator[tuple[Below, int]]:
+    """Open the folder of unfinished splits, and that of the data set, which must be the one around it.
+
+    With `make`, a missing one is made, and sealed while this job holds its lock.
+
+    Raises
+    ------
+    UnsafeMember
+        If others could have put the first one there: trees in it are deleted.
+    """
     names.check()
     with Below(make_unfinished_folder(folder) if make else unfinished_folder(folder)) as below:
         above = names.open_to_write(folder, make=make)
         try:
             if not os.path.samestat(below.lstat("../.."), os.fstat(above)):
                 raise exchanged_folder(folder)
-            drop_foreign(below.at(_BEGUN)[0], above)
+            fd, _ = below.at(_BEGUN)
+            made = MadeFolders(seals)
+            if make:
+                made.seal(CONVERTING, fd)
+            if not made.has(CONVERTING, fd):
+                raise unproven(unfinished_folder(folder))
+            drop_foreign(fd, above)
             yield below, above
         finally:
             os.close(above)
@@ -434,10 +451,10 @@ def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
         for whole in (name, name + _OLD):
             path = os.path.join(os.path.dirname(unfinished), whole)
             if is_proven(path, name, seals):
-                with _opened(names, folder) as (below, above):
+                with _opened(names, folder, seals) as (below, above):
                     os.rename(whole, name, src_dir_fd=below.at(whole)[0], dst_dir_fd=above)
                 break
     if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
-        with _opened(names, folder) as (below, _):
+        with _opened(names, folder, seals) as (below, _):
             below.remove_tree(name + _OLD)
             below.remove_tree(name + _BEGUN)

@@ -88,7 +88,7 @@ class Folders:
             fd = os.open(_ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=base.fd)
             self._held.append(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._made.seal(base.fd, os.path.basename(path))
+            self._made.seal(os.path.basename(path), base.fd)
 
     def _remove_left(self, place: str) -> None:
         """Remove the folders of this user whose process is dead."""
@@ -100,7 +100,7 @@ class Folders:
 
     def _is_left(self, name: str, folder: int) -> bool:
         """True if an open folder was made here, and its process is dead."""
-        if not self._made.has(folder, name):
+        if not self._made.is_sealed(name, folder):
             return False
         fd = os.open(_ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
         try:
