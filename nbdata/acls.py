@@ -179,7 +179,10 @@ def _without_list(mode: int, acl: bytes) -> int:
 def successor_mode(new: int, replaced: Replaced | None) -> int:
     """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
 
-    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
-    mode is for the same group: see `give_group`.
+    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. Who may
+    read a file may execute it, if `new` says so. The mode is for the same group: see `give_group`.
     """
-    return new if replaced is None else new & (replaced.mode | 0o600)
+    if replaced is None:
+        return new
+    allowed = replaced.mode | 0o600
+    return new & (allowed | (allowed & 0o444) >> 2)

@@ -292,14 +292,13 @@ class TargetFolder:
         Parameters
         ----------
         mode : int, optional
-            The mode of the file. None: that of the user's umask, and no more open than a file that it replaces.
+            The mode of the file, within the user's umask. None: that of the umask. A file is no more open than the one
+            that it replaces.
         """
         parent = final.rpartition("/")[0] or "/"
         folder = self._checked.get(parent) or self._look_at(parent)
         allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
-        # Where a group may do no more than others, it does not matter which group it is.
-        matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
-        replaced = self._replaced(final, folder.acl) if matters else None
+        replaced = self._replaced(final, folder.acl)
         group = folder.group if replaced is None else replaced.group
         has_group = group < 0 or acls.give_group(fd, group)
         if folder.acl is not None:  # then no umask counts
@@ -307,8 +306,7 @@ class TargetFolder:
             allowed = stat.S_IMODE(os.fstat(fd).st_mode)
         elif self._staged_acl:
             acls.drop(fd)
-        if mode is None:
-            allowed = acls.successor_mode(allowed, replaced)
+        allowed = acls.successor_mode(allowed, replaced)
         set_mode(fd, allowed if has_group else acls.without_group(allowed))
 
     def _replaced(self, final: str, default: bytes | None) -> acls.Replaced | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,21 @@ def test_a_split_keeps_the_group_of_the_one_that_it_replaces(tmp_path: Path, all
             assert (bits, group) == (0o750 if is_folder else 0o640, 54_331), path
         else:
             assert bits == 0o600, path
+
+
+@pytest.mark.parametrize(("old", "new"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755), (0o666, 0o755)])
+def test_an_unpacked_file_is_no_more_open_than_the_one_that_it_replaces(
+    tmp_path: Path, old: int, new: int
+) -> None:
+    """Who may read it may execute it, if the archive says so."""
+    (tmp_path / "program").write_text("new")
+    (tmp_path / "program").chmod(0o755)
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        tar.add(tmp_path / "program", "program")
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "program").write_text("old")
+    (target / "program").chmod(old)
+    nbdata.untar_volumes(str(tmp_path / "x.tar"), target, overwrite="always", quiet=True)
+    assert (target / "program").read_text() == "new"
+    assert (target / "program").stat().st_mode & 0o777 == new

@@ -16,7 +16,7 @@ from nbdata.transfer.locks import TargetLock
 # A process that forks just after one of its threads has opened a lock's file, before this is recorded.
 _FORKS = """
 import os, sys, threading, time
-from nbdata.runtime import file_lock
+from nbdata.lock_files import file_lock
 from nbdata.transfer.locks import TargetLock
 path, wanted = sys.argv[1:]
 opened, forked, plain = threading.Event(), threading.Event(), os.open
