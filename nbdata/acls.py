@@ -23,6 +23,7 @@ __all__ = [
     "give_group",
     "names_others",
     "replaced_file",
+    "replaced_folder",
     "successor_mode",
     "without_group",
 ]
@@ -44,7 +45,7 @@ def default_of(folder: int | str) -> bytes | None:
     return _read(folder, _DEFAULT)
 
 
-def names_others(folder: str) -> bool:
+def names_others(folder: int | str) -> bool:
     """Return whether a folder has a list, which may name further users and groups that its mode does not show."""
     return _read(folder, _ACCESS) is not None
 
@@ -117,7 +118,7 @@ def _remove(fd: int, name: str) -> None:
 
 
 class Replaced(NamedTuple):
-    """What counts of a file whose name another file will get: its group, and the mode that lets nobody do more."""
+    """What counts of a file or folder that another will replace: its group, and the mode that lets nobody do more."""
 
     group: int
     mode: int
@@ -141,6 +142,15 @@ def replaced_file(path: str, *, dir_fd: int | None = None, default: bytes | None
         acl = _read(at, _ACCESS, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return _replaced(found, acl, default)
+
+
+def replaced_folder(fd: int, *, default: bytes | None) -> Replaced:
+    """Return what counts of an open folder that another one will replace: see `replaced_file`."""
+    return _replaced(os.fstat(fd), _read(fd, _ACCESS), default)
+
+
+def _replaced(found: os.stat_result, acl: bytes | None, default: bytes | None) -> Replaced:
     mode = stat.S_IMODE(found.st_mode)
     if acl is not None and (default is None or _named(acl) != _named(default)):
         mode = _without_list(mode, acl)
@@ -169,7 +179,10 @@ def _without_list(mode: int, acl: bytes) -> int:
 def successor_mode(new: int, replaced: Replaced | None) -> int:
     """Return the mode of a file that gets a name: `new`, but no more open than the file that it replaces.
 
-    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. The
-    mode is for the same group: see `give_group`.
+    So a file that its owner has closed stays closed, and one that somebody left open to all does not stay open. Who may
+    read a file may execute it, if `new` says so. The mode is for the same group: see `give_group`.
     """
-    return new if replaced is None else new & (replaced.mode | 0o600)
+    if replaced is None:
+        return new
+    allowed = replaced.mode | 0o600
+    return new & (allowed | (allowed & 0o444) >> 2)

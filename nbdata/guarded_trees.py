@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable
 
 from nbdata.optional_calls import fsync
 from nbdata.paths import is_own_name
@@ -155,14 +156,20 @@ def _mount(fd: int) -> tuple[int, bytes]:
     return device, b""
 
 
-def remove_folder(name: str, above: int) -> None:
-    """Delete a folder in an open one with all that is in it; raises the first error of what stays."""
+def remove_folder(name: str, above: int, expected: Callable[[int], bool] = lambda _: True) -> bool:
+    """Delete a folder in an open one with all that is in it; raises the first error of what stays.
+
+    Returns False, and deletes nothing, if the folder that was opened is not `expected`.
+    """
     fd = _entered(name, above)
     try:
+        if not expected(fd):
+            return False
         _Emptying(fd).run()
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=above)
+    return True
 
 
 class _Emptying:

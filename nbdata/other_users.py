@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from nbdata.acls import names_others
 
-__all__ = ["changeable_by_others", "exchangeable_by_others"]
+__all__ = ["changeable_by_others", "exchangeable_by_others", "is_own_group"]
 
 # Others may make, rename and remove files in such a folder; with the sticky bit, each only their own.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -152,11 +152,11 @@ def _others_may_write(folder: str, status: os.stat_result, around: os.stat_resul
         writers &= ~(around.st_mode & same)
     if writers == stat.S_IWGRP:
         own = status.st_uid in _safe_users()
-        return not (_is_own_group(status.st_gid) if own else _has_only(status.st_gid, status.st_uid))
+        return not (is_own_group(status.st_gid) if own else _has_only(status.st_gid, status.st_uid))
     return bool(writers)
 
 
-def _is_own_group(group: int) -> bool:
+def is_own_group(group: int) -> bool:
     """True if this user is in a group, and as far as is known nobody else but root.
 
     It must be the primary or the effective one, or one that the database does not know: a container gets one for its

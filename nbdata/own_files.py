@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from nbdata.acls import drop_foreign
 from nbdata.disk import disk_error, make_folders, write_file
 from nbdata.errors import NbdataError, UnsafeMember
-from nbdata.guarded_trees import Below, remove_folder
 from nbdata.paths import OWN_FOLDER, is_own_name
 
 __all__ = [
@@ -293,18 +292,22 @@ def taken(path: str) -> UnsafeMember | None:
                 return None
     except OSError:
         return None
+    return _no_file(at)
+
+
+def _no_file(path: str) -> UnsafeMember:
     return UnsafeMember(
         "something else has the place of a file of nbdata",
-        path=at,
+        path=path,
         expected="a file that nbdata made",
         remedy="Look where it came from, and remove it",
     )
 
 
 def remove(path: str, *, at: int | None = None) -> None:
-    """Delete one of nbdata's own files, or what has its place: a link, or a folder with all that is in it.
+    """Delete one of nbdata's own files, or what has its place: a link, or an empty folder.
 
-    With `at`, the descriptor of a folder, the path is a name in there.
+    With `at`, the descriptor of a folder, the path is a name in there. A folder with anything in it is not nbdata's.
 
     Raises
     ------
@@ -318,11 +321,10 @@ def remove(path: str, *, at: int | None = None) -> None:
     except OSError:
         if not stat.S_ISDIR(os.lstat(path, dir_fd=at).st_mode):
             raise
-        if at is not None:
-            remove_folder(path, at)
-            return
-        with Below(os.path.dirname(path)) as below:
-            below.remove(os.path.basename(path))
+        try:
+            os.rmdir(path, dir_fd=at)
+        except OSError as error:
+            raise _no_file(path) from error
 
 
 def _not_private(path: str) -> UnsafeMember:

@@ -30,6 +30,7 @@ __all__ = [
     "is_url",
     "join",
     "last_component",
+    "leads_out",
     "path_text",
     "working_folder",
     "working_place",
@@ -233,6 +234,14 @@ def is_inside(path: str, folder: str) -> bool:
     """True if canonical `path` is `folder` or lies below it."""
     bare = folder.rstrip("/")
     return path.rstrip("/") == bare or path.startswith(bare + "/")
+
+
+def leads_out(path: str, folder: str) -> bool:
+    """True if a link to a folder leads an absolute path out of a local folder, below which it is by its name.
+
+    A link to a file counts as that file.
+    """
+    return not is_inside(os.path.realpath(os.path.dirname(path)), os.path.realpath(folder))
 
 
 def is_own_name(name: str) -> bool:

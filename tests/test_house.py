@@ -122,7 +122,8 @@ def _is_optional(node: ast.AST) -> bool:
 # Where trees are walked or deleted by path, and why that leads nowhere. All else goes through `nbdata.guarded_trees`.
 _BY_PATH = {
     "client/converting/contract.py": "walks what the caller's module names",
-    "client/mapping/folders.py": "folders that this process has made with mkdtemp",
+    "client/converting/finished.py": "walks from the descriptor of a split",
+    "client/mapping/folders.py": "folders of samples, in one that this process has made",
     "client/records/general.py": "walks a data set to list its files",
     "engine/runner.py": "the rows of a job, in the private runtime folder",
     "protocols.py": "lists the files of a slot for its reader",

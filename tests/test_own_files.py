@@ -238,9 +238,10 @@ def test_only_a_small_regular_file_is_a_record(tmp_path: Path, kind: str) -> Non
 
 DEEP = """
 import os, resource, sys
-from nbdata.own_files import remove
+from nbdata.guarded_trees import Below
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-remove(sys.argv[1])
+with Below(os.path.dirname(sys.argv[1])) as below:
+    below.remove(os.path.basename(sys.argv[1]))
 """
 
 
@@ -255,6 +256,11 @@ def deep(at: Path, levels: int) -> int:
         os.close(fd)
         fd = inner
     return fd
+
+
+def remove_tree(path: Path) -> None:
+    with Below(str(path.parent)) as below:
+        below.remove(path.name)
 
 
 @pytest.mark.parametrize("levels", [10, 100, 3000])
@@ -286,7 +292,7 @@ def test_what_stays_in_a_deep_folder_is_the_error(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(PermissionError, match="not allowed"):
-        remove(str(tmp_path / "own"))
+        remove_tree(tmp_path / "own")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["kept"]
 
 
@@ -298,14 +304,14 @@ def test_an_empty_folder_that_cannot_be_moved_up_is_removed(
 
     monkeypatch.setattr(os, "rename", refuse)
     os.close(deep(tmp_path / "own", _DEEPEST))
-    remove(str(tmp_path / "own"))
+    remove_tree(tmp_path / "own")
     os.close(deep(tmp_path / "own", _DEEPEST + 1))
     with pytest.raises(PermissionError, match="may not be written"):
-        remove(str(tmp_path / "own"))
+        remove_tree(tmp_path / "own")
 
 
-@pytest.mark.parametrize("kind", ["link", "file", "folder", "nothing"])
-def test_what_has_the_place_of_an_own_file_is_removed_itself(
+@pytest.mark.parametrize("kind", ["link", "file", "folder", "empty folder", "nothing"])
+def test_what_has_the_place_of_an_own_file_is_removed_itself_but_no_folder_with_anything_in_it(
     tmp_path: Path, project: Path, kind: str
 ) -> None:
     before, place = content(project), tmp_path / "own"
@@ -316,6 +322,12 @@ def test_what_has_the_place_of_an_own_file_is_removed_itself(
     elif kind == "folder":
         (place / "deep/er").mkdir(parents=True)
         (place / "deep/link").symlink_to(project)
+        with pytest.raises(UnsafeMember, match="something else has the place of a file of nbdata"):
+            remove(str(place))
+        assert (place / "deep/er").is_dir()
+        return
+    elif kind == "empty folder":
+        place.mkdir()
     remove(str(place))
     assert not os.path.lexists(place)
     assert content(project) == before

@@ -1,7 +1,8 @@
 """The private folder of one cache. It lives while its lock is held, and is removed after its owner's death.
 
 ``DIR/.nbdata/cache-XXXX/`` holds one folder per slot, and ``DIR/.nbdata/cache-XXXX.lock`` is the flock. If the lock is
-free, the owner is dead. The next cache there, or ``cleanup``, then removes the folder.
+free, the owner is dead. The next cache there, or ``cleanup``, then removes the folder, unless others could have put it
+there (`nbdata.made_folders`).
 
 The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is written or deleted in another one.
 """
@@ -9,16 +10,18 @@ The folder stays open: the owner of DIR may exchange ``.nbdata``, and nothing is
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.disk import disk_error
-from nbdata.guarded_trees import Below
+from nbdata.guarded_trees import Below, remove_folder
 from nbdata.lock_files import file_lock, held
+from nbdata.made_folders import MadeFolders
 from nbdata.own_files import again_if_removed, make_own_folder, open_own_folder
-from nbdata.paths import OWN_FOLDER
+from nbdata.seals import Seals
 from nbdata.space.limits import round_up
 
 __all__ = ["LOCK", "CacheFolder", "cache_folders", "is_cache", "room_of"]
@@ -60,6 +63,8 @@ class CacheFolder:
         Created if missing.
     block : int
         Block size of its disk, in bytes.
+    seals : Seals
+        Of the user.
 
     Attributes
     ----------
@@ -69,10 +74,11 @@ class CacheFolder:
         Its descriptor, while it exists.
     """
 
-    #: Blocks of its own files and folders: the folder, the lock, and what they add to their parent.
-    OVERHEAD_BLOCKS = 4
+    #: Blocks of its own files and folders: the folder, its seal, the lock, and what they add to their parent.
+    OVERHEAD_BLOCKS = 5
 
-    def __init__(self, parent: str, block: int) -> None:
+    def __init__(self, parent: str, block: int, seals: Seals) -> None:
+        self._made = MadeFolders(seals)
         self._parent, self._name = parent, f"{_PREFIX}{secrets.token_hex(8)}"
         self._own = self.path = ""
         self._above = self.fd = -1
@@ -91,12 +97,13 @@ class CacheFolder:
         self._own, above = open_own_folder(self._parent)
         try:
             self.path = os.path.join(self._own, self._name)
-            _remove_dead(self._own, above)
+            _remove_dead(self._own, above, self._made)
             self._lock = file_lock(self._name + LOCK, above)
             self._lock.acquire()
             try:
                 os.mkdir(self._name, 0o700, dir_fd=above)
                 self.fd = os.open(self._name, _FOLDER, dir_fd=above)
+                self._made.seal(self._name, self.fd)
             except BaseException:  # the folder above may be gone, and the lock in the next one
                 self._lock.release()
                 raise
@@ -107,14 +114,17 @@ class CacheFolder:
         self._above = above
 
     def __exit__(self, *exc: object) -> None:
-        self._below.close()
         try:
-            _remove(self._name, self._above, self._lock)
+            _remove(self._name, self._above, self._lock, self._is_it)
             with contextlib.suppress(OSError):  # others may have files there
                 os.rmdir(f"../{os.path.basename(self._own)}", dir_fd=self._above)
         finally:
+            self._below.close()
             os.close(self._above)
             self._above = self.fd = -1
+
+    def _is_it(self, folder: int) -> bool:
+        return os.path.samestat(os.fstat(folder), os.fstat(self.fd))
 
     def slot(self, number: int) -> str:
         """The path of a slot's folder."""
@@ -166,19 +176,23 @@ def cache_folders(own: str, prefix: str = _PREFIX, *, at: int | None = None) -> 
         os.close(fd)
 
 
-def _remove_dead(own: str, above: int) -> None:
+def _remove_dead(own: str, above: int, made: MadeFolders) -> None:
+    """Remove the folders of killed processes, but those that others could have put there."""
     for path, alive in cache_folders(own, at=above):
         if not alive:
             name = os.path.basename(path)
             lock = file_lock(name + LOCK, above)
             with contextlib.suppress(OSError):  # something else has the place of the lock: cleanup removes it
                 if lock.acquire(wait=False):
-                    _remove(name, above, lock)
+                    _remove(name, above, lock, functools.partial(made.has, name))
 
 
-def _remove(name: str, above: int, lock: file_lock) -> None:
+def _remove(name: str, above: int, lock: file_lock, expected: Callable[[int], bool]) -> None:
     """Remove the folder first: while it exists, so does the lock that shows its owner."""
-    with contextlib.suppress(OSError), Below(OWN_FOLDER, os.dup(above)) as below:
-        below.remove_tree(name)
-        below.unlink(name + LOCK)
+    removed = True
+    with contextlib.suppress(OSError):
+        removed = remove_folder(name, above, expected)
+    with contextlib.suppress(OSError):
+        if removed:
+            os.unlink(name + LOCK, dir_fd=above)
     lock.release()

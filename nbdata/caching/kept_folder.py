@@ -24,17 +24,18 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import stat
 import threading
 import time
 from collections.abc import Iterator
 
 from nbdata.caching.folder import LOCK
+from nbdata.caching.kept_names import KEPT, is_name
 from nbdata.disk import disk_error, exchanged, make_folders, sync_disk
 from nbdata.errors import BadOption, NbdataError
 from nbdata.guarded_trees import Below
 from nbdata.lock_files import file_lock, held
+from nbdata.made_folders import MADE, MadeFolders, is_of_another, unproven
 from nbdata.optional_calls import fdatasync, fsync
 from nbdata.own_files import (
     again_if_removed,
@@ -47,17 +48,13 @@ from nbdata.own_files import (
     small_file,
     taken,
 )
-from nbdata.paths import OWN_FOLDER
 from nbdata.seals import Seals
 from nbdata.space.limits import round_up
-from nbdata.stores.base import ObjectInfo
 
-__all__ = ["KEPT", "KeptFolder", "is_name", "kept_in", "lock_of", "name_of", "room_of_object"]
+__all__ = ["KeptFolder", "lock_of", "room_of_object"]
 
-#: The prefix of these folders' names.
-KEPT = "kept-"
-_NAME = re.compile(r"[0-9a-f]{32}")
 _PART, _BOOT, _SEALED, _ABOUT = ".part", "boot", "sealed", "about"
+_RECORDS = (_BOOT, _SEALED, _ABOUT, MADE)
 # The most bytes of ``boot``, and of ``sealed``: of millions of objects.
 _LONGEST_BOOT, _LONGEST_RECORD = 4096, 1 << 30
 # The most bytes of ``about``.
@@ -73,25 +70,6 @@ _LONGEST = 112
 # Bytes of ``sealed`` for each file: two lines, and one more while it is rewritten.
 _LINES = 3 * _LONGEST
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def name_of(info: ObjectInfo) -> str:
-    """The file name for one version of an object."""
-    # The time identifies a version only if there is no ETag and no version id.
-    version = (info.etag, info.version) if info.etag or info.version else (info.modified,)
-    said = "\0".join(map(str, (info.key, info.size, *version)))
-    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def kept_in(path: str) -> str | None:
-    """The kept-cache folder that a path is or lies in; None if there is none."""
-    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]{{16}}(?![0-9a-f])", path)
-    return found[0] if found is not None else None
-
-
-def is_name(text: object) -> bool:
-    """Whether a text is the name of an object's file."""
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def room_of_object(size: int, block: int) -> int:
@@ -147,9 +125,9 @@ class KeptFolder:
         On entering, if another process fills the cache.
     """
 
-    #: Blocks of files and folders beside the objects and ``about``: the folder, the lock, two records, and their new
-    #: versions.
-    OVERHEAD_BLOCKS = 8
+    #: Blocks of files and folders beside the objects and ``about``: the folder, its seal, the lock, two records, and
+    #: their new versions.
+    OVERHEAD_BLOCKS = 9
 
     def __init__(self, parent: str, of: str, block: int, boot: str, seals: Seals) -> None:
         self._parent, self._block, self._boot, self._seals = parent, block, boot, seals
@@ -164,6 +142,7 @@ class KeptFolder:
         self._synced = 0  # the bytes of it whose files are known to have reached the disk
         self._lock: file_lock | None = None
         self._owner = -1  # of the files that this user makes
+        self._is_made = False  # whether nobody else can have put folders there
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -226,10 +205,15 @@ class KeptFolder:
             own_folder(self._parent, self._name)
             self.fd = os.open(self._name, _FOLDER, dir_fd=above)
             if not os.path.samestat(os.lstat(self.path), os.fstat(self.fd)):  # another one was looked at
-                self._close()
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
             self._owner = owner_here(self.fd)
+            made = MadeFolders(self._seals)
+            made.seal(self._name, self.fd)
+            self._is_made = made.has(self._name, self.fd)
+            if not self._is_made and not is_of_another(self.fd):
+                raise unproven(self.path)
         except BaseException:
+            self._close()
             self._lock.release()
             raise
 
@@ -248,7 +232,7 @@ class KeptFolder:
             self._lock.release()
 
     def found(self) -> Iterator[tuple[str, int, bool]]:
-        """Yield the name and the size of each object, and whether it is proven; delete everything else.
+        """Yield the name and the size of each object, and whether it is proven; delete all other files.
 
         Call it once, before anything is landed or removed.
         """
@@ -263,9 +247,7 @@ class KeptFolder:
                     status = entry.stat(follow_symlinks=False)
                     is_file = stat.S_ISREG(status.st_mode)
                     if not (is_name(entry.name) and is_file and status.st_nlink == 1):
-                        rest += (
-                            [entry.name] if entry.name not in (_BOOT, _SEALED, _ABOUT) or not is_file else []
-                        )
+                        rest += [entry.name] if entry.name not in _RECORDS or not is_file else []
                         continue
                     self._files += 1
                     line = _line(entry.name, status)
@@ -281,9 +263,10 @@ class KeptFolder:
             raise disk_error(error, self.path) from error
 
     def _delete(self, names: list[str]) -> None:
-        with Below(self.path, os.dup(self.fd)) as below:
+        with Below(self.path, os.dup(self.fd)) as below, contextlib.suppress(OSError):
             for each in names:
-                below.remove_tree(each)
+                if self._is_made or not stat.S_ISDIR(below.lstat(each).st_mode):
+                    below.remove_tree(each)
 
     @contextlib.contextmanager
     def _listed(self) -> Iterator[Iterator[os.DirEntry[str]]]:

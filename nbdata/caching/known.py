@@ -16,7 +16,8 @@ import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_object
+from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.caching.kept_names import is_name, kept_in
 from nbdata.own_files import folder_of, read_small, write_record
 from nbdata.space.limits import disk_of
 

@@ -12,7 +12,9 @@ while removes it with all its temporaries. Times are those that the disk sets, c
 in the future, as of a clock that was set back, tells nothing: such a mark is watched for that long. A holder that was
 suspended and resumes after that finds its mark gone, and ends before it renames anything.
 
-Anybody may have left such a file: one that is not as jobs write it counts as a mark of a job elsewhere.
+Anybody may have left such a file: one that is not as jobs write it counts as a mark of a job elsewhere. Nor is a file a
+temporary because of its name: where another user could have renamed the folder to ``.nbdata``, only what has its mark
+beside it is removed. So a mark goes last.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import time
 
 from nbdata.ending import Daemon
 from nbdata.errors import NbdataError, NotFound
+from nbdata.made_folders import names_prove
 from nbdata.optional_calls import is_refusal
 from nbdata.own_files import is_shared, own_folders_in, read_small
 from nbdata.runtime import runtime_folder
@@ -34,7 +37,7 @@ from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
 from nbdata.transfer.staging import Staging
 
-__all__ = ["Mark", "is_temporary", "worker_elsewhere"]
+__all__ = ["Mark", "is_marked", "is_temporary", "mark_of", "worker_elsewhere"]
 
 # The names of marks and temporaries.
 _NAMES = re.compile("[0-9a-f]{13,24}")
@@ -54,6 +57,16 @@ def is_temporary(name: str) -> bool:
     return any(names.fullmatch(name) for names in (_NAMES, _PROBES))
 
 
+def mark_of(name: str) -> str:
+    """Return the name of the mark of a job, given its token or the name of one of its temporaries."""
+    return f"{name[:12]}0"
+
+
+def is_marked(folder: str, name: str) -> bool:
+    """True if a job has written the mark of a temporary, or of a mark itself, in a folder."""
+    return _is_of_a_job(_said(os.path.join(folder, mark_of(name)))[1])
+
+
 class Mark:
     """The mark of this job in one staging folder.
 
@@ -64,7 +77,7 @@ class Mark:
     """
 
     def __init__(self, folder: Staging, token: str) -> None:
-        self._folder, self._name, self._path = folder, f"{token}0", folder.path_of(f"{token}0")
+        self._folder, self._name, self._path = folder, mark_of(token), folder.path_of(mark_of(token))
         self._gone = threading.Event()
         self._write(os.O_WRONLY | os.O_CREAT)
 
@@ -161,7 +174,7 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: Stagin
     living = None
     jobs: dict[str, list[str]] = {}
     for name in sorted(filter(_NAMES.fullmatch, names), reverse=True):
-        jobs.setdefault(name[:12] + "0", []).append(os.path.join(folder, name))
+        jobs.setdefault(mark_of(name), []).append(os.path.join(folder, name))
     for mark, paths in jobs.items():
         path = os.path.join(folder, mark)
         if path == own:
@@ -169,16 +182,21 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: Stagin
         with contextlib.suppress(OSError):
             where, process = _said(path)
             if where and where == _here():
-                if _PROCESS.fullmatch(process) and is_alive(process):
+                if _is_of_a_job(process) and is_alive(process):
                     continue
             elif _is_fresh(path, max(os.lstat(each).st_mtime for each in ([path] if where else paths)), now):
                 living = str(where[0]) if where else living
                 continue
-            # The mark goes last, so that a kill in between leaves the rest to the next job.
-            for each in paths:
-                if remove is not None:
+            if remove is not None and (_is_of_a_job(process) or names_prove(remove.fd)):
+                # The mark goes last, so that a kill in between leaves the rest to the next job.
+                for each in paths:
                     os.unlink(os.path.basename(each), dir_fd=remove.fd)
     return living
+
+
+def _is_of_a_job(process: str) -> bool:
+    """True if a mark says a process as jobs write it."""
+    return _PROCESS.fullmatch(process) is not None
 
 
 def _is_fresh(path: str, touched: float, now: float) -> bool:

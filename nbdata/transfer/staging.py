@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from nbdata.errors import UnsafeMember
 from nbdata.optional_calls import fsync
 from nbdata.own_files import remove, small_file
 
@@ -78,7 +79,11 @@ class Staging:
 
     def remove(self, name: str) -> None:
         """Delete what has a name; see `nbdata.own_files.remove`."""
-        remove(name, at=self.fd)
+        try:
+            remove(name, at=self.fd)
+        except UnsafeMember as error:
+            error.path = self.path_of(name)
+            raise
 
     def sync(self) -> None:
         """Make the names in the folder durable."""

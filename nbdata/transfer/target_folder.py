@@ -23,7 +23,7 @@ from nbdata.guarded_folders import GuardedFolders, NamedFolders, exchanged_folde
 from nbdata.optional_calls import set_mode
 from nbdata.own_files import open_own_folder, own_folder, own_mode
 from nbdata.transfer.control import Control
-from nbdata.transfer.marks import Mark
+from nbdata.transfer.marks import Mark, mark_of
 from nbdata.transfer.staging import Staging
 
 __all__ = ["TargetFolder", "target_error"]
@@ -121,15 +121,16 @@ class TargetFolder:
 
     def leave(self) -> None:
         """Remove this job's remaining temporaries, and their folders if they are empty."""
-        for mark in self._marks:
-            mark.remove()
         for folder in self._staging.values():
             with contextlib.suppress(OSError):
                 for name in (opened := self._open[folder]).names():
-                    if name.startswith(self._token):
+                    if name.startswith(self._token) and name != mark_of(self._token):
                         os.unlink(name, dir_fd=opened.fd)
+        for mark in self._marks:  # last: temporaries without their mark stay
+            mark.remove()
+        for folder in self._staging.values():
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
-                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=opened.fd)
+                os.rmdir(f"../{os.path.basename(folder)}", dir_fd=self._open[folder].fd)
         for opened in self._open.values():
             opened.close()
         self._open.clear()
@@ -291,14 +292,13 @@ class TargetFolder:
         Parameters
         ----------
         mode : int, optional
-            The mode of the file. None: that of the user's umask, and no more open than a file that it replaces.
+            The mode of the file, within the user's umask. None: that of the umask. A file is no more open than the one
+            that it replaces.
         """
         parent = final.rpartition("/")[0] or "/"
         folder = self._checked.get(parent) or self._look_at(parent)
         allowed = self.file_mode if mode is None else mode & ~self._umask | 0o600
-        # Where a group may do no more than others, it does not matter which group it is.
-        matters = mode is None or folder.acl is not None or acls.without_group(allowed) != allowed
-        replaced = acls.replaced_file(final, default=folder.acl) if matters else None
+        replaced = self._replaced(final, folder.acl)
         group = folder.group if replaced is None else replaced.group
         has_group = group < 0 or acls.give_group(fd, group)
         if folder.acl is not None:  # then no umask counts
@@ -306,9 +306,17 @@ class TargetFolder:
             allowed = stat.S_IMODE(os.fstat(fd).st_mode)
         elif self._staged_acl:
             acls.drop(fd)
-        if mode is None:
-            allowed = acls.successor_mode(allowed, replaced)
+        allowed = acls.successor_mode(allowed, replaced)
         set_mode(fd, allowed if has_group else acls.without_group(allowed))
+
+    def _replaced(self, final: str, default: bytes | None) -> acls.Replaced | None:
+        """Return what counts of the file that will be replaced, in the folder in which that is done."""
+        parent, _, name = final.rpartition("/")
+        above = self.open_folder(parent or "/")
+        try:
+            return acls.replaced_file(name, dir_fd=above, default=default)
+        finally:
+            os.close(above)
 
     def relative(self, temporary: str) -> tuple[int | None, str]:
         """Return the descriptor of the folder of a temporary, and its name in there; see the arguments of `os.open`.

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from nbdata.caching.folder import CacheFolder, cache_folders, room_of
 from nbdata.errors import NbdataError
+from nbdata.made_folders import MADE
+from nbdata.runtime import state_folder
+from nbdata.seals import Seals
 
 
 def taken(folder: Path) -> int:
@@ -38,8 +41,8 @@ def test_files_take_no_more_than_was_said_before(tmp_path_factory, files):
 
 
 def test_a_closed_cache_leaves_nothing_and_other_caches_stay(tmp_path):
-    with CacheFolder(str(tmp_path), 4096) as one:
-        with CacheFolder(str(tmp_path), 4096) as other:
+    with CacheFolder(str(tmp_path), 4096, Seals(state_folder())) as one:
+        with CacheFolder(str(tmp_path), 4096, Seals(state_folder())) as other:
             os.makedirs(other.slot(0) + "/deep")
             assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True, other.path: True}
         assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True}
@@ -49,7 +52,7 @@ def test_a_closed_cache_leaves_nothing_and_other_caches_stay(tmp_path):
 def test_caches_that_begin_while_others_end_find_their_folder(tmp_path):
     def often(_):
         for _ in range(300):
-            with CacheFolder(str(tmp_path), 4096):
+            with CacheFolder(str(tmp_path), 4096, Seals(state_folder())):
                 pass
 
     with ThreadPoolExecutor(4) as pool:
@@ -58,7 +61,7 @@ def test_caches_that_begin_while_others_end_find_their_folder(tmp_path):
 
 
 def test_the_files_of_a_new_cache_are_within_the_declared_overhead(tmp_path):
-    with CacheFolder(str(tmp_path), 4096) as folder:
+    with CacheFolder(str(tmp_path), 4096, Seals(state_folder())) as folder:
         assert taken(tmp_path / ".nbdata") <= folder.overhead
 
 
@@ -66,7 +69,9 @@ def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
     code = """
         import os, signal, sys
         from nbdata.caching.folder import CacheFolder
-        with CacheFolder(sys.argv[1], 4096) as folder:
+        from nbdata.runtime import state_folder
+        from nbdata.seals import Seals
+        with CacheFolder(sys.argv[1], 4096, Seals(state_folder())) as folder:
             os.mkdir(folder.slot(0))
             open(folder.slot(0) + "/x", "w").write("x")
             print("made", flush=True)
@@ -77,12 +82,14 @@ def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
         [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "made\n"
-        with CacheFolder(str(tmp_path), 4096) as own:  # its owner is alive, so it stays
+        with CacheFolder(
+            str(tmp_path), 4096, Seals(state_folder())
+        ) as own:  # its owner is alive, so it stays
             assert len(dict(cache_folders(f"{tmp_path}/.nbdata"))) == 2
         process.send_signal(signal.SIGKILL)
     ((path, alive),) = cache_folders(f"{tmp_path}/.nbdata")
     assert not alive
-    with CacheFolder(str(tmp_path), 4096) as own:
+    with CacheFolder(str(tmp_path), 4096, Seals(state_folder())) as own:
         assert not os.path.exists(path)
         assert os.path.exists(own.path)
     assert not list(tmp_path.iterdir())
@@ -90,14 +97,17 @@ def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
 
 def test_a_file_in_its_place_is_named(tmp_path):
     (tmp_path / ".nbdata").write_text("mine")
-    with pytest.raises(NbdataError, match=r"\.nbdata"), CacheFolder(str(tmp_path), 4096):
+    with (
+        pytest.raises(NbdataError, match=r"\.nbdata"),
+        CacheFolder(str(tmp_path), 4096, Seals(state_folder())),
+    ):
         pass
     assert (tmp_path / ".nbdata").read_text() == "mine"
 
 
 def test_a_folder_that_the_user_moved_and_linked_back_is_kept(tmp_path):
     mine = tmp_path / "mine"
-    with CacheFolder(str(tmp_path / "cache"), 4096) as folder:
+    with CacheFolder(str(tmp_path / "cache"), 4096, Seals(state_folder())) as folder:
         os.mkdir(folder.slot(1))
         Path(folder.slot(1), "x").write_text("x")
         os.rename(folder.slot(1), mine)
@@ -106,12 +116,12 @@ def test_a_folder_that_the_user_moved_and_linked_back_is_kept(tmp_path):
         os.symlink(mine, folder.slot(2) + "/deep/link")
         folder.remove(1)
         folder.remove(2)
-        assert not os.listdir(folder.path)
+        assert os.listdir(folder.path) == [MADE]
     assert (mine / "x").read_text() == "x"
 
 
 def test_files_that_the_user_deleted_are_no_error(tmp_path):
-    with CacheFolder(str(tmp_path), 4096) as folder:
+    with CacheFolder(str(tmp_path), 4096, Seals(state_folder())) as folder:
         folder.remove(5)
         os.makedirs(folder.slot(1) + "/a/b")
         folder.remove(1)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nbdata.caching.folder import LOCK
-from nbdata.caching.kept_folder import KeptFolder, name_of, room_of_object
+from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.caching.kept_names import name_of
 from nbdata.errors import BadOption
 from nbdata.lock_files import file_lock
 from nbdata.seals import Seals

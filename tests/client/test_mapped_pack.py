@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import gzip
 import io
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import pytest
 from PIL import Image
 
 import nbdata
+from nbdata.client.mapping.folders import Folders
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NbdataError, NotFound
 from tests.client.test_shard_writer import pending, there
@@ -381,18 +381,53 @@ except KeyboardInterrupt:
     assert shards_in(s3, bucket, "out/") == {}
 
 
+_KILLED = """
+import os
+from nbdata.client.mapping.folders import Folders
+
+folders = Folders(1).__enter__()
+with folders.one(1) as folder:
+    open(folder + "/x", "w").close()
+    print(*(base.path for base in folders._bases.values()), flush=True)
+    os._exit(0)
+"""
+
+
 def test_the_next_pack_removes_the_folders_of_a_killed_one(put: Put, tmp_path: Path, inline: None) -> None:
     url = put({"in/a.cls": b"1"})
-    left, lives = (Path(tempfile.mkdtemp(prefix="nbdata-map-")) for _ in range(2))
-    for folder in (left, lives):
-        (folder / "alive").touch()
-    with contextlib.ExitStack() as stack, (lives / "alive").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        stack.callback((lives / "alive").unlink)
+    left = subprocess.run([PYTHON, "-c", _KILLED], capture_output=True, text=True, check=True).stdout.split()
+    assert left
+    assert all(map(os.path.isdir, left))
+    with Folders(1) as lives:
         nbdata.pack(f"{url}in/", str(tmp_path / "x-%d.tar"), map="true", quiet=True)
-        assert lives.exists()
-        assert not left.exists()
-    lives.rmdir()
+        assert not any(map(os.path.exists, left))
+        assert all(os.path.isdir(base.path) for base in lives._bases.values())
+
+
+def test_a_pack_removes_no_folder_that_only_has_the_name_of_one(
+    put: Put, tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an archive or a repository of somebody else, or a copy of one of nbdata's own."""
+    url, place = put({"in/a.cls": b"1"}), tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    own = next(
+        path
+        for path in subprocess.run(
+            [PYTHON, "-c", _KILLED], env={**os.environ, "TMPDIR": str(place)},
+            capture_output=True, text=True, check=True,
+        ).stdout.split()
+        if path.startswith(str(place))
+    )  # fmt: skip
+    renamed, tools = place / "nbdata-map-renamed", place / "nbdata-map-tools"
+    os.rename(own, renamed)
+    shutil.copytree(renamed, own)
+    tools.mkdir()
+    (tools / "alive").touch()
+    for folder in (own, renamed, tools):
+        Path(folder, "thesis.txt").write_text("precious")
+    nbdata.pack(f"{url}in/", str(tmp_path / "x-%d.tar"), map="true", quiet=True)
+    assert len(list(place.glob("*/thesis.txt"))) == 3
 
 
 def test_a_command_line_and_a_cell_change_samples(

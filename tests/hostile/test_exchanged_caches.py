@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata import lock_files, own_files
+from nbdata import lock_files, own_files, runtime
 from nbdata.caching import folder, kept_folder
 from nbdata.caching.folder import CacheFolder
-from nbdata.caching.kept_folder import KeptFolder, is_name
+from nbdata.caching.kept_folder import KeptFolder
+from nbdata.caching.kept_names import is_name
 from nbdata.client.converting import conversion, layout
 from nbdata.client.inline import inline_host
+from nbdata.made_folders import MadeFolders
 from nbdata.seals import Seals
 from tests.stores.folder_server import folder_server
 from tests.waiting import wait_until
@@ -87,7 +89,7 @@ def test_no_item_of_a_stream_is_put_into_an_exchanged_folder(source: str, disk: 
 
 
 def test_a_cache_of_items_is_written_and_removed_only_where_it_was_made(disk: Path, private: Path) -> None:
-    with CacheFolder(str(disk), 4096) as folder:
+    with CacheFolder(str(disk), 4096, Seals(runtime.state_folder())) as folder:
         exchange(disk, "cache").symlink_to(private)
         folder.make_slot(1, ["sub/deep", "sub"])
         assert (disk / "aside" / Path(folder.path).name / "1/sub/deep").is_dir()
@@ -118,6 +120,7 @@ def test_a_kept_cache_is_filled_only_where_it_was_made(tmp_path: Path, disk: Pat
         kept.refuse(names[3])
     assert content(private) == before
     assert sorted(os.listdir(next(disk.glob("aside/kept-*[0-9a-f]")))) == [
+        ".made",
         names[1],
         "about",
         "boot",
@@ -185,7 +188,7 @@ def test_no_lock_is_made_where_an_exchanged_folder_leads(
     before = sorted(private.rglob("*")), content(private)
     with contextlib.suppress(OSError, nbdata.NbdataError):
         if which == "cache":
-            with CacheFolder(str(disk), 4096):
+            with CacheFolder(str(disk), 4096, Seals(runtime.state_folder())):
                 pass
         elif which == "kept":
             with KeptFolder(str(disk), "s3://b", 4096, "", Seals(str(tmp_path / "state"))):
@@ -205,7 +208,7 @@ def test_a_dead_cache_is_removed_only_where_the_folder_was_opened(disk: Path, pr
     fd = os.open(disk / ".nbdata", os.O_RDONLY)
     (disk / ".nbdata").rename(disk / "aside")
     (disk / ".nbdata").symlink_to(private)
-    folder._remove_dead(str(disk / ".nbdata"), fd)
+    folder._remove_dead(str(disk / ".nbdata"), fd, MadeFolders(Seals(runtime.state_folder())))
     os.close(fd)
     assert os.listdir(disk / "aside") == []
     assert sorted(private.rglob("*")) == before

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.client.records import dumping
+from nbdata.client.records.dumping import dump
 from nbdata.client.records.writer import FileWriter
 from nbdata.disk import PARTIAL, same_file
-from nbdata.errors import AccessDenied, UnsafeMember
+from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
 from nbdata.guarded_folders import TargetLost
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.committer import Committer, PendingFile
@@ -320,3 +322,54 @@ def test_a_writer_that_is_exchanged_in_the_last_moment_stays_in_its_folder(
     writer.close()
     assert (private / "x.ffr").read_text() == "mine"
     assert os.listdir(tmp_path / "aside") == ["x.ffr"]
+
+
+class _Exchanging:
+    """Six samples. While the one of a number is read, `out` is exchanged for a link to `private`."""
+
+    def __init__(self, out: Path, private: Path, number: int) -> None:
+        self._out, self._private, self._number = out, private, number
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> bytes:
+        if number == self._number:
+            self._out.rename(self._out.with_name("aside"))
+            self._out.symlink_to(self._private)
+        return b"sample"
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_dump_writes_and_deletes_nothing_in_a_folder_that_takes_the_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(dumping, "_MOST_PROCESSES", 1)
+    out, private = tmp_path / "out", tmp_path / "private"
+    private.mkdir()
+    for part in range(3):
+        (private / f"PART_{part:05d}.ffr").write_text("mine")
+    with pytest.raises(NbdataError, match="exchanged"):
+        dump(_Exchanging(out, private, number), out, nfiles=3)
+    assert [path.read_text() for path in private.iterdir()] == ["mine"] * 3
+    assert os.listdir(tmp_path / "aside") == [], "nothing stays"
+
+
+def test_a_dump_that_fails_deletes_no_file_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dumping, "_MOST_PROCESSES", 1)
+    first = tmp_path / "out/PART_00000.ffr"
+
+    class Failing(list[bytes]):
+        def __getitem__(self, number: Any) -> Any:
+            if number == 1:
+                (tmp_path / "other").write_text("of another dump")
+                (tmp_path / "other").rename(first)
+                raise ValueError("no sample")
+            return b"sample"
+
+    with pytest.raises(ValueError, match="no sample"):
+        dump(Failing([b"", b"", b""]), tmp_path / "out", nfiles=3)
+    assert os.listdir(tmp_path / "out") == [first.name]
+    assert first.read_text() == "of another dump"

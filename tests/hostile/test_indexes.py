@@ -277,3 +277,33 @@ def test_a_file_system_that_was_given_opens_no_other_origin() -> None:
     context = capture(replace(SampleSource("http://host/index.json"), fs=fsspec.filesystem("http")))
     with pytest.raises(BadOption, match="gets none of the credentials"):
         open_place("http://other/x.tar", context)
+
+
+@pytest.fixture
+def linked(tmp_path: Path, folder: Path) -> Path:
+    """A data set on the disk, whose folder `sub` is a link to files that it may not lead to."""
+    found = tmp_path / "data"
+    (found / "real").mkdir(parents=True)
+    (found / "real/x.tar").write_bytes(packed(b"of the data set"))
+    (found / "sub").symlink_to(folder)
+    (found / "within").symlink_to("real")
+    for name in ("sub", "within"):
+        (found / f"{name}.json").write_bytes(index(f"{name}/x.tar"))
+        (found / f"{name}.lst").write_text(f"{name}/x.tar\n")
+    return found
+
+
+@pytest.mark.parametrize("reader", [streamed, by_number, looked_through, packed_anew])
+def test_an_index_on_the_disk_leads_through_no_link_out_of_its_folder(
+    linked: Path, tmp_path: Path, reader: Reader
+) -> None:
+    with pytest.raises(BadOption, match="a link leads a shard of this index out of its folder"):
+        reader(str(linked / "sub.json"), tmp_path)
+    assert reader(str(linked / "within.json"), tmp_path)
+
+
+def test_a_list_of_volumes_leads_through_no_link_out_of_its_folder(linked: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="a link leads out of the folder of the list"):
+        nbdata.untar_volumes(str(linked / "sub.lst"), tmp_path / "out", quiet=True)
+    nbdata.untar_volumes(str(linked / "within.lst"), tmp_path / "out", quiet=True)
+    assert (tmp_path / "out/a/1.txt").read_bytes() == b"of the data set"

@@ -378,7 +378,7 @@ def test_the_folder_of_unfinished_splits_must_lie_in_the_data_set(
     monkeypatch.setattr(layout, "Below", opened)
     with (
         pytest.raises(nbdata.NbdataError, match=EXCHANGED),
-        layout._opened(names, str(exchange.target), make=True),
+        layout._opened(names, str(exchange.target), Seals(str(exchange.aside)), make=True),
     ):
         pass
 
@@ -400,7 +400,7 @@ def test_what_gets_the_name_of_a_split_meanwhile_is_not_replaced(tmp_path: Path)
         (target / "train").mkdir()
         (target / "train/thesis").write_text("mine")
         with (
-            layout._opened(names, str(target)) as (below, above),
+            layout._opened(names, str(target), Seals(str(tmp_path))) as (below, above),
             pytest.raises(nbdata.NbdataError, match="something else got the name of a split"),
         ):
             plan._swap(below, above)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from nbdata.disk import special_kind
 from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
-from nbdata.paths import is_own_name
+from nbdata.paths import is_inside, is_own_name, leads_out
 
 __all__ = ["FILES", "Beside", "Copy", "Source", "Split", "load", "told"]
 
@@ -329,7 +329,11 @@ def _copies(module: ModuleType, folder: str, source: Source) -> None:
             source.notes.append(f"get_files_or_dirs names {full}, which is not there: it is not copied")
             continue
         left_out = list[str]()
-        source.copies += _below(full, new, left_out)
+        inner = os.path.join(full, "") if os.path.isdir(full) else full
+        if is_inside(os.path.normpath(full), folder) and leads_out(inner, folder):
+            left_out.append(f"{full} (link to a folder)")
+        else:
+            source.copies += _below(full, new, left_out)
         if left_out:
             more = f" and {len(left_out) - _SHOWN:,} more" if len(left_out) > _SHOWN else ""
             source.notes.append(

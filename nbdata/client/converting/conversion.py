@@ -20,6 +20,7 @@ from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember, error_from_dict
 from nbdata.lock_files import lock_for_children
+from nbdata.made_folders import MADE
 from nbdata.operation import slots
 from nbdata.optional_calls import Watch
 from nbdata.own_files import again_if_removed, own_folder, taken
@@ -311,8 +312,9 @@ def _locked(folder: str) -> int | None:
 def _tidy(folder: str) -> None:
     """Remove our own folders where nothing is unfinished."""
     with contextlib.suppress(OSError), opened_unfinished_folder(folder) as (own, unfinished):
-        if os.listdir(unfinished) == ["lock"]:
-            os.unlink("lock", dir_fd=unfinished)
+        if set(left := os.listdir(unfinished)) <= {"lock", MADE}:
+            for name in sorted(left):  # the lock last: the next job seals the folder when it has a lock
+                os.unlink(name, dir_fd=unfinished)
             os.rmdir(CONVERTING, dir_fd=own)
             os.rmdir(own_folder(folder))
             os.rmdir(folder)  # we may have made it for nothing

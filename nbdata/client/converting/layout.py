@@ -6,26 +6,35 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbdata.acls import drop_foreign
+from nbdata.acls import default_of, drop_foreign
 from nbdata.client.converting.contract import Split
+from nbdata.client.converting.finished import (
+    close_as,
+    has_only_its_files,
+    is_changed,
+    is_proven,
+    is_sealed,
+    read_record,
+    sealed_values,
+    version,
+)
 from nbdata.client.converting.split_files import RECORD, refuse_others
 from nbdata.disk import make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
 from nbdata.guarded_folders import GuardedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
+from nbdata.made_folders import MadeFolders, unproven
 from nbdata.optional_calls import fsync
 from nbdata.own_files import (
     is_own_file,
     make_own_folder,
     open_own_folder,
     own_folder,
-    read_small,
     without_waiting,
 )
 from nbdata.paths import CONVERTING
@@ -48,8 +57,6 @@ _ANYTHING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Suffix of the folder that a finished split replaces.
 _OLD = ".old"
-# The most bytes of either record: of `_MOST_FILES` files.
-_MOST_BYTES = 1 << 20
 # Samples whose size is read beforehand, and most files of a split: the values of FFRecord's converters.
 _LOOKED_AT = 100
 _MOST_FILES = 200
@@ -191,7 +198,7 @@ class SplitPlan:
     def begin(self) -> None:
         """Make the unfinished folder, or clear it of all but the parts that are kept."""
         name = self.split.name
-        with _opened(self.names, self.folder, make=True) as (below, _):
+        with _opened(self.names, self.folder, self.seals, make=True) as (below, _):
             if not self.kept:
                 below.remove_tree(name)
                 below.remove_tree(name + _BEGUN)
@@ -218,11 +225,11 @@ class SplitPlan:
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
-        found = _version(path := os.path.join(self.parts_folder, name))
+        found = version(path := os.path.join(self.parts_folder, name))
         if found is None or not is_own_file(path):
             raise _changed(path)
         self.kept[name] = found
-        with _opened(self.names, self.folder) as (below, _):
+        with _opened(self.names, self.folder, self.seals) as (below, _):
             self._record(below)
 
     def _record(self, below: Below) -> None:
@@ -236,13 +243,13 @@ class SplitPlan:
     def find_kept(self) -> None:
         """Find the whole parts that an earlier run has made."""
         whole = {part.name for part in self.parts if _is_whole(self.path(part), part.stop - part.start)}
-        begun = _read(self.unfinished + _BEGUN)
+        begun = read_record(self.unfinished + _BEGUN)
         parts = begun.get("parts")
         if isinstance(parts, dict) and self.seals.holds(
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = _version(path := os.path.join(self.parts_folder, name))
+                found = version(path := os.path.join(self.parts_folder, name))
                 if found is not None and parts[name] == found and is_own_file(path):
                     self.kept[name] = found
         self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
@@ -250,7 +257,7 @@ class SplitPlan:
     def finish(self) -> list[str]:
         """Write the files beside the parts, and rename the folder to its final name; return notes."""
         beside = self.split.beside()
-        with _opened(self.names, self.folder) as (below, above):
+        with _opened(self.names, self.folder, self.seals) as (below, above):
             self._clear(below)
             at, _ = below.at(os.path.join(self.split.name, RECORD))
             for name, content in beside.files.items():
@@ -259,7 +266,7 @@ class SplitPlan:
                 "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
                 "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
             }  # fmt: skip
-            said["seal"] = self.seals.of(*_sealed(said, self.split.name))
+            said["seal"] = self.seals.of(*sealed_values(said, self.split.name))
             write_file(
                 os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()], folder=at
             )
@@ -274,6 +281,7 @@ class SplitPlan:
         at, _ = below.at(name)
         if self.there >= 0:
             refuse_others(self.there, self.final)
+            self._close(at, default_of(above))
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 os.rename(name, name + _OLD, src_dir_fd=above, dst_dir_fd=at)
                 if not os.path.samestat(os.lstat(name + _OLD, dir_fd=at), os.fstat(self.there)):
@@ -289,10 +297,17 @@ class SplitPlan:
         below.remove_tree(name + _OLD)
         below.remove_tree(name + _BEGUN)
 
+    def _close(self, at: int, default: bytes | None) -> None:
+        fd = os.open(self.split.name, _FOLDER, dir_fd=at)
+        try:
+            close_as(self.there, fd, default)
+        finally:
+            os.close(fd)
+
     def _described(self, part: Part) -> dict[str, Any]:
         """Return the entry of a part in the record; refuses one that changed after it was whole."""
         path = self.path(part)
-        found = _version(path)
+        found = version(path)
         if found is None or found != self.kept.get(part.name) or not is_own_file(path):
             raise _changed(path)
         name = os.path.join(self.split.folder, part.name)
@@ -307,15 +322,31 @@ class SplitPlan:
 
 
 @contextlib.contextmanager
-def _opened(names: GuardedFolders, folder: str, *, make: bool = False) -> Iterator[tuple[Below, int]]:
-    """Open the folder of unfinished splits, and that of the data set, which must be the one around it."""
+def _opened(
+    names: GuardedFolders, folder: str, seals: Seals, *, make: bool = False
+) -> Iterator[tuple[Below, int]]:
+    """Open the folder of unfinished splits, and that of the data set, which must be the one around it.
+
+    With `make`, a missing one is made, and sealed while this job holds its lock.
+
+    Raises
+    ------
+    UnsafeMember
+        If others could have put the first one there: trees in it are deleted.
+    """
     names.check()
     with Below(make_unfinished_folder(folder) if make else unfinished_folder(folder)) as below:
         above = names.open_to_write(folder, make=make)
         try:
             if not os.path.samestat(below.lstat("../.."), os.fstat(above)):
                 raise exchanged_folder(folder)
-            drop_foreign(below.at(_BEGUN)[0], above)
+            fd, _ = below.at(_BEGUN)
+            made = MadeFolders(seals)
+            if make:
+                made.seal(CONVERTING, fd)
+            if not made.has(CONVERTING, fd):
+                raise unproven(unfinished_folder(folder))
+            drop_foreign(fd, above)
             yield below, above
         finally:
             os.close(above)
@@ -379,11 +410,11 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
     final = plan.final
     if not os.path.lexists(final):
         return "convert"
-    record = _read(os.path.join(final, RECORD))
+    record = read_record(os.path.join(final, RECORD))
     if record.get("identity") == plan.identity and overwrite != "always":
-        if not _is_sealed(record, plan.split.name, plan.seals) or _is_changed(final, record):
+        if not is_sealed(record, plan.split.name, plan.seals) or is_changed(final, record):
             plan.unproven = len(plan.parts)
-        elif plan.has_parts(record) and _has_only_its_files(final, record):
+        elif plan.has_parts(record) and has_only_its_files(final, record):
             return "unchanged"
     if overwrite == "never":
         raise BadOption(
@@ -392,67 +423,6 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
         )  # fmt: skip
     refuse_others(plan.there, final)
     return "replace"
-
-
-def _sealed(record: dict[str, Any], name: str) -> tuple[object, ...]:
-    """Return the values that the seal of a finished split is of: its name, and all that its record says."""
-    return "converted", name, {key: value for key, value in record.items() if key != "seal"}
-
-
-def _is_sealed(record: dict[str, Any], name: str, seals: Seals) -> bool:
-    """True if this user's nbdata has made the record, for a split of this name."""
-    try:
-        return seals.holds(record.get("seal"), *_sealed(record, name))
-    except RecursionError:
-        return False
-
-
-def _is_proven(folder: str, name: str, seals: Seals) -> bool:
-    """True if this user's nbdata has finished the split in a folder, and its files are still as they were."""
-    record = _read(os.path.join(folder, RECORD))
-    return (
-        _is_sealed(record, name, seals)
-        and not _is_changed(folder, record)
-        and _has_only_its_files(folder, record)
-    )
-
-
-def _is_changed(final: str, record: dict[str, Any]) -> bool:
-    """True if something else lies in the place of a file of a sealed record, or a file of another owner."""
-    for one in record["files"]:
-        path = os.path.join(final, one["name"])
-        if os.path.lexists(path) and (
-            _version(path) != [one["size"], one["mtime_ns"]] or not _is_of_this_user(path)
-        ):
-            return True
-    return False
-
-
-def _is_of_this_user(path: str) -> bool:
-    """True if a file has the owner of this user's files; False if nothing can be written beside it to know that."""
-    try:
-        return is_own_file(path)
-    except OSError:
-        return False
-
-
-def _has_only_its_files(final: str, record: dict[str, Any]) -> bool:
-    """True if a split has all files of its sealed record, and no other FFRecord files, which would be read too."""
-    names = {one["name"] for one in record["files"]}
-    found = set[str]()
-    for above in {os.path.dirname(name) for name in names}:
-        with contextlib.suppress(OSError):
-            found |= {os.path.join(above, name) for name in os.listdir(os.path.join(final, above))}
-    return {name for name in found if name.endswith(SUFFIX)} == names
-
-
-def _version(path: str) -> list[int] | None:
-    """Return the size in bytes and the time in nanoseconds of a regular file; None for anything else."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
 
 
 def _changed(path: str) -> NbdataError:
@@ -473,14 +443,6 @@ def _is_whole(path: str, count: int) -> bool:
         return False
 
 
-def _read(path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(read_small(path, _MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     """Finish a split that was killed between the two renames to its final name, or after them."""
     unfinished, final = unfinished_folder(folder, name), os.path.join(folder, name)
@@ -488,11 +450,11 @@ def mend(folder: str, name: str, seals: Seals, names: GuardedFolders) -> None:
     if not os.path.lexists(final) and os.path.isdir(old) and not os.path.islink(old):
         for whole in (name, name + _OLD):
             path = os.path.join(os.path.dirname(unfinished), whole)
-            if _is_proven(path, name, seals):
-                with _opened(names, folder) as (below, above):
+            if is_proven(path, name, seals):
+                with _opened(names, folder, seals) as (below, above):
                     os.rename(whole, name, src_dir_fd=below.at(whole)[0], dst_dir_fd=above)
                 break
     if os.path.lexists(final) and not os.path.lexists(unfinished) and os.path.lexists(unfinished + _BEGUN):
-        with _opened(names, folder) as (below, _):
+        with _opened(names, folder, seals) as (below, _):
             below.remove_tree(name + _OLD)
             below.remove_tree(name + _BEGUN)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from nbdata.errors import NbdataError
+from nbdata.guarded_trees import remove_folder
+from nbdata.made_folders import MadeFolders
+from nbdata.runtime import state_folder
+from nbdata.seals import Seals
 
 __all__ = ["Folders"]
 
@@ -19,6 +25,18 @@ _NAME = "nbdata-map-"
 _ALIVE = "alive"
 # Bytes that must stay free in memory, and how many copies of a sample may exist: old, new, and in transit.
 _LEAST_FREE, _TIMES = 256 << 20, 4
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class _Base(NamedTuple):
+    """A folder for those of samples: its path and its descriptor."""
+
+    path: str
+    fd: int
+
+    def is_it(self, folder: int) -> bool:
+        """True if an open folder is this one."""
+        return os.path.samestat(os.fstat(folder), os.fstat(self.fd))
 
 
 class Folders:
@@ -32,7 +50,8 @@ class Folders:
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._bases: dict[str, str] = {}  # by the folder that contains them
+        self._made = MadeFolders(Seals(state_folder()))
+        self._bases: dict[str, _Base] = {}  # by the folder that contains them
         self._held: list[int] = []
 
     def __enter__(self) -> Folders:
@@ -50,9 +69,10 @@ class Folders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for base in self._bases.values():
-            shutil.rmtree(base, ignore_errors=True)
-        for fd in self._held:
+        for place, base in self._bases.items():
+            with contextlib.suppress(OSError), _opened(place) as above:
+                remove_folder(os.path.basename(base.path), above, base.is_it)
+        for fd in (*self._held, *(base.fd for base in self._bases.values())):
             os.close(fd)
         self._bases.clear()
         self._held.clear()
@@ -62,11 +82,34 @@ class Folders:
         if place in self._bases or not os.access(place, os.W_OK | os.X_OK):
             return
         with contextlib.suppress(OSError):
-            _remove_left(place)
-            base = self._bases[place] = tempfile.mkdtemp(prefix=_NAME, dir=place)
-            fd = os.open(os.path.join(base, _ALIVE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._remove_left(place)
+            path = tempfile.mkdtemp(prefix=_NAME, dir=place)
+            base = self._bases[place] = _Base(path, os.open(path, _FOLDER))
+            fd = os.open(_ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=base.fd)
             self._held.append(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._made.seal(os.path.basename(path), base.fd)
+
+    def _remove_left(self, place: str) -> None:
+        """Remove the folders of this user whose process is dead."""
+        with _opened(place) as above:
+            for name in os.listdir(above):
+                if name.startswith(_NAME):
+                    with contextlib.suppress(OSError):  # another process removes it
+                        remove_folder(name, above, functools.partial(self._is_left, name))
+
+    def _is_left(self, name: str, folder: int) -> bool:
+        """True if an open folder was made here, and its process is dead."""
+        if not self._made.is_sealed(name, folder):
+            return False
+        fd = os.open(_ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     @contextlib.contextmanager
     def one(self, size: int) -> Iterator[str]:
@@ -78,24 +121,19 @@ class Folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _base(self, size: int) -> str:
-        for place, base in self._bases.items():
+        for place, (base, _) in self._bases.items():
             if place != _IN_MEMORY or len(self._bases) == 1:
                 return base
             room = os.statvfs(place)
             if room.f_bavail * room.f_frsize - _TIMES * self._at_once * size >= _LEAST_FREE:
                 return base
-        return next(iter(self._bases.values()))
+        return next(iter(self._bases.values())).path
 
 
-def _remove_left(place: str) -> None:
-    """Remove the folders of this user whose process is dead."""
-    for entry in os.scandir(place):
-        if not entry.name.startswith(_NAME) or entry.stat(follow_symlinks=False).st_uid != os.getuid():
-            continue
-        with contextlib.suppress(OSError):  # its process is alive, or another one removes it
-            fd = os.open(os.path.join(entry.path, _ALIVE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
-            finally:
-                os.close(fd)
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    fd = os.open(folder, _FOLDER)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

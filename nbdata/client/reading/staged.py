@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from nbdata.caching.contents import MOST_ANNOUNCED
-from nbdata.caching.kept_folder import KeptFolder, name_of
+from nbdata.caching.kept_folder import KeptFolder
+from nbdata.caching.kept_names import name_of
 from nbdata.client.opened import resolved
 from nbdata.disk import disk_error
 from nbdata.ending import at_end

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
 from nbdata.client.records.writer import FileWriter
-from nbdata.errors import BadOption
+from nbdata.disk import disk_error
+from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import SUFFIX
+from nbdata.guarded_folders import GuardedFolders
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
@@ -18,6 +21,9 @@ from nbdata.sizes import counted
 __all__ = ["dump"]
 
 _MOST_PROCESSES = 16
+
+# The device and the inode of a file.
+_Identity = tuple[int, int]
 
 
 def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool = False) -> None:
@@ -40,6 +46,8 @@ def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool
     BadOption
         If the folder already has FFRecord files, which would be read with the new ones; if `fname` is a URL; or if a
         sample is not bytes. After any error, none of the new files stays.
+    NbdataError
+        If somebody exchanges the folder meanwhile: nothing is written or deleted elsewhere.
 
     Examples
     --------
@@ -49,7 +57,8 @@ def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool
     if nfiles < 1:
         raise BadOption(f"nfiles={nfiles}: there is no such number of files", expected="1 or more")
     if nfiles == 1:
-        _write(dataset, os.fspath(fname), 0, count)
+        with FileWriter(fname, count) as writer:
+            _write(writer, dataset, 0, count)
         _say(os.fspath(fname), count, verbose)
         return
     folder = canonical(fname, name="fname")
@@ -58,52 +67,95 @@ def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool
             "dump writes to the local disk", path=redacted(folder),
             remedy="Write there, then push the folder; pack --format ffrecord writes to a store",
         )  # fmt: skip
-    os.makedirs(folder, exist_ok=True)
-    if found := [name for name in os.listdir(folder) if name.endswith(SUFFIX)]:
+    folder = folder.rstrip("/") or "/"
+    folders = GuardedFolders(folder)
+    try:
+        at = folders.open_to_write(folder)
+    except OSError as error:
+        raise error if isinstance(error, NbdataError) else disk_error(error, folder) from error
+    try:
+        _refuse_records(folder, at)
+        _dump_parts(dataset, folder, nfiles, verbose, folders, at)
+    finally:
+        os.close(at)
+
+
+def _refuse_records(folder: str, at: int) -> None:
+    if found := [name for name in os.listdir(at) if name.endswith(SUFFIX)]:
         raise BadOption(
             f"the folder already has FFRecord files ({min(found)}), which would be read with the new ones",
             path=folder, remedy="Delete them, or write to another folder",
         )  # fmt: skip
+
+
+def _dump_parts(
+    dataset: Any, folder: str, nfiles: int, verbose: bool, folders: GuardedFolders, at: int
+) -> None:
+    """Write several files into a folder, which is open; if one fails, those that were written are deleted."""
+    count = len(dataset)
     size = max(1, -(-count // nfiles))
     starts = range(0, max(1, count), size)
     if len(starts) != nfiles:
-        warnings.warn(f"{count} samples make {len(starts)} files, not {nfiles}", stacklevel=2)
+        warnings.warn(f"{count} samples make {len(starts)} files, not {nfiles}", stacklevel=3)
     paths = [os.path.join(folder, f"PART_{number:05d}{SUFFIX}") for number in range(len(starts))]
     processes = min(_MOST_PROCESSES, len(paths))
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _take, (dataset,))
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _take, (dataset, folders))
+    running = list[Future[_Identity]]()
     try:
-        running = [
-            pool.submit(_write_part, path, start, min(start + size, count))
-            for path, start in zip(paths, starts, strict=True)
-        ]
+        for path, start in zip(paths, starts, strict=True):
+            running.append(pool.submit(_write_part, path, start, min(start + size, count)))
         for path, start, one in zip(paths, starts, running, strict=True):
             one.result()
             _say(path, min(size, count - start), verbose)
     except BaseException:
         pool.shutdown(cancel_futures=True)
-        for path in filter(os.path.lexists, paths):
-            os.unlink(path)
+        for path, one in zip(paths, running, strict=False):
+            if not one.cancelled() and one.exception() is None:
+                _delete(os.path.basename(path), at, one.result())
         raise
     pool.shutdown()
 
 
-# The data set, in a process of `dump`.
+def _delete(name: str, folder: int, written: _Identity) -> None:
+    """Delete a file in an open folder, unless it is none that this call has written."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(name, dir_fd=folder)
+        if (found.st_dev, found.st_ino) == written:
+            os.unlink(name, dir_fd=folder)
+
+
+# The data set and the folder, in a process of `dump`.
 _dataset: Any = None
+_folders: GuardedFolders
 
 
-def _take(dataset: Any) -> None:
-    global _dataset
-    _dataset = dataset
+def _take(dataset: Any, folders: GuardedFolders) -> None:
+    global _dataset, _folders
+    _dataset, _folders = dataset, folders
 
 
-def _write_part(path: str, start: int, end: int) -> None:
-    _write(_dataset, path, start, end)
+class _PartWriter(FileWriter):
+    """Writes one of several files, in the folder that `dump` has opened."""
+
+    def _guarded(self, folder: str) -> GuardedFolders:
+        return _folders
+
+    def identity(self) -> _Identity:
+        """Return the device and the inode of the file, until it is closed."""
+        found = os.fstat(self._fd)
+        return found.st_dev, found.st_ino
 
 
-def _write(dataset: Any, path: str, start: int, end: int) -> None:
-    with FileWriter(path, end - start) as writer:
-        for index in range(start, end):
-            writer.write_one(dataset[index])
+def _write_part(path: str, start: int, end: int) -> _Identity:
+    writer = _PartWriter(path, end - start)
+    with writer:
+        _write(writer, _dataset, start, end)
+        return writer.identity()
+
+
+def _write(writer: FileWriter, dataset: Any, start: int, end: int) -> None:
+    for index in range(start, end):
+        writer.write_one(dataset[index])
 
 
 def _say(path: str, count: int, verbose: bool) -> None:

@@ -99,7 +99,7 @@ class FileWriter:
         self._head = HeadWriter()
         self._held = bytearray()
         folder = os.path.dirname(self._path)
-        self._names = GuardedFolders(folder)
+        self._names = self._guarded(folder)
         try:
             self._folder = self._names.open_to_write(folder, make=False)
             self._leave = weakref.finalize(self, os.close, self._folder)
@@ -108,6 +108,10 @@ class FileWriter:
                 os.lseek(self._fd, head_size(n), os.SEEK_SET)
         except OSError as error:
             raise error if isinstance(error, NbdataError) else disk_error(error, self._path) from error
+
+    def _guarded(self, folder: str) -> GuardedFolders:
+        """Return what opens the folder, and notices if it is exchanged."""
+        return GuardedFolders(folder)
 
     def _begun(self) -> tuple[str, int, weakref.finalize[..., FileWriter]]:
         """Make an unfinished file; return its name, its descriptor, and what gives it up."""

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from nbdata.caching.cached_objects import Wanted
 from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents
-from nbdata.caching.kept_folder import is_name, room_of_object
+from nbdata.caching.kept_folder import room_of_object
+from nbdata.caching.kept_names import is_name
 from nbdata.engine.job.task import Task
 from nbdata.errors import Cancelled, NotEnoughSpace, NotFound
 from nbdata.protocols import Acquired, Epoch

@@ -30,6 +30,7 @@ from nbdata.engine.stream.small_files import WantedFile
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
+from nbdata.seals import Seals
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.transfer.selection import Entry
@@ -78,7 +79,7 @@ class Streaming:
         self.block = disk_of(op.cache_dir)[2]
         self.items = ItemFile(run.folder, self.block)
         self.store = run.open(folder_part(op.source)).store
-        self.folder = CacheFolder(op.cache_dir, self.block)
+        self.folder = CacheFolder(op.cache_dir, self.block, Seals(run.context.state_dir))
         self.needed = planned.needed
         capacity = self.needed - self.folder.overhead
         # Items fetched ahead must not evict kept ones, nor must one item wait for another.

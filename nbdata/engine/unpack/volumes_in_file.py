@@ -6,6 +6,8 @@ too. If the names show which are volumes and in which order, the names decide.
 
 from __future__ import annotations
 
+import os
+
 from nbdata.archives.volumes import choose_set, set_titles
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.checksum_files import LARGEST, ChecksumFiles, content_of
@@ -15,7 +17,7 @@ from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.listed_names import beside
 from nbdata.origins import is_below
-from nbdata.paths import has_glob, join, last_component
+from nbdata.paths import has_glob, is_url, join, last_component, leads_out
 from nbdata.transfer.sources import head_of
 
 __all__ = ["volumes_in_file"]
@@ -56,7 +58,15 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
                 f"{name} lists {one!r}", expected="names of volumes beside it",
                 remedy="In Python a list of volumes may name any place",
             )  # fmt: skip
-    places = tuple(join(source.rpartition("/")[0], one.removeprefix("./")) for one in names)
+    above = source.rpartition("/")[0]
+    places = tuple(join(above, one.removeprefix("./")) for one in names)
+    for one, place in zip(names, places, strict=True):
+        if not is_url(place) and leads_out(place, above or "/"):
+            raise BadOption(
+                f"{name} lists {one!r}, which a link leads out of the folder of the list", path=place,
+                expected="names of volumes beside it", got=os.path.realpath(place),
+                remedy="In Python a list of volumes may name any place",
+            )  # fmt: skip
     run.listed.update(dict.fromkeys(places, source[: source.rfind("/") + 1]))
     if not is_checksum_file(name):
         return places, None

@@ -13,7 +13,8 @@ import os
 import stat
 
 from nbdata.caching.folder import LOCK
-from nbdata.caching.kept_folder import kept_in, lock_of
+from nbdata.caching.kept_folder import lock_of
+from nbdata.caching.kept_names import kept_in
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
@@ -26,13 +27,16 @@ from nbdata.engine.upkeep.leftovers import (
     left_at_store,
     left_on_disk,
 )
+from nbdata.engine.upkeep.proofs import whole_folder
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import NamedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
 from nbdata.lock_files import file_lock, is_lockable
+from nbdata.made_folders import MadeFolders
 from nbdata.own_files import folder_of, own_folder
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
+from nbdata.seals import Seals
 from nbdata.sizes import counted, format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
@@ -94,6 +98,7 @@ class _Cleaning:
         self.results = Results(run)
         self.results.notes.extend(planned.notes)
         self.root = run.kept
+        self._made = MadeFolders(Seals(run.context.state_dir))
         self.freed = 0
         self.busy: dict[str, str] = {}
 
@@ -141,6 +146,7 @@ class _Cleaning:
         lock = TargetLock(target, "cleanup")
         held = lock.acquire(claims=True)
         caches = dict[str, file_lock | None]()
+        wholes = dict[str, Below | None]()
         below: Below | None = None
         try:
             gone: _Gone = {}
@@ -161,8 +167,13 @@ class _Cleaning:
                     reason = row.reason or f"job {held} works there"
                     self.results.add(row.path, Outcome.IN_USE, row.size, reason=reason)
                     self.busy[target] = reason
-                else:
+                elif not (whole := whole_folder(os.path.normpath(os.path.join(self.root, row.path)))):
                     self._remove(row, gone, below, at)
+                else:
+                    if whole not in wholes:
+                        wholes[whole] = self._opened(whole, below, at)
+                    if (opened := wholes[whole]) is not None:  # else it was removed or exchanged since
+                        self._remove(row, gone, opened, whole)
             for (path, root), names in gone.items():
                 _sync(root, names)
                 _forget(path, root, names)
@@ -176,8 +187,8 @@ class _Cleaning:
         except OSError as error:
             raise disk_error(error, target) from error
         finally:
-            if below is not None:
-                below.close()
+            for opened in filter(None, (below, *wholes.values())):
+                opened.close()
             for cache in filter(None, caches.values()):
                 cache.release()
             lock.release()
@@ -189,6 +200,18 @@ class _Cleaning:
             return None
         named.check()
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=named.fd)
+
+    def _opened(self, whole: str, below: Below, base: str) -> Below | None:
+        """Open a folder to delete what is in it; None if it is not there, or not the one that was looked at."""
+        try:
+            above, name = below.at(os.path.relpath(whole, base))
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        except OSError:
+            return None
+        if self._made.has(name, fd):
+            return Below(whole, fd)
+        os.close(fd)
+        return None
 
     def _remove(self, row: Leftover, gone: _Gone, below: Below, base: str) -> None:
         path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache is beside it

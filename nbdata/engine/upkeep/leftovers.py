@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbdata.caching.folder import LOCK, cache_folders, is_cache
-from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
+from nbdata.caching.kept_folder import KeptFolder
+from nbdata.caching.kept_names import KEPT, kept_in
 from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
+from nbdata.engine.upkeep.proofs import is_made, strange_files
 from nbdata.errors import BadOption, NotFound
 from nbdata.guarded_trees import is_mounted
 from nbdata.lock_files import LockFile
+from nbdata.made_folders import MADE, MadeFolders
 from nbdata.optional_calls import flock
 from nbdata.own_files import is_ours
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside, is_own_name
 from nbdata.report import Plan, Row
+from nbdata.seals import Seals
 from nbdata.sizes import counted
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
@@ -43,13 +47,15 @@ AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that
 _GROWS = "a program is writing it, or another one beside it"
 # Why one of nbdata's own folders, or a folder below one, is kept.
 _MOUNTED = "a file system is mounted there"
+# Why a folder below one is kept.
+_UNPROVEN = "nothing proves that nbdata made it, and others could have put it there. Look what is in it, and remove it"
 # Why an unused cache is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
 # Seconds after which an unchanged temporary of a store counts as a leftover.
 _STILL = 60.0
 # The same on a disk without locks, where a process may write to it all the same.
 _LONG_STILL = 86_400.0
-# How many folders of other users are named.
+# How many folders of other users, and how many unproven ones, are named.
 _NAMED = 5
 
 
@@ -161,6 +167,19 @@ def left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Le
 
     `root` is the path of the folder without links.
     """
+    unproven = 0
+    for left in _left_on_disk(run, op, root, planned):
+        if left.reason == _UNPROVEN:
+            unproven += 1
+            if unproven <= _NAMED:
+                path = os.path.normpath(os.path.join(root, left.path))
+                planned.notes.append(f"left alone: {path}: {_UNPROVEN}")
+        yield left
+    if unproven > _NAMED:
+        planned.notes.append(f"so are {counted(unproven - _NAMED, 'other folders')}")
+
+
+def _left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
     named = os.path.abspath(op.source)
@@ -171,7 +190,8 @@ def left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Le
         )  # fmt: skip
     if kept_in(root) == root:  # PATH is a single cache
         target = os.path.dirname(os.path.dirname(root))
-        yield from _kept(root, root, target, anyway=op.all, alive=KeptFolder.is_in_use(root))
+        made = MadeFolders(Seals(run.context.state_dir))
+        yield from _kept(root, root, target, made, anyway=op.all, alive=KeptFolder.is_in_use(root))
         return
     yield from _leftovers(run, op, root, planned)
     if op.all:
@@ -194,7 +214,7 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
         if not isinstance(error, NotADirectoryError):
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 
-    theirs, strange = list[str](), _Strange()
+    theirs, strange, seals = list[str](), _Strange(), Seals(run.context.state_dir)
     for folder, folders, names in _walk(root, failed):
         run.control.checkpoint()
         held = None
@@ -208,7 +228,7 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
                 yield Leftover(os.path.relpath(own, root), "keep", folder=folder, reason=_MOUNTED)
                 continue
             held = _holder(folder) or _elsewhere(own)
-            yield from _own(root, own, folder, held, strange, kept_too=op.all)
+            yield from _own(root, own, folder, held, strange, seals, kept_too=op.all)
         partials = [os.path.join(folder, name) for name in names if name.endswith(PARTIAL)]
         for path in [path for path in partials if not is_unfinished(os.path.basename(path))]:
             strange.add(path)
@@ -252,14 +272,17 @@ def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, l
 
 
 def _own(
-    root: str, own: str, folder: str, held: str | None, strange: _Strange, *, kept_too: bool
+    root: str, own: str, folder: str, held: str | None, strange: _Strange, seals: Seals, *, kept_too: bool
 ) -> Iterator[Leftover]:
-    """Yield the content of one of nbdata's own folders; paths with names that nbdata gives to nothing go to `strange`.
+    """Yield the content of one of nbdata's own folders; paths that nothing proves to be nbdata's go to `strange`.
 
     Somebody may have given a folder of the user's the name ``.nbdata``.
     """
+    made = MadeFolders(seals)
     try:
         names = sorted(os.listdir(own))
+        given = {name for name in names if _is_given(name)}
+        strangers = strange_files(own, given, seals)
     except OSError as error:
         raise disk_error(error, own) from error
     kept = dict(cache_folders(own, KEPT))
@@ -268,12 +291,12 @@ def _own(
         path = os.path.join(own, name)
         with contextlib.suppress(FileNotFoundError):
             if path in kept:
-                yield from _kept(root, path, folder, anyway=kept_too, alive=kept[path])
+                yield from _kept(root, path, folder, made, anyway=kept_too, alive=kept[path])
             elif path in caches:
-                yield from _cache(root, path, folder, alive=caches[path])
+                yield from _cache(root, path, folder, made, alive=caches[path])
             elif name == CONVERTING:
-                yield from _whole(root, path, folder, held)
-            elif not _is_given(name):
+                yield from _whole(root, path, folder, made, held)
+            elif name not in given or name in strangers:
                 strange.add(path)
             elif path.removesuffix(LOCK) not in caches:  # else it is handled with its folder
                 yield _leftover(root, path, "remove", folder, held)
@@ -287,29 +310,37 @@ def _is_given(name: str) -> bool:
     return is_temporary(name) or is_partial(name) or is_cache(cache) or is_cache(cache, KEPT)
 
 
-def _kept(root: str, path: str, target: str, *, anyway: bool, alive: bool) -> Iterator[Leftover]:
+def _kept(
+    root: str, path: str, target: str, made: MadeFolders, *, anyway: bool, alive: bool
+) -> Iterator[Leftover]:
     """Yield the folder of a reusable cache."""
     if anyway or alive:
-        yield from _cache(root, path, target, alive=alive)
+        yield from _cache(root, path, target, made, alive=alive)
     else:
-        size = sum(one.size for one in _cache(root, path, target, alive=False))
+        size = sum(one.size for one in _cache(root, path, target, made, alive=False))
         yield Leftover(os.path.relpath(path, root), "keep", size, target, _FOR_LATER)
 
 
-def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftover]:
+def _cache(root: str, path: str, target: str, made: MadeFolders, *, alive: bool) -> Iterator[Leftover]:
     """Yield the folder of a cache with all its content, and its lock last."""
     if alive:
         yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=AS_CACHE)
         return
-    yield from _whole(root, path, target, None)
+    yield from _whole(root, path, target, made, None)
     with contextlib.suppress(FileNotFoundError):  # a copied cache may have none
         yield _leftover(root, path + LOCK, "remove", target)
 
 
-def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
-    """Yield a folder after all its content; of a link, the link alone. What is mounted in there is kept."""
+def _whole(root: str, path: str, target: str, made: MadeFolders, held: str | None) -> Iterator[Leftover]:
+    """Yield a folder after all its content; of a link, the link alone.
+
+    What is mounted in there is kept, and a folder that others could have put there. The seal of the folder goes last.
+    """
     if is_mounted(path):
         yield Leftover(os.path.relpath(path, root), "keep", folder=target, reason=_MOUNTED)
+        return
+    if os.path.isdir(path) and not os.path.islink(path) and not is_made(path, made):
+        yield Leftover(os.path.relpath(path, root), "keep", folder=target, reason=_UNPROVEN)
         return
     inner = list[str]()
     for folder, folders, names in _walk(path, lambda _: None) if not os.path.islink(path) else ():
@@ -319,7 +350,7 @@ def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Left
                 os.path.relpath(os.path.join(folder, name), root), "keep", folder=target, reason=_MOUNTED
             )
         inner += [os.path.join(folder, name) for name in folders]
-        for name in names:
+        for name in names if folder != path else sorted(names, key=lambda name: name == MADE):
             with contextlib.suppress(FileNotFoundError):
                 yield _leftover(root, os.path.join(folder, name), "remove", target, held)
     for folder in sorted(inner, key=len, reverse=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from nbdata.bounded import parse_json
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.origins import is_below, store_of
-from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
+from nbdata.paths import canonical, glob_pattern, has_glob, is_inside, is_url, last_component, leads_out
 from nbdata.redaction import redacted
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
@@ -310,11 +311,20 @@ def _joined(base: str, url: str) -> str:
 def _refuse_elsewhere(opener: Opener, index: str, led: Iterable[tuple[str, _Located]]) -> None:
     """Raise BadOption if an index in a store leads out of its folder, or to files of this machine.
 
-    The user's own lists on this disk may name what they like. ``--trust-index`` opens other stores.
+    An index on this disk may name any path, but no link leads a name below its folder elsewhere. ``--trust-index``
+    opens other stores.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
     if not is_url(index):
+        above = index.rpartition("/")[0] or "/"
+        for place, _ in led:
+            if is_inside(place, above) and leads_out(place, above):
+                raise BadOption(
+                    "a link leads a shard of this index out of its folder", path=place,
+                    expected=f"a file below {above}", got=os.path.realpath(place),
+                    remedy="Look where the link came from, or name the shards themselves",
+                )  # fmt: skip
         return
     key = opener.open(index).key
     folder, store = key[: key.rfind("/") + 1], store_of(index)

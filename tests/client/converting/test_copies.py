@@ -92,3 +92,21 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path, what: str) ->
     ):
         list(_copied([copy], str(tmp_path / "out"), GuardedFolders(str(tmp_path / "out"))))
     assert tree(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("named", ["link", "link/b.txt", "deep/../link", "deep/link/"])
+def test_a_link_to_a_folder_leads_what_is_named_not_out_of_input(tmp_path: Path, named: str) -> None:
+    """Whoever made INPUT put it there; DATASET.py names places of its own, too."""
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "b.txt").write_text("b")
+    names = [named, "within", (str(private), "own")]
+    module(tmp_path, f"{BYTES}\ndef get_files_or_dirs():\n    return {names!r}\n")
+    (tmp_path / "in/deep").mkdir(parents=True)
+    (tmp_path / "in/deep/a.txt").write_text("a")
+    (tmp_path / "in/link").symlink_to(private)
+    (tmp_path / "in/deep/link").symlink_to(private)
+    (tmp_path / "in/within").symlink_to("deep")
+    report = convert(tmp_path)
+    assert tree(tmp_path / "out/files") == ["own/b.txt", "within/a.txt"]
+    assert f"{tmp_path}/in/{named} (link to a folder)" in " ".join(report.notes)

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 
 import nbdata
 from nbdata.caching.contents import CacheContents
-from nbdata.caching.kept_folder import KeptFolder, is_name, room_of_object
+from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.caching.kept_names import is_name
 from nbdata.caching.known import known_cache
 from nbdata.client.agents import stop_all
 from nbdata.client.connection import Connection
