@@ -187,7 +187,7 @@ def test_a_worker_that_is_killed_holds_nothing(
         "samples = nbdata.samples(sys.argv[1], cache=int(sys.argv[2]), cache_dir=sys.argv[3], quiet=True)\n"
         "samples.fetch(range(6))\n"
     )
-    size = str((12 + 9) * 4600)
+    size = str((12 + 10) * 4600)
     command = [sys.executable, "-c", code, images, size, str(cache)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # no source tree of nbdata there
     assert process.stdout is not None
