@@ -18,7 +18,6 @@ from nbdata.errors import Cancelled
 from nbdata.lock_files import file_lock, held
 from nbdata.optional_calls import set_mode
 from nbdata.own_files import through_no_link
-from nbdata.paths import is_inside
 from nbdata.redaction import scrub_data
 from nbdata.report import Report, Snapshot
 from nbdata.runtime import runtime_folder
@@ -157,7 +156,7 @@ def failed_into(state_dir: str, path: str) -> str:
     """Return why the last job that should have made a local path failed, as a sentence; '' if there is no such job."""
     for past in reversed(past_jobs(state_dir)):
         target = past.snapshot.target.rstrip("/")
-        if target and is_inside(path.rstrip("/"), target):
+        if target and target == path.rstrip("/"):
             if past.failure is None:
                 return ""
             why = str(past.failure.get("message") or "").partition(":")[0]

@@ -9,6 +9,7 @@ import os
 import stat
 import weakref
 
+from nbdata.errors import NbdataError
 from nbdata.optional_calls import flock
 from nbdata.runtime import runtime_folder
 
@@ -58,12 +59,10 @@ class LockFile:
             file = LockFile()
             file.open(path, os.O_CREAT)
             try:
-                fcntl.flock(file.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                if os.path.samestat(os.stat(path), os.fstat(file.fd)):
+                _lock_plainly(file.fd, path, wait=wait)
+                if _is_there(path, file.fd):
                     self._instead, file.path = file, path
                     return True
-            except FileNotFoundError:  # its holder has removed it
-                pass
             except BaseException:
                 file.close()
                 raise
@@ -115,14 +114,40 @@ def lock_for_children(fd: int) -> int:
     """
     if flock(fd, wait=False):
         return fd
-    instead = os.open(_in_runtime_folder(fd), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(instead, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    path = _in_runtime_folder(fd)
+    while True:
+        instead = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock_plainly(instead, path, wait=False)
+            if _is_there(path, instead):
+                os.close(fd)
+                return instead
+        except BaseException:
+            os.close(instead)
+            raise
         os.close(instead)
+
+
+def _lock_plainly(fd: int, path: str, *, wait: bool) -> None:
+    """Lock a file of the runtime folder, whose disk must have locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         raise
-    os.close(fd)
-    return instead
+    except OSError as error:
+        raise NbdataError(
+            f"the disk of the runtime folder has no locks ({error.strerror})",
+            path=os.path.dirname(path),
+            remedy="Name a folder on another disk in NBDATA_RUNTIME_DIR",
+        ) from error
+
+
+def _is_there(path: str, fd: int) -> bool:
+    """True if an open file still has its name: its last holder may have removed it."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock(path):

@@ -24,7 +24,6 @@ from nbdata.paths import glob_base, is_url, working_place
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Report, Snapshot
-from nbdata.signed_urls import without_signature
 
 __all__ = ["Context", "Host", "InProcess", "Operation", "function_of", "slots"]
 
@@ -140,7 +139,7 @@ class Operation:
     def identity(self) -> str:
         """Return a hash of all options that decide which bytes end where; equal hashes mean *the same command*."""
         deciding = {
-            n: _unsigned(getattr(self, n)) if o.is_path else getattr(self, n)
+            n: getattr(self, n)
             for n, (_, o) in options_of(type(self)).items()
             if o.identity and not o.binding
         }
@@ -343,13 +342,6 @@ _WAYS = (
 
 def _tells_nothing(name: str) -> bool:
     return name in _WAYS or name.startswith("SSL_CERT_") or name.lower().endswith("_proxy")
-
-
-def _unsigned(value: object) -> object:
-    """Return places without what only signs their URLs; see `nbdata.signed_urls`."""
-    if isinstance(value, tuple):
-        return [_unsigned(one) for one in value]
-    return without_signature(value) if isinstance(value, str) else value
 
 
 def _places(value: object) -> tuple[str, ...]:

@@ -19,6 +19,14 @@ from nbdata.errors import StoreUnavailable
 __all__ = ["BUCKET", "PlayStore", "serve"]
 
 BUCKET = "nbdata-demo"
+# Variables that would count more than the profile.
+_OTHERS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+)
 # Bytes of files to pack, and number of volumes.
 _SIZE, _VOLUMES = 8_000_000, 4
 # Seconds between two checks that the server still runs.
@@ -79,12 +87,14 @@ class PlayStore:
         values = [f"{name}={shlex.quote(value)}" for name, value in self.profile().items()]
         lines = [
             "In another terminal:",
+            f"  unset {' '.join(_OTHERS)}",
             *(f"  export {value}" for value in values),
             f"  nbdata pull {self.url}compressed/ demo-volumes",
             f"  nbdata md5check demo-volumes --against {self.url}md5/",
             "  nbdata untar_volumes demo-volumes demo-files",
             f"  nbdata push demo-files {self.url}files/",
             "In a notebook:",
+            *(f"  %env {name}=" for name in _OTHERS if name in os.environ),
             *(f"  %env {name}={value}" for name, value in self.profile().items()),
             "  %load_ext nbdata",
             f"  %pull {self.url}compressed/ demo-volumes",

@@ -102,6 +102,11 @@ class Store(abc.ABC):
     #: The store's URL or protocol, for messages.
     name: str = ""
 
+    @property
+    def stored_as(self) -> str:
+        """A digest of how new objects are stored (encryption, class and so on), as far as the options say it, or ''."""
+        return ""
+
     def notes(self) -> Sequence[str]:
         """Return what the store turned out to be unable to do, and what that means for proofs: for reports."""
         return ()

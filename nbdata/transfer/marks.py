@@ -104,7 +104,8 @@ class Mark:
         try:
             os.write(fd, json.dumps([*_here(), this_process()]).encode())
         except BaseException:
-            os.unlink(self._name, dir_fd=self._folder.fd)
+            if flags & os.O_CREAT:
+                os.unlink(self._name, dir_fd=self._folder.fd)
             raise
         finally:
             os.close(fd)

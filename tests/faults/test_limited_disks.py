@@ -20,6 +20,7 @@ from nbdata.optional_calls import CALLS, Watch, flock
 from nbdata.runtime import runtime_folder
 from nbdata.transfer.marks import Mark
 from nbdata.transfer.staging import Staging
+from tests.agent.rig import tmpfs
 from tests.faults.limited_disk import CALLS as REFUSED
 from tests.faults.limited_disk import limited_disk
 from tests.hostile.scenes import VERBS, _Place, _source
@@ -169,6 +170,26 @@ def test_a_copy_in_place_of_a_hard_link_is_a_file_of_its_own(tmp_path: Path) -> 
         assert (program.stat().st_nlink, same.stat().st_nlink) == (1, 1)
         assert stat.S_IMODE(same.stat().st_mode) == stat.S_IMODE(program.stat().st_mode)
         assert same.stat().st_mtime == program.stat().st_mtime == 1_000
+
+
+@pytest.mark.needs("mounts")
+def test_a_copy_in_place_of_a_hard_link_is_whole_or_an_error(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        file = tarfile.TarInfo("program")
+        file.size = 3 << 20
+        tar.addfile(file, io.BytesIO(bytes(file.size)))
+        link = tarfile.TarInfo("same")
+        link.type, link.linkname = tarfile.LNKTYPE, "program"
+        tar.addfile(link)
+    (tmp_path / "disk").mkdir()
+    with (
+        tmpfs(tmp_path / "disk", size="4500k") as small,
+        limited_disk({"link": "EPERM"}, folder=small) as disk,
+    ):
+        with pytest.raises(NbdataError, match=r"not enough space|became full"):
+            nbdata.untar_volumes(tmp_path / "x.tar", disk / "t", ignore_space=True, quiet=True)
+        assert not (disk / "t/same").exists()
+        assert (disk / "t/program").stat().st_size == 3 << 20
 
 
 def test_a_link_that_the_disk_cannot_make_is_named(tmp_path: Path) -> None:

@@ -145,8 +145,9 @@ class BegunUploads:
 
     @cached_property
     def _known_as(self) -> str:
-        """The place together with its server: another server may have a bucket of the same name."""
-        return f"{self._place}\n{self._store().server}"
+        """The place, its server (another one may have a bucket of that name), and how its objects are to be stored."""
+        store = self._store()
+        return "\n".join(filter(None, [self._place, store.server, store.stored_as]))
 
     def finished(self, key: str) -> None:
         """Note that the upload has become an object; a full disk that prevents the note does no harm."""

@@ -97,7 +97,7 @@ class Extraction:
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
-        self._links = HardLinks(root, written, self._committer.target, self._claim)
+        self._links = HardLinks(root, written, self._committer.target, self._claim, run.control.checkpoint)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable
 
@@ -21,6 +20,9 @@ from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder
 
 __all__ = ["HardLinks", "make_link"]
+
+# Bytes that are copied at once.
+_BLOCK = 1 << 20
 
 
 def make_link(target: str, name: str, folder: int | None) -> None:
@@ -48,12 +50,16 @@ class HardLinks:
         The same folder.
     claim : callable
         Reserves room for that many bytes; NotEnoughSpace if there is none.
+    checkpoint : callable
+        Raises Cancelled if the job is to stop.
     """
 
     def __init__(
-        self, root: str, written: Written, target: TargetFolder, claim: Callable[[int], None]
-    ) -> None:
-        self._root, self._written, self._target, self._claim = root, written, target, claim
+        self, root: str, written: Written, target: TargetFolder, claim: Callable[[int], None],
+        checkpoint: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._root, self._written, self._target = root, written, target
+        self._claim, self._checkpoint = claim, checkpoint
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
         self._changed: set[tuple[int, int]] = set()  # files of which this run made or replaced a name
 
@@ -98,8 +104,11 @@ class HardLinks:
                 )
             self._claim(expected.st_size)
             fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
-            with open(fd, "wb", buffering=0) as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
+            with open(fd, "wb") as copy:
+                while block := file.read(_BLOCK):
+                    self._checkpoint()
+                    copy.write(block)
+                copy.flush()
                 set_mode(fd, stat.S_IMODE(expected.st_mode))
                 set_time(fd, expected.st_mtime_ns)
                 fdatasync(fd)

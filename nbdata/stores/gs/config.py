@@ -58,7 +58,7 @@ def gs_config(context: Context, *, stop: Stop | None = None) -> GsConfig:
         For an unknown storage option, or an endpoint that is not a URL.
     """
     options = layered(context, "gcs", "gs")
-    refuse_set(options, "session_kwargs")
+    refuse_set(options, "session_kwargs", usual={"trust_env": True})
     refuse_unknown(options, _OPTIONS, _IGNORED)
     emulator = context.env.get("STORAGE_EMULATOR_HOST", "")
     endpoint = str(options.get("endpoint_url") or emulator or _ENDPOINT)

@@ -11,11 +11,9 @@ __all__ = ["BEGINNING", "begins_as_page", "is_of_store", "is_page", "names_no_pa
 
 # Names of web pages, which a server may also make.
 _PAGES = (".html", ".htm", ".xhtml", ".shtml", ".php", ".asp", ".aspx", ".jsp", ".cgi")
-# How a web page begins ("Parsing HTML documents", HTML Living Standard): a byte order mark, blanks, comments, a tag.
-_BEGINS = re.compile(
-    rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|title|meta|script|style)\b",
-    re.IGNORECASE | re.DOTALL,
-)
+# What may come before a page's first tag, and that tag ("Parsing HTML documents", HTML Living Standard).
+_BEFORE = ((b"<?", b"?>"), (b"<!--", b"-->"))
+_TAG = re.compile(rb"<(!doctype\s+html|html|head|body|title|meta|script|style)\b", re.IGNORECASE)
 #: Bytes at the beginning of a file that tell whether it is a page.
 BEGINNING = 1024
 # Headers of object stores.
@@ -56,4 +54,16 @@ def begins_as_page(response: Response) -> bool:
             at += got
     finally:
         response.close()
-    return _BEGINS.match(data[:at]) is not None
+    return _is_html(bytes(data[:at]).removeprefix(b"\xef\xbb\xbf").lstrip())
+
+
+def _is_html(data: bytes) -> bool:
+    """Whether bytes are the beginning of a page, behind declarations and comments."""
+    while True:
+        for begin, end in _BEFORE:
+            if data.startswith(begin):
+                _, _, rest = data.partition(end)
+                data = rest.lstrip()
+                break
+        else:
+            return _TAG.match(data) is not None

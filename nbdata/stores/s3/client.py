@@ -8,7 +8,8 @@ import re
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
 
 from nbdata.bounded import Unreadable, parse_xml
@@ -64,6 +65,10 @@ class S3Client:
         self.bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
         self._renewing, self._asked = threading.Lock(), 0.0
         self._lacking: frozenset[str] = frozenset()
+        self._refusals: Counter[str] = (
+            Counter()
+        )  # of extensions, since the last request with them that succeeded
+        self.left_out: set[str] = set()
         self._set_endpoint(config.region)
 
     def said(self, key: str) -> str:
@@ -157,18 +162,23 @@ class S3Client:
 
         What the store may lack is left out, if it refuses the request and takes it without that.
         """
-        without = self._lacking
-        response, data = self._answered(method, key, query, headers, body, size, ok, without)
+        asked, lacking = {**(headers or {}), **(query or {})}, self._lacking
+        response, data = self._answered(method, key, query, headers, body, size, ok, lacking)
         if data is None:
+            if self._refusals:
+                self._took(asked)
             return response
-        for name in may_lack(response.status, data, method, query or {}, headers or {}, without):
-            without |= {name}
+        names = may_lack(response.status, data, method, asked, lacking)
+        # Each alone, and then all of them: what the store knows is not left out with what it does not.
+        for without in [[name] for name in names] + [names] * (len(names) > 1):
             if body is not None and not isinstance(body, bytes):
-                self._lacking |= without
-                refuse_spent(body, f"the store refuses {name}, which is left out from now on", self.name)
-            again, refused = self._answered(method, key, query, headers, body, size, ok, without)
+                self._refused(without)
+                refuse_spent(body, f"the store refuses {without[0]}", self.name)
+            again, refused = self._answered(
+                method, key, query, headers, body, size, ok, lacking.union(without)
+            )
             if refused is None:
-                self._lacking |= without
+                self._refused(without)
                 return again
         identity = self._config.identity
         raise error_of(
@@ -181,6 +191,20 @@ class S3Client:
             bucket_twice=self._config.names_bucket(self.bucket),
             proxy=proxy_address(self._config.proxy) if self._config.proxy else "",
         )
+
+    def _refused(self, names: list[str]) -> None:
+        """Note that a request may have been refused because of extensions; the second time, the store lacks them.
+
+        A single refusal may have passed by itself.
+        """
+        self.left_out.update(names)
+        self._refusals.update(names)
+        self._lacking |= {name for name in names if self._refusals[name] > 1}
+
+    def _took(self, asked: Container[str]) -> None:
+        """Note that the store took a request with what this asks for."""
+        for name in [name for name in self._refusals if name in asked and name not in self._lacking]:
+            del self._refusals[name]
 
     def _answered(
         self,

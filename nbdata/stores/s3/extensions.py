@@ -7,7 +7,7 @@ a store unusable.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container
 
 from nbdata.stores.s3.errors import field, says_wrong_bytes
 
@@ -33,26 +33,23 @@ _NAMES = re.compile("checksum.?mode|encoding.?type|content.?md5|if.?match", re.I
 
 
 def may_lack(
-    status: int,
-    data: bytes,
-    method: str,
-    query: Mapping[str, str],
-    headers: Mapping[str, str],
-    known: Container[str],
+    status: int, data: bytes, method: str, asked: Container[str], known: Container[str]
 ) -> list[str]:
-    """Return the extensions without which a refused request may succeed; those in `known` are left out already.
+    """Return the extensions without which a refused request may succeed, the likeliest first.
+
+    `asked` has the names of its headers and parameters; those in `known` are left out already.
 
     A write is repeated without its digest only if the store says that it does not know that.
     """
-    asked = [name for name in EXTENSIONS if (name in headers or name in query) and name not in known]
-    if not asked or status not in (400, 405, 501) or says_wrong_bytes(data):
+    found = [name for name in EXTENSIONS if name in asked and name not in known]
+    if not found or status not in (400, 405, 501) or says_wrong_bytes(data):
         return []
     code, message = field(data, "Code"), field(data, "Message")
     if status == 501 or code == "NotImplemented":
-        return asked
+        return found
     if code and not _UNKNOWN.search(code):
         return []
-    named = {name for name in asked if any(said.lower() in name for said in _NAMES.findall(message))}
+    named = {name for name in found if any(said.lower() in name for said in _NAMES.findall(message))}
     if method in ("PUT", "POST"):
-        return [name for name in asked if name in named]
-    return sorted(asked, key=lambda name: name not in named)
+        return [name for name in found if name in named]
+    return sorted(found, key=lambda name: name not in named)

@@ -10,8 +10,11 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -47,10 +50,13 @@ _STORED = {
 }
 _CUSTOMER = ("SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
 _OTHERS = ("Metadata", "ExpectedBucketOwner", "RequestPayer", *_CUSTOMER)
+# The names of headers, as far as they are letters, digits and a few signs.
+_KEY = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SSE_C = "server-side-encryption-customer-"
 # Settings of botocore that only tune its own client, or that say what nbdata does anyway.
 _TUNING = {
     "connect_timeout",
+    "defaults_mode",
     "disable_request_compression",
     "inject_host_prefix",
     "max_pool_connections",
@@ -125,7 +131,10 @@ def parameters_of(options: Mapping[str, Any]) -> Parameters:
         if name in _STORED:
             stored[_STORED[name]] = _text(name, value)
         elif name == "Metadata" and isinstance(value, Mapping):
-            stored |= {f"x-amz-meta-{str(k).lower()}": _text(f"Metadata.{k}", v) for k, v in value.items()}
+            for key, one in value.items():
+                if not _KEY.fullmatch(str(key)):
+                    raise BadOption(f"s3_additional_kwargs: Metadata.{key!r} is no name for metadata")
+                stored[f"x-amz-meta-{str(key).lower()}"] = _text(f"Metadata.{key}", one)
         elif name == "ExpectedBucketOwner":
             each["x-amz-expected-bucket-owner"] = _text(name, value)
         elif name == "RequestPayer" and value == "requester":
@@ -153,6 +162,8 @@ def _text(name: str, value: Any) -> str:
         return base64.b64encode(json.dumps(dict(value)).encode()).decode()
     if isinstance(value, bool):
         return "true" if value else "false"
+    if name == "Expires" and isinstance(value, datetime):
+        return format_datetime(value.astimezone(timezone.utc), usegmt=True)
     if hasattr(value, "isoformat"):  # a time
         return str(value.isoformat())
     text = str(value)
@@ -206,6 +217,8 @@ def check_config(options: Mapping[str, Any]) -> bool:
     unsigned = False
     for name, value in config.items():
         if name == "signature_version":
+            if value is None:
+                continue
             unsigned = not isinstance(value, str) or value == "unsigned"  # botocore.UNSIGNED is an object
             if not unsigned and value not in ("s3v4", "v4"):
                 raise BadOption(
@@ -222,9 +235,7 @@ def check_config(options: Mapping[str, Any]) -> bool:
 
 def _is_set(value: Any) -> bool:
     """Whether a setting asks for something: flags are off by default."""
-    return value is not None and (
-        not isinstance(value, (bool, str)) or value not in (False, "", "false", "False")
-    )
+    return value not in (None, False, "", "false", "False", {})
 
 
 def _not_here(name: str) -> BadOption:

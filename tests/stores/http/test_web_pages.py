@@ -20,6 +20,8 @@ NO_PAGES = {
     "text": b"<htmlx> is no tag\n",
     "a table": b"a,b\n<html>,1\n",
     "empty": b"",
+    "comments": b"<!-- -->" * 300,
+    "no end": b"<!-- -" * 200,
 }
 #: Pages, as servers send them.
 PAGES = {
@@ -28,6 +30,7 @@ PAGES = {
     "mark and comment": b"\xef\xbb\xbf<!-- saved\nfrom -->\n<!doctype HTML >",
     "xhtml": b'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN">',
     "script": b"<script>location='/login'</script>",
+    "comments": b"<!-- --> " * 80 + b"<html>",
 }
 
 

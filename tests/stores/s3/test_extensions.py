@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -140,6 +141,42 @@ def test_what_is_refused_is_asked_for_only_until_then(
         at(port)
         assert nbdata.push(f"{tmp_path}/", f"s3://{bucket}/p/", quiet=True).counts == {"sent": 200}
     assert len(refused) < 100  # those that were under way
+
+
+def test_a_refusal_that_passes_leaves_nothing_out(
+    s3: EmbeddedServer, put: Callable[..., str], at: Callable[[int], None], tmp_path: Path
+) -> None:
+    url = put({f"p/{number:02}": b"x" * 300_000 for number in range(20)})
+    stray, lock, seen = [True], threading.Lock(), list[bool]()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            body = read_body(connection, head)
+            with lock:
+                refuse = stray[0] and head.startswith(b"GET /") and b"list-type" not in head
+                stray[0] = stray[0] and not refuse
+                if head.startswith(b"GET /") and b"list-type" not in head:
+                    seen.append(b"x-amz-checksum-mode" in head)
+            if not refuse:
+                connection.sendall(_forwarded(s3, head, body))
+                return
+            connection.sendall(b"HTTP/1.1 501 No\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(handle) as port:
+        at(port)
+        assert nbdata.pull(f"{url}p/", tmp_path / "t", quiet=True).counts == {"fetched": 20}
+    assert seen.count(False) == 1  # what was refused, asked for again without
+
+
+def test_what_a_store_knows_is_not_left_out_with_what_it_does_not(
+    s3: EmbeddedServer, put: Callable[..., str], at: Callable[[int], None], tmp_path: Path
+) -> None:
+    url = put({f"p/{number:02}": b"x" * 300_000 for number in range(20)})
+    with refusing(s3, ("if-match",), "501") as (port, _):
+        at(port)
+        report = nbdata.pull(f"{url}p/", tmp_path / "t", quiet=True)
+    assert report.counts == {"fetched": 20}
+    assert EXTENSIONS["x-amz-checksum-mode"] not in report.notes
 
 
 def test_a_store_that_refuses_the_rest_too_is_told_with_its_first_words(

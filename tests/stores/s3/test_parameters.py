@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import socket
@@ -13,13 +14,14 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.operation import Context
 from nbdata.redaction import scrub
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.s3.config import s3_config
 from nbdata.stores.s3.store import S3Store
 from tests.conftest import client_of
+from tests.faults.gate import Gate
 from tests.stores.servers import ok, read_body, read_head, serving
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -165,6 +167,8 @@ def test_the_owner_of_the_bucket_is_expected_in_each_request() -> None:
         ({"SSECustomerKey": KEY, "SSECustomerKeyMD5": "x"}, "SSECustomerKeyMD5 is not the MD5"),
         ({"CacheControl": "a\r\nx-amz-acl: public-read"}, "CacheControl has other characters"),
         ({"Metadata": {"name": "ü"}}, "Metadata.name has other characters"),
+        ({"Metadata": {"a\r\nb": "c"}}, "is no name for metadata"),
+        ({"Metadata": {"naïve": "c"}}, "is no name for metadata"),
         ("StorageClass", "s3_additional_kwargs: str is not a choice"),
     ],
 )
@@ -195,12 +199,14 @@ def test_settings_that_only_tune_are_taken() -> None:
     config = {
         "max_pool_connections": 50,
         "retries": {"max_attempts": 3},
-        "signature_version": "s3v4",
         "use_fips_endpoint": False,
+        "proxies": {},
+        "signature_version": None,
         "s3": {"addressing_style": "path"},
     }
     options = {"key": "k", "secret": "s", "config_kwargs": config}
-    assert s3_config("s3", Context("/", env={}, storage_options=options)).addressing == "path"
+    found = s3_config("s3", Context("/", env={}, storage_options=options))
+    assert (found.addressing, found.identity is None) == ("path", False)
 
 
 def test_unsigned_requests_are_anonymous() -> None:
@@ -266,4 +272,29 @@ def test_a_repeated_command_stores_objects_in_the_same_way(
     job.wait()
     assert "--option s3_additional_kwargs.StorageClass=STANDARD_IA" in job.snapshot().command
     assert "SSECustomerKey" not in job.snapshot().command
+    client.close()
+
+
+def test_an_upload_that_was_begun_otherwise_is_not_taken_up(
+    s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """S3 decides when an upload begins how its object is stored."""
+    content = os.urandom(24 << 20)
+    (tmp_path / "x").write_bytes(content)
+    url, client = f"s3://{bucket}/x", client_of(s3)
+    with Gate(s3.url, limit=12 << 20, answers=False) as line:
+        options = {"endpoint_url": line.url}
+        job = nbdata.push(
+            tmp_path / "x", url, part_size="5MiB", storage_options=options, background=True, quiet=True
+        )
+        line.wait_until_it_holds()
+        job.cancel()
+        line.open()
+        with contextlib.suppress(NbdataError):
+            job.wait()
+        told = {**options, "s3_additional_kwargs": {"Metadata": {"owner": "me"}}}
+        report = nbdata.push(tmp_path / "x", url, part_size="5MiB", storage_options=told, quiet=True)
+    assert report.counts == {"sent": 1}
+    assert client.head_object(Bucket=bucket, Key="x")["Metadata"] == {"owner": "me"}
+    assert client.get_object(Bucket=bucket, Key="x")["Body"].read() == content
     client.close()
