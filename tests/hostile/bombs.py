@@ -13,6 +13,7 @@ __all__ = [
     "png",
     "tar_with",
     "tar_with_hole",
+    "webp",
     "xz_with_dictionary",
     "zip_of_lzma",
     "zip_of_zstd",
@@ -109,6 +110,13 @@ def npz(size: int, names: str = "a") -> bytes:
     for _ in range(times):
         crc = zlib.crc32(zeros, crc)
     return _zip(8, packed, len(head) + size, crc, names)
+
+
+def webp(width: int, height: int) -> bytes:
+    """Return a transparent WebP of one color, in 28 bytes: the codes of its pixels have no bits (RFC 9649, 3.7)."""
+    codes = sum(1 << 4 * number for number in range(5))  # each with one symbol, which is 0
+    bits = 0x2F | (width - 1) << 8 | (height - 1) << 22 | 1 << 36 | codes << 43
+    return b"RIFF" + struct.pack("<I", 20) + b"WEBPVP8L" + struct.pack("<IQ", 8, bits)
 
 
 def png(width: int, height: int) -> bytes:

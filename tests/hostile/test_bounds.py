@@ -6,6 +6,7 @@ Each case runs in a process of its own, whose peak is measured.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from nbdata.formats.ffrecord import HeadWriter
 from nbdata.formats.packed_folder import MARK
@@ -210,6 +212,34 @@ def test_a_field_that_decodes_to_too_much_is_refused(run: Run, name: str, data: 
     assert f"the field '{name.rpartition('.')[2]}' of the sample 'k' would take too much memory" in error
     assert f"at most {GIB:,} bytes" in error
     assert peak < GIB + _OWN + 3 * len(blob)
+
+
+def picture(kind: str, mode: str) -> bytes:
+    """Return a picture of 25 million pixels."""
+    if kind == "webp":
+        return bombs.webp(5000, 5000)
+    file = io.BytesIO()
+    Image.new(mode, (5000, 5000)).save(file, kind, compress_level=1)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "pixel"), [("webp", "RGBA", 23), ("png", "LA", 15), ("png", "P", 12)]
+)
+def test_a_picture_takes_no_more_than_it_counts(run: Run, kind: str, mode: str, pixel: int) -> None:
+    for counted in (pixel - 1, pixel):
+        limit = counted * 5000 * 5000
+        reader = DECODE.removesuffix(")") + f", images='numpy', max_bytes={limit})"
+        error, peak = run(reader, f"x.{kind}", picture(kind, mode))
+        assert (error is None) == (counted == pixel)
+        assert peak < limit + (80 << 20)
+
+
+def test_a_notebook_shows_no_picture_that_takes_much_memory(run: Run) -> None:
+    reader = "assert 'data:image' not in nbdata.samples(sys.argv[2].rpartition('/')[0])._repr_html_()"
+    error, peak = run(reader, "x.webp", bombs.webp(9000, 9000))
+    assert error is None
+    assert peak < _OWN
 
 
 _SHARED = b"\x80\x04B" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20) + b"\x94"
