@@ -11,9 +11,12 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -291,6 +294,58 @@ def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
     assert error is not None
     assert "a.txt" in error
     assert peak < _OWN
+
+
+@pytest.mark.parametrize("count", [1, 256], ids=["one", "many"])
+def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> None:
+    claimed = 2 * GIB
+    head = HeadWriter()
+    for _ in range(count):
+        head.add(claimed // count, 0)
+    with lying(b"".join(head.pieces()), claimed + 10_000) as url:
+        error, peak = run(f"nbdata.samples('{url}/a.ffr', verify='none').fetch(range({count}))", "x", b"")
+    assert error is not None
+    assert "a.ffr" in error
+    assert peak < _OWN
+
+
+@contextmanager
+def lying(data: bytes, size: int) -> Iterator[str]:
+    """Serve an object that is said to have a size; it has these bytes, zeros behind them, and no range above 1 MiB."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self.answer(200, size)
+
+        def do_GET(self) -> None:
+            first, _, last = self.headers["range"].removeprefix("bytes=").partition("-")
+            begin, length = int(first), int(last) + 1 - int(first)
+            if length > 1 << 20:
+                self.answer(403, 0)
+            else:
+                self.answer(206, length, f"bytes {first}-{last}/{size}")
+                self.wfile.write(data[begin : begin + length].ljust(length, b"\0"))
+
+        def answer(self, status: int, length: int, content_range: str | None = None) -> None:
+            self.send_response(status)
+            self.send_header("etag", '"x"')
+            self.send_header("accept-ranges", "bytes")
+            self.send_header("content-length", str(length))
+            if content_range is not None:
+                self.send_header("content-range", content_range)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 _SUM = b"0" * 32
