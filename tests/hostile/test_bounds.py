@@ -351,6 +351,21 @@ def lying(data: bytes, size: int) -> Iterator[str]:
 _SUM = b"0" * 32
 
 
+def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(12):
+        (data / f"{number:02d}.bin").write_bytes(b"x")
+        with open(data / f"{number:02d}.bin.md5", "wb") as file:
+            file.truncate(60 << 20)
+    (data / "12.bin").write_bytes(b"x")
+    (data / "12.bin.md5").write_text("9dd4e461268c8034f5c8564e155c67a6")
+    error, peak = run("nbdata.md5check(sys.argv[2].rpartition('/')[0] + '/data', quiet=True)", "x", b"")
+    assert error is not None
+    assert "12 of 25 cannot be read" in error
+    assert peak < _OWN + 3 * (60 << 20)
+
+
 @pytest.mark.parametrize(
     "text",
     [
