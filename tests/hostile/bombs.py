@@ -13,6 +13,7 @@ __all__ = [
     "png",
     "tar_with",
     "tar_with_hole",
+    "tar_with_name",
     "webp",
     "xz_with_dictionary",
     "zip_of_lzma",
@@ -57,6 +58,11 @@ def tar_with(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf()
+
+
+def tar_with_name(name: str) -> bytes:
+    """Return an empty tar member with a long name, as GNU tar writes it."""
+    return tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT)
 
 
 def tar_with_hole(name: str, size: int) -> bytes:

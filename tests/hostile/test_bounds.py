@@ -171,6 +171,26 @@ def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, rea
     assert peak < _OWN
 
 
+LOOK = "nbdata.shards('ls', sys.argv[2], quiet=True)"
+
+
+@pytest.mark.parametrize("samples", ["one", "many"])
+def test_names_of_fields_count_by_the_memory_that_they_take(run: Run, samples: str) -> None:
+    names = (f"{number if samples == 'many' else 'k'}.{number}" + "😀" * 4000 for number in range(8000))
+    error, peak = run(LOOK, "x.tar", b"".join(map(bombs.tar_with_name, names)) + bytes(1024))
+    assert (error is None) == (samples == "many")
+    assert peak < 120 << 20
+
+
+def test_a_stream_holds_one_sample_at_a_time(run: Run) -> None:
+    size, count = 200 << 20, 3
+    members = (bombs.zstd_of_zeros(17, size, bombs.tar_with(f"{n}.bin", size)) for n in range(count))
+    reader = "for sample in nbdata.samples(sys.argv[2], quiet=True).stream(): del sample"
+    error, peak = run(reader, "x.tar.zst", b"".join(members) + bombs.zstd_of_zeros(17, 1024))
+    assert error is None
+    assert peak < size + _OWN
+
+
 def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
     deep = b"".join(bombs.tar_with(f"{number}/" + "a/" * 2000 + "x", 0) for number in range(150))
     error, peak = run(LIST, "x.tar", deep + bytes(1024))
