@@ -110,6 +110,30 @@ def test_the_root_of_an_xml_document_begins_within_64_kib() -> None:
         parse_xml(b"<!--%b--><a/>" % (b" " * 70_000))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "latin-1"])
+def test_names_in_xml_have_no_namespace(encoding: str) -> None:
+    declared = "utf-16" if encoding == "utf-16-le" else encoding
+    text = f"<?xml version='1.0' encoding='{declared}'?><x:a xmlns:x='urn:x'><b xmlns='urn:b' x:c='d'>1</b></x:a>"
+    root = parse_xml(text.encode(encoding))
+    assert [root.tag, *(child.tag for child in root)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "latin-1"])
+@pytest.mark.parametrize("prefix", ["", "x:"])
+def test_a_namespace_is_not_repeated_for_each_name_of_its_elements(encoding: str, prefix: str) -> None:
+    declared = f"xmlns{prefix and ':x'}='{'u' * 400_000}'"
+    names = "".join(f"<{prefix}a{number}/>" for number in range(500))
+    text = f"<r><{prefix}s {declared}>{names}</{prefix}s></r>"
+    if encoding == "latin-1":
+        text = f"<?xml version='1.0' encoding='{encoding}'?>{text}"
+    tracemalloc.start()
+    try:
+        assert len(parse_xml(text.encode(encoding))[0]) == 500
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_deep_xml_is_read_like_any_other() -> None:
     assert sum(1 for _ in parse_xml(b"<a>" * 100_000 + b"</a>" * 100_000).iter()) == 100_000
 

@@ -100,7 +100,8 @@ def decode(
         without transparency, and with the upper 8 bits of each color.
     max_bytes : int or str, default 1 GiB
         Limit on the memory of all decoded fields together, such as ``"4GiB"``. A field that would exceed it is an
-        error before it is decoded. Pictures count twice, because they are copied once.
+        error before it is decoded. Pictures count with what their decoder and their copies take meanwhile: 11 bytes
+        for each pixel of RGB, 4 of a grey picture, 23 of a WebP, and at most 15 of any other.
 
     Returns
     -------

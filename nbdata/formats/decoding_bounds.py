@@ -34,6 +34,10 @@ _BLOCK = 1 << 20
 _FIRST = 16
 # Tags of TIFF (TIFF 6.0, sections 8 and 15): width and length of a tile, samples of a pixel, bits of a sample.
 _TILE = (322, 323, 277, 258)
+# Bytes that a pixel takes at the most, by mode, while a picture is decoded, converted and copied: measured with each
+# format, and one more. A decoder of WebP has two canvases of its own and gives each frame as bytes, too.
+_PIXEL = {"L": 4, "RGB": 11, "P": 12, "1": 12}
+_OTHER_PIXEL, _WEBP_PIXEL = 15, 23
 # Pillow's formats of the extensions that are decoded; it knows their sizes before it decodes. JPEG 2000 and AVIF are
 # left out: a picture can be larger than its box says, and the decoders take as much memory as the picture asks for.
 _PICTURES = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM")
@@ -76,12 +80,13 @@ def refuse_large_text(data: bytes, budget: Budget) -> None:
 
 
 def refuse_large_image(image: Any, budget: Budget) -> None:
-    """Count the pixels of an opened picture, as decoded and as returned, before they are decoded."""
+    """Count the memory that an opened picture takes until its pixels are returned, before they are decoded."""
     width, height = image.size
     if image.format == "TIFF":  # of which a whole tile is decoded, however small the picture is
         numbers = [_largest(image.tag_v2.get(tag, 1)) for tag in _TILE]
         budget.spend(math.prod(numbers) // 8)
-    budget.spend(2 * width * height * (1 if image.mode == "L" else 4))  # others become RGB, int32 or float32
+    pixel = _WEBP_PIXEL if image.format == "WEBP" else _PIXEL.get(image.mode, _OTHER_PIXEL)
+    budget.spend(width * height * pixel)
 
 
 def _largest(value: Any) -> int:

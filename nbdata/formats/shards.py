@@ -39,6 +39,8 @@ __all__ = [
 MAX_SAMPLE = 1 << 30
 # Bytes that each field counts for beside its content and name, so that empty fields are bounded too.
 _EACH_FIELD = 256
+# Bytes of the names and sums of a sample whose content is not held.
+_MOST_SUMS = 64 << 20
 # Longest name of a member in a sample: the longest path of Linux.
 _LONGEST_NAME = 4096
 _BLOCK = 256 << 10
@@ -163,9 +165,9 @@ def sums_in(
 ) -> Generator[SummedSample, None, None]:
     """Yield the samples of a shard as `samples_in`, with sums in place of content.
 
-    Content is read in blocks and may have any size. The names and sums of one sample are limited to `MAX_SAMPLE`.
+    Content is read in blocks and may have any size. The names and sums of one sample are limited to 64 MiB.
     """
-    return _grouped(reader, left_out, _sum, _summed, MAX_SAMPLE, holds_content=False)
+    return _grouped(reader, left_out, _sum, _summed, _MOST_SUMS, holds_content=False)
 
 
 def _grouped(
@@ -209,7 +211,8 @@ def _grouped(
                 left_out(name, "the sample has this field already")
                 continue
             size = len(view) if header is None else header.size
-            held += len(name) + _EACH_FIELD + (size if holds_content else 0)
+            named = len(name) if name.isascii() else 4 * len(name)
+            held += named + _EACH_FIELD + (size if holds_content else 0)
             if held > most:
                 raise _too_large(reader, name, size, most)
             if header is None:

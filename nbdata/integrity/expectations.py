@@ -172,7 +172,12 @@ def collect_expectations(
         )
     collector = _Collector(data_names, checksum_names, separate_folder=separate_folder, others=others)
     for source in sorted(collector.sources):
-        collector.add(source, read(source))
+        try:
+            content = read(source)
+        except BadOption:
+            collector.problems.append(Problem(source, "too large for a checksum file, not read"))
+        else:
+            collector.add(source, content)
     return collector.result((algorithm,) if algorithm != "auto" else ALGORITHMS)
 
 

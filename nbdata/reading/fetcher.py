@@ -8,8 +8,8 @@ tries and further questions to the store.
 
 from __future__ import annotations
 
+import io
 import itertools
-import mmap
 import threading
 import time
 from collections import deque
@@ -20,7 +20,7 @@ from nbdata.ending import at_end
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, without_calls
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
-from nbdata.reading.pieces import Content, Piece, SecondTry, refuse_beyond
+from nbdata.reading.pieces import Content, Piece, SecondTry, refuse_beyond, too_large
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -58,8 +58,13 @@ class _Object:
 
     def __init__(self, sample: _Sample, number: int, piece: Piece) -> None:
         self.sample, self.number, self.piece = sample, number, piece
-        self.data: bytearray | mmap.mmap | None = None  # of an object that comes in ranges
+        self.data: bytearray | io.BytesIO | None = None  # its own memory, if it has some
         self.left = 1  # requests still in flight
+
+    def memory(self) -> memoryview:
+        """Take memory for the piece; called when its first bytes have come, since its size may be a lie."""
+        self.data = bytearray(self.piece.size)
+        return memoryview(self.data)
 
 
 @dataclass(slots=True, eq=False)
@@ -348,7 +353,7 @@ class Fetcher:
         except (MemoryError, OverflowError, OSError):
             largest = max(pieces, key=lambda piece: piece.size)
             with self._changed:
-                self._fail(sample, _too_large(largest))
+                self._fail(sample, too_large(largest))
             return []
 
     def _begin(self, sample: _Sample, pieces: Sequence[Piece]) -> list[Read[_Object]]:
@@ -374,16 +379,15 @@ class Fetcher:
 
     def _ranges(self, item: _Object) -> list[Read[_Object]]:
         piece = item.piece
-        # The size of an object may be a lie. Mapped memory is taken page by page, when bytes come.
-        whole, flags = piece.end is None, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        item.data = mmap.mmap(-1, piece.size, flags) if whole else bytearray(piece.size)
-        view, first, behind = memoryview(item.data), piece.start, piece.start + piece.size
+        if piece.size <= _RANGE:
+            return [Read(item, piece.info, piece.start, piece.end, item.memory)]
+        # The system gives such zeros page by page, when bytes are written over them.
+        item.data = io.BytesIO(bytes(piece.size))
+        view, first, behind = item.data.getbuffer(), piece.start, piece.start + piece.size
         cuts = [*range(first, behind, _RANGE), behind]
         item.left = len(cuts) - 1
-        return [
-            Read(item, piece.info, begin, end, view[begin - first : end - first])
-            for begin, end in itertools.pairwise(cuts)
-        ]
+        parts = [(begin, end, view[begin - first : end - first]) for begin, end in itertools.pairwise(cuts)]
+        return [Read(item, piece.info, begin, end, lambda part=part: part) for begin, end, part in parts]  # type: ignore[misc]
 
     def _take(self, answer: Answer[Read[_Object]]) -> None:
         request = answer.request
@@ -397,14 +401,16 @@ class Fetcher:
         item.left -= 1
         if item.left:
             return
-        if item.data is not None:
-            self._compare(item, answer.told or item.piece.info, item.data)
+        data: Content
+        if item.data is None:
+            data = bytes(answer.data)
         else:
-            self._compare(item, answer.told or item.piece.info, bytes(answer.data))
+            data = item.data if isinstance(item.data, bytearray) else item.data.getvalue()  # copies nothing
+        self._compare(item, answer.told or item.piece.info, data)
 
-    def _compare(self, item: _Object, told: ObjectInfo, data: Content | mmap.mmap) -> None:
+    def _compare(self, item: _Object, told: ObjectInfo, data: Content) -> None:
         """Hand over the bytes of a piece; those of a whole object only if they pass the check."""
-        if not isinstance(data, mmap.mmap) and item.piece.end is not None:
+        if item.piece.end is not None:
             self._done(item, data, proven=True)
             return
         try:
@@ -415,7 +421,7 @@ class Fetcher:
         if proven is None:
             self._later(item, lambda: self._second_try.compare(item.piece, data))
         else:
-            self._done(item, bytes(data), proven=proven)
+            self._done(item, data, proven=proven)
 
     def _done(self, item: _Object, data: Content, *, proven: bool) -> None:
         sample = item.sample
@@ -484,16 +490,6 @@ class Fetcher:
                     return
                 run = self._second.popleft()
             run()
-
-
-def _too_large(piece: Piece) -> NbdataError:
-    return NbdataError(
-        "there is no memory for an object of a sample",
-        path=piece.info.key,
-        expected=f"an object of {piece.size:,} bytes, as the index says",
-        remedy="Stream such data to the disk with cache_stream; if the size is wrong, build the index anew: "
-        'refresh="always"',
-    )
 
 
 def _no_thread() -> NbdataError:

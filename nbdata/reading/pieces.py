@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from mmap import mmap
 from typing import NamedTuple, Protocol
 
 from nbdata.errors import ChecksumMismatch, NbdataError
@@ -16,7 +15,7 @@ from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, until_matching
 from nbdata.verification.checker import stream_check
 
-__all__ = ["Content", "Piece", "PieceReader", "SecondTry", "refuse_beyond"]
+__all__ = ["Content", "Piece", "PieceReader", "SecondTry", "refuse_beyond", "too_large"]
 
 #: The bytes of a piece.
 Content = bytes | bytearray
@@ -72,6 +71,17 @@ def refuse_beyond(pieces: Sequence[Piece]) -> None:
                 got=f"{max(end, total[one]):,}",
                 remedy='Build the index anew: refresh="always"',
             )
+
+
+def too_large(piece: Piece) -> NbdataError:
+    """Return the error for a piece that has no room in the memory."""
+    return NbdataError(
+        "there is no memory for an object of a sample",
+        path=piece.info.key,
+        expected=f"an object of {piece.size:,} bytes, as the index says",
+        remedy="Stream such data to the disk with cache_stream; if the size is wrong, build the index anew: "
+        'refresh="always"',
+    )
 
 
 class PieceReader(Protocol):
@@ -143,13 +153,13 @@ class SecondTry:
             failed = None
         return until_matching(control, attempt, failed=failed)
 
-    def compare(self, piece: Piece, data: Content | mmap) -> tuple[Content, bool]:
+    def compare(self, piece: Piece, data: Content) -> tuple[Content, bool]:
         """Compare bytes with a checksum that needs another request; read them again if they are wrong."""
         told = retrying(self._control, lambda: self._store.head(piece.info.key))
         check = self._check(told)
         check.offer(0, memoryview(data))
         try:
-            return bytes(data), check.finish(-1, len(data))
+            return data, check.finish(-1, len(data))
         except ChecksumMismatch as error:
             if error.details.get("retry") is False:
                 raise

@@ -45,15 +45,16 @@ class Read(Generic[_T]):
         The first byte.
     end : int or None
         The byte after the last one; None for the end of the object.
-    into : memoryview or None
-        The buffer to fill, of exactly the range's length. None uses the session's memory.
+    into : callable, optional
+        Returns the buffer to fill, of exactly the range's length; called when the store's answer begins. None uses the
+        session's memory.
     """
 
     of: _T
     info: ObjectInfo
     start: int = 0
     end: int | None = None
-    into: memoryview | None = None
+    into: Callable[[], memoryview] | None = None
 
     @property
     def size(self) -> int:
@@ -265,7 +266,7 @@ def from_body(body: Body, request: Read[_T]) -> Answer[Read[_T]]:
         size = request.size
         if body.start != request.start:
             raise Unusual("the store answers a range with the whole object", path=request.info.key)
-        into = request.into if request.into is not None else memoryview(bytearray(max(0, size)))
+        into = request.into() if request.into is not None else memoryview(bytearray(max(0, size)))
         at = 0
         if size < 0:
             into, at = _to_the_end(body)

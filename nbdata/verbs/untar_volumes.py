@@ -152,7 +152,7 @@ class UntarVolumes(Decompressing, Fetching, Writing):
     )
     max_expansion: int | None = option(
         None,
-        "Refuse to write more than SIZE in total (default: what the limit of the disk allows).",
+        "Refuse to write more than SIZE in total (default: what the limit of the disk allows; none for a store).",
         kind="size",
         metavar="SIZE",
     )
@@ -160,7 +160,7 @@ class UntarVolumes(Decompressing, Fetching, Writing):
     part_size: int | None = option(
         None,
         "If TARGET is in a store: size of each part of a multipart upload (default: 8 MiB). Parts take up to 64 MiB "
-        "of memory in total.",
+        "of memory in total, and for files above 640 GB up to 512 MiB.",
         kind="size",
         metavar="SIZE",
         identity=False,

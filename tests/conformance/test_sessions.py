@@ -86,8 +86,8 @@ def test_bytes_come_into_the_buffer_of_who_wants_them(readable: Place) -> None:
     (info,) = place.store.list(place.prefix)
     whole, part = bytearray(len(data)), bytearray(1000)
     with place.store.reading(by(2), MAX_BYTES) as session:
-        session.submit(Read("whole", info, into=memoryview(whole)))
-        session.submit(Read("part", info, 500, 1500, memoryview(part)))
+        session.submit(Read("whole", info, into=lambda: memoryview(whole)))
+        session.submit(Read("part", info, 500, 1500, lambda: memoryview(part)))
         answers = {answer.request.of: answer for answer in taken(session)}
     assert {name: bytes_of(place, answer) for name, answer in answers.items()} == {
         "whole": data,

@@ -139,7 +139,7 @@ def test_a_sample_without_a_key_is_not_called_none() -> None:
     [
         ("npy", array(np.zeros(1000)), 8000),
         ("npz", array(np.zeros(1000), np.savez_compressed), 9100),
-        ("png", image("PNG"), 160),
+        ("png", image("PNG"), 220),
         ("json", b"[" + b"{}," * 999 + b"{}]", 450_000),
         ("json", b'"' + "Grüße".encode() * 100 + b'"', 2808),
         ("txt", b"x" * 1000, 1000),

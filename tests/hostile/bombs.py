@@ -13,6 +13,8 @@ __all__ = [
     "png",
     "tar_with",
     "tar_with_hole",
+    "tar_with_name",
+    "webp",
     "xz_with_dictionary",
     "zip_of_lzma",
     "zip_of_zstd",
@@ -56,6 +58,11 @@ def tar_with(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf()
+
+
+def tar_with_name(name: str) -> bytes:
+    """Return an empty tar member with a long name, as GNU tar writes it."""
+    return tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT)
 
 
 def tar_with_hole(name: str, size: int) -> bytes:
@@ -109,6 +116,13 @@ def npz(size: int, names: str = "a") -> bytes:
     for _ in range(times):
         crc = zlib.crc32(zeros, crc)
     return _zip(8, packed, len(head) + size, crc, names)
+
+
+def webp(width: int, height: int) -> bytes:
+    """Return a transparent WebP of one color, in 28 bytes: the codes of its pixels have no bits (RFC 9649, 3.7)."""
+    codes = sum(1 << 4 * number for number in range(5))  # each with one symbol, which is 0
+    bits = 0x2F | (width - 1) << 8 | (height - 1) << 22 | 1 << 36 | codes << 43
+    return b"RIFF" + struct.pack("<I", 20) + b"WEBPVP8L" + struct.pack("<IQ", 8, bits)
 
 
 def png(width: int, height: int) -> bytes:

@@ -6,16 +6,21 @@ Each case runs in a process of its own, whose peak is measured.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 import subprocess
 import sys
+import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from nbdata.formats.ffrecord import HeadWriter
 from nbdata.formats.packed_folder import MARK
@@ -166,6 +171,26 @@ def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, rea
     assert peak < _OWN
 
 
+LOOK = "nbdata.shards('ls', sys.argv[2], quiet=True)"
+
+
+@pytest.mark.parametrize("samples", ["one", "many"])
+def test_names_of_fields_count_by_the_memory_that_they_take(run: Run, samples: str) -> None:
+    names = (f"{number if samples == 'many' else 'k'}.{number}" + "😀" * 4000 for number in range(8000))
+    error, peak = run(LOOK, "x.tar", b"".join(map(bombs.tar_with_name, names)) + bytes(1024))
+    assert (error is None) == (samples == "many")
+    assert peak < 120 << 20
+
+
+def test_a_stream_holds_one_sample_at_a_time(run: Run) -> None:
+    size, count = 200 << 20, 3
+    members = (bombs.zstd_of_zeros(17, size, bombs.tar_with(f"{n}.bin", size)) for n in range(count))
+    reader = "for sample in nbdata.samples(sys.argv[2], quiet=True).stream(): del sample"
+    error, peak = run(reader, "x.tar.zst", b"".join(members) + bombs.zstd_of_zeros(17, 1024))
+    assert error is None
+    assert peak < size + _OWN
+
+
 def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
     deep = b"".join(bombs.tar_with(f"{number}/" + "a/" * 2000 + "x", 0) for number in range(150))
     error, peak = run(LIST, "x.tar", deep + bytes(1024))
@@ -210,6 +235,34 @@ def test_a_field_that_decodes_to_too_much_is_refused(run: Run, name: str, data: 
     assert f"the field '{name.rpartition('.')[2]}' of the sample 'k' would take too much memory" in error
     assert f"at most {GIB:,} bytes" in error
     assert peak < GIB + _OWN + 3 * len(blob)
+
+
+def picture(kind: str, mode: str) -> bytes:
+    """Return a picture of 25 million pixels."""
+    if kind == "webp":
+        return bombs.webp(5000, 5000)
+    file = io.BytesIO()
+    Image.new(mode, (5000, 5000)).save(file, kind, compress_level=1)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "pixel"), [("webp", "RGBA", 23), ("png", "LA", 15), ("png", "P", 12)]
+)
+def test_a_picture_takes_no_more_than_it_counts(run: Run, kind: str, mode: str, pixel: int) -> None:
+    for counted in (pixel - 1, pixel):
+        limit = counted * 5000 * 5000
+        reader = DECODE.removesuffix(")") + f", images='numpy', max_bytes={limit})"
+        error, peak = run(reader, f"x.{kind}", picture(kind, mode))
+        assert (error is None) == (counted == pixel)
+        assert peak < limit + (80 << 20)
+
+
+def test_a_notebook_shows_no_picture_that_takes_much_memory(run: Run) -> None:
+    reader = "assert 'data:image' not in nbdata.samples(sys.argv[2].rpartition('/')[0])._repr_html_()"
+    error, peak = run(reader, "x.webp", bombs.webp(9000, 9000))
+    assert error is None
+    assert peak < _OWN
 
 
 _SHARED = b"\x80\x04B" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20) + b"\x94"
@@ -263,7 +316,74 @@ def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
     assert peak < _OWN
 
 
+@pytest.mark.parametrize("count", [1, 256], ids=["one", "many"])
+def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> None:
+    claimed = 2 * GIB
+    head = HeadWriter()
+    for _ in range(count):
+        head.add(claimed // count, 0)
+    with lying(b"".join(head.pieces()), claimed + 10_000) as url:
+        error, peak = run(f"nbdata.samples('{url}/a.ffr', verify='none').fetch(range({count}))", "x", b"")
+    assert error is not None
+    assert "a.ffr" in error
+    assert peak < _OWN
+
+
+@contextmanager
+def lying(data: bytes, size: int) -> Iterator[str]:
+    """Serve an object that is said to have a size; it has these bytes, zeros behind them, and no range above 1 MiB."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self.answer(200, size)
+
+        def do_GET(self) -> None:
+            first, _, last = self.headers["range"].removeprefix("bytes=").partition("-")
+            begin, length = int(first), int(last) + 1 - int(first)
+            if length > 1 << 20:
+                self.answer(403, 0)
+            else:
+                self.answer(206, length, f"bytes {first}-{last}/{size}")
+                self.wfile.write(data[begin : begin + length].ljust(length, b"\0"))
+
+        def answer(self, status: int, length: int, content_range: str | None = None) -> None:
+            self.send_response(status)
+            self.send_header("etag", '"x"')
+            self.send_header("accept-ranges", "bytes")
+            self.send_header("content-length", str(length))
+            if content_range is not None:
+                self.send_header("content-range", content_range)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 _SUM = b"0" * 32
+
+
+def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(12):
+        (data / f"{number:02d}.bin").write_bytes(b"x")
+        with open(data / f"{number:02d}.bin.md5", "wb") as file:
+            file.truncate(60 << 20)
+    (data / "12.bin").write_bytes(b"x")
+    (data / "12.bin.md5").write_text("9dd4e461268c8034f5c8564e155c67a6")
+    error, peak = run("nbdata.md5check(sys.argv[2].rpartition('/')[0] + '/data', quiet=True)", "x", b"")
+    assert error is not None
+    assert "12 of 25 cannot be read" in error
+    assert peak < _OWN + 3 * (60 << 20)
 
 
 @pytest.mark.parametrize(

@@ -356,3 +356,16 @@ def test_lists_of_too_many_digests_together_leave_the_others_unread(monkeypatch)
         ("e/MD5SUMS", False),
     ]
     assert "too many digests" in found.problems[0].message
+
+
+def test_a_checksum_file_that_is_too_large_is_a_problem_of_its_own() -> None:
+    def read(name: str) -> bytes:
+        if name == "a.md5":
+            raise BadOption("too large to be read as a whole")
+        return b"0" * 32
+
+    found = collect_expectations(["a", "b"], ["a.md5", "b.md5"], read)
+    assert list(found.expected) == ["b"]
+    assert [(problem.source, problem.message) for problem in found.problems] == [
+        ("a.md5", "too large for a checksum file, not read")
+    ]

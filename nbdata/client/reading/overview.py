@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from nbdata.client.reading.report import ReadReport, left_out_line
 from nbdata.client.reading.source import Source
 from nbdata.errors import NbdataError
-from nbdata.formats.decoding import MAX_DECODED, is_image
+from nbdata.formats.decoding import is_image
 from nbdata.formats.decoding_bounds import Budget, open_image, refuse_large_image
 from nbdata.formats.pixels import with_8_bits
 from nbdata.rendering import dim, html_table, printable
@@ -23,6 +23,8 @@ __all__ = ["READERS", "html", "text", "to_dict"]
 
 # How many samples a notebook shows, and the largest size of one whose picture is fetched.
 _SHOWN, _FETCHED = 6, 2 << 20
+# Most bytes that a picture takes while it is made small: 12 million pixels, since nobody asked for them.
+_PREVIEW = 128 << 20
 # Pixels of a picture's longer side.
 _PIXELS = 96
 # Most fields that are listed.
@@ -153,7 +155,7 @@ def _picture(name: str, data: object) -> str:
         return ""
     try:
         with open_image(data) as opened:
-            refuse_large_image(opened, Budget(MAX_DECODED))
+            refuse_large_image(opened, Budget(_PREVIEW))
             plain = with_8_bits(opened)
             plain.thumbnail((_PIXELS, _PIXELS))
             small = plain.convert("RGB")

@@ -31,6 +31,8 @@ __all__ = ["perform", "plan"]
 _AHEAD = 64 << 20
 # Number of fields, and of members in no sample, that a report names.
 _NAMED = 10
+# Most bytes of names of fields that are counted one by one, each with its counts; and the name for all others.
+_NAMES, _EACH_NAME, _OTHERS = 32 << 20, 256, "(other names)"
 
 
 def plan(run: Run) -> Plan:
@@ -77,6 +79,7 @@ class _Looking:
         )  # fmt: skip
         self._samples = self._unproven = 0
         self._counts, self._sizes = Counter[str](), Counter[str]()
+        self._room = _NAMES
         self._left_out = LeftOut()
         self._apart = 0  # members whose sample ended before them
         self._doubtful: list[str] = []  # shards whose JSON index holds no comparable checksum
@@ -117,8 +120,7 @@ class _Looking:
                     for _, fields, _ in sums_in(reader, note):
                         samples += 1
                         for name, (size, _) in fields.items():
-                            self._counts[name] += 1
-                            self._sizes[name] += size
+                            self._count(name, size)
                         if not samples % 100:
                             self._run.control.checkpoint()
                     if not read.prove():
@@ -135,6 +137,16 @@ class _Looking:
         self._left_out.count += left_out.count
         room = _NAMED - len(self._left_out.names)
         self._left_out.names += [f"{shard.url}: {name}" for name in left_out.names[:room]]
+
+    def _count(self, name: str, size: int) -> None:
+        if name not in self._counts:
+            taken = _EACH_NAME + 4 * len(name)
+            if self._room < taken:
+                name = _OTHERS
+            else:
+                self._room -= taken
+        self._counts[name] += 1
+        self._sizes[name] += size
 
     def _index(self, source: SampleSource) -> None:
         path = index_path(source, self._run.context.state_dir)

@@ -8,15 +8,23 @@ from collections.abc import Callable, Mapping
 from isal.isal_zlib import crc32
 
 from nbdata.errors import Cancelled, StoreUnavailable
+from nbdata.stores.base import Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.send import Hasher
+from nbdata.transfer.send import Hasher, upload_part_size
 
-__all__ = ["IN_MEMORY", "HeldBytes", "MembersInMemory", "PassingBytes"]
+__all__ = ["IN_MEMORY", "HeldBytes", "MembersInMemory", "PassingBytes", "part_in_memory"]
 
 #: Bytes of members that are in memory at a time, unless a single member or part is larger.
 IN_MEMORY = 64 << 20
+# Bytes of the largest part, unless --part-size is larger: an archive of 2 KB can claim a file of any size.
+_LARGEST_PART = 512 << 20
 # Seconds between two checks whether the work is to end.
 _LOOK = 0.2
+
+
+def part_in_memory(size: int, wanted: int | None, store: Store) -> int:
+    """Return the bytes of a part that is in memory until it is sent: those of `upload_part_size`, up to a bound."""
+    return min(upload_part_size(size, wanted, store), max(_LARGEST_PART, wanted or 0))
 
 
 class MembersInMemory:

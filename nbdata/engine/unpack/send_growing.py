@@ -19,9 +19,17 @@ from nbdata.transfer.send import SentPart, hashed_parts, withdrawn
 from nbdata.transfer.worker_pool import Unit
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
-__all__ = ["GrowingSend"]
+__all__ = ["GrowingSend", "larger_than_its_parts"]
 
 _BLOCK = 1 << 20
+
+
+def larger_than_its_parts(name: str, count: int, size: int) -> NbdataError:
+    """Return the error for a file that is larger than `count` parts of `size` bytes."""
+    return NbdataError(
+        f"it is larger than {count:,} parts of {format_size(size)}, the maximum of the store",
+        path=name, remedy="Use a larger --part-size",
+    )  # fmt: skip
 
 
 class GrowingSend:
@@ -65,15 +73,13 @@ class GrowingSend:
                 break
             if number == self._store.max_parts:
                 memory.release(size)
-                self.error = self.error or NbdataError(
-                    f"it is larger than {number:,} parts of {format_size(size)}, the maximum of the store",
-                    path=self._key, remedy="Use a larger --part-size",
-                )  # fmt: skip
+                self.error = self.error or larger_than_its_parts(self._key, number, size)
                 break
             number += 1
             with self._lock:
                 self._open += 1
             yield partial(self._send, number, data[:filled], memory, size)
+            del data  # else it would be in memory with the next one
         with self._lock:
             self._ended = True
             last = not self._open

@@ -28,12 +28,13 @@ from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.unpack.checkpoints import Checkpoints
+from nbdata.engine.unpack.expansion import Expansion
 from nbdata.engine.unpack.link_copies import LinkCopies
 from nbdata.engine.unpack.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
-from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes
-from nbdata.engine.unpack.send_growing import GrowingSend
+from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes, part_in_memory
+from nbdata.engine.unpack.send_growing import GrowingSend, larger_than_its_parts
 from nbdata.engine.unpack.sent_members import SentMember, SentMembers
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Tag, Written, offset_of
@@ -41,14 +42,7 @@ from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import Location, ObjectInfo, Upload
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.send import (
-    PartedSend,
-    answer_of,
-    hashed_parts,
-    send_whole,
-    upload_part_size,
-    withdrawn,
-)
+from nbdata.transfer.send import PartedSend, answer_of, hashed_parts, send_whole, withdrawn
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
@@ -105,7 +99,9 @@ class MemberSender:
         )  # fmt: skip
         assert op.target is not None
         self._uploads = BegunUploads(at_target, op.target)
-        self._links = LinkCopies(run.control, self._store, self._uploads, op.part_size or PART)
+        self._part_size = op.part_size or PART
+        self._links = LinkCopies(run.control, self._store, self._uploads, self._part_size)
+        self._expansion = Expansion(op.max_expansion)
         self._batch: list[SentMember] = []
         self._again_to = 0  # end of the last member that was there already
         self._copied: set[str] = set()  # names whose copies may be under way
@@ -190,8 +186,7 @@ class MemberSender:
                 "its name is not UTF-8, as keys are", path=member.name,
                 remedy="Unpack it to a folder, and rename it there",
             )  # fmt: skip
-            self._sent_members.missing[member.name] = Outcome.FAILED
-            self._results.fail(member.name, error)
+            self._fail(member.name, error)
             return
         if member.kind == "symlink":
             self._symbolic_links.remember(member, self._written.fingerprints[self._volume()])
@@ -239,6 +234,7 @@ class MemberSender:
             verdict = Verdict("write")
         if verdict.action == "skip" or (verdict.action == "conflict" and not verdict.compare):
             return
+        self._expansion.spend(max(member.size, 0))
         if 0 <= member.size <= PART:
             yield from self._in_memory(member, key, verdict)
         elif verdict.action == "conflict":
@@ -309,7 +305,10 @@ class MemberSender:
     def _in_parts(self, member: Member, key: str) -> Iterator[Unit]:
         """Send a large file while it is read."""
         item = self._sent_members.item(member, key)
-        size = upload_part_size(member.size, self._op.part_size or PART, self._store)
+        size = part_in_memory(item.size, self._part_size, self._store)
+        if item.size > size * self._store.max_parts:
+            self._fail(item.name, larger_than_its_parts(item.name, self._store.max_parts, size))
+            return
         parts: dict[int, memoryview] = {}  # by offset
 
         def begin() -> Upload:
@@ -350,6 +349,7 @@ class MemberSender:
             crc = crc32(data, crc)
             item.tag = item.tag._replace(crc=f"{crc:08x}")
             parts[start] = data
+            del data  # else it would be in memory with the next one
             yield partial(self._part, unit, parts, start, count)
 
     def _growing(self, member: Member, key: str) -> Iterator[Unit]:
@@ -360,8 +360,7 @@ class MemberSender:
                 "its size is known only at its end, and this store accepts no uploads in parts",
                 path=member.name, remedy="Unpack it to a folder, and push that",
             )  # fmt: skip
-            self._sent_members.missing[item.name] = Outcome.FAILED
-            self._results.fail(item.name, error)
+            self._fail(item.name, error)
             return
 
         def done(info: ObjectInfo, verified: bool) -> None:
@@ -373,9 +372,7 @@ class MemberSender:
             done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
         )  # fmt: skip
         self._sent_members.begin(item)
-        size = upload_part_size(
-            (self._archive_size or 0) * _EXPANSION, self._op.part_size or PART, self._store
-        )
+        size = part_in_memory((self._archive_size or 0) * _EXPANSION, self._part_size, self._store)
         yield from sending.units(partial(self._read, member), self._memory, size)
 
     def _part(self, unit: Unit, parts: dict[int, memoryview], start: int, count: int) -> None:
@@ -397,8 +394,7 @@ class MemberSender:
         except Exception as error:
             if source.error is not None:
                 raise source.error from None
-            self._sent_members.missing[item.name] = Outcome.FAILED
-            self._results.fail(item.name, error)
+            self._fail(item.name, error)
         else:
             item.tag = item.tag._replace(crc=f"{source.crc:08x}")
             self._sent_members.sent(item, info, verified, held=0)
@@ -468,6 +464,7 @@ class MemberSender:
             self._no_copy(name, first_name)
             return
         tag = Tag.of(first)._replace(offset=offset, fingerprint=fingerprint)
+        self._expansion.spend(first.size)
         item = SentMember(name, key, first.size, tag)
         self._sent_members.begin(item)
         self._copied.add(first_name)
@@ -483,6 +480,9 @@ class MemberSender:
             f"{first_name}, to which it leads, differs from the archive", path=name,
             remedy="Restore that file first, or run the command with --overwrite always",
         )  # fmt: skip
+        self._fail(name, error)
+
+    def _fail(self, name: str, error: Exception) -> None:
         self._sent_members.missing[name] = Outcome.FAILED
         self._results.fail(name, error)
 

@@ -53,15 +53,16 @@ class Asked(NamedTuple):
         The status codes of a usual response.
     most : int
         The length of the longest usual body, in bytes.
-    into : memoryview or None
-        The buffer for the body, of exactly its length. None uses memory of the connection's slot.
+    into : callable, optional
+        Returns the buffer for the body, of exactly its length; called when the head has come. None uses memory of the
+        connection's slot.
     """
 
     of: Any
     request: bytes
     usual: tuple[int, ...]
     most: int
-    into: memoryview | None = None
+    into: Callable[[], memoryview] | None = None
 
 
 #: A request's tag with the head and body of its response. After a failure: the tag, the error or the head of an
@@ -395,9 +396,9 @@ class Multiplexer:
         came = min(slot.came - begun, length)
         slot.beyond = slot.came - begun > length
         if asked.into is not None:
-            if length != len(asked.into):
+            slot.body = asked.into()
+            if length != len(slot.body):
                 return False
-            slot.body = asked.into
             slot.body[:came] = slot.view[begun : begun + came]
         elif begun + length <= len(slot.view):
             slot.body = slot.view[begun : begun + length]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from nbdata.archives.member import Member
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack import members_in_memory
 from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.members_in_memory import MembersInMemory
+from nbdata.engine.unpack.members_in_memory import MembersInMemory, part_in_memory
 from nbdata.engine.unpack.send_members import MemberSender
 from nbdata.errors import BadArchive, BadOption, Cancelled, ChecksumMismatch, TransferFailed, UnsafeMember
 from tests.conftest import client_of
@@ -23,6 +25,7 @@ from tests.engine.unpack.unpacking import untar
 from tests.faults.proxy import AFTER, BEFORE, BODY, Fault, FaultProxy
 from tests.faults.scene import objects_of
 from tests.faults.test_lines import always, once, proxy
+from tests.hostile import bombs
 
 __all__ = ["proxy"]
 
@@ -431,3 +434,28 @@ def test_a_copy_for_a_link_that_is_read_wrong_is_read_again(
     assert untar(f"{url}v/", f"{url}out/").ok
     assert tally.faults
     assert stored(s3, bucket, "out/") == {"a": b"content" * 1000, "b": b"content" * 1000}
+
+
+def test_a_file_that_needs_parts_too_large_for_the_memory_is_refused(
+    put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    url = put({"v/a.tar": bombs.tar_with_hole("a.bin", 20 << 40) + bytes(1024)})
+    with pytest.raises(TransferFailed, match=r"larger than 10,000 parts of 536\.9 MB"):
+        untar(f"{url}v/a.tar", f"{url}out/")
+    assert stored(s3, bucket, "out/") == {}
+
+
+def test_a_part_has_at_most_512_mib_unless_a_larger_one_is_wanted() -> None:
+    store: Any = SimpleNamespace(min_part=5 * MIB, max_parts=10_000)
+    assert part_in_memory(20 << 40, None, store) == 512 * MIB
+    assert part_in_memory(20 << 40, 1024 * MIB, store) == 1024 * MIB
+
+
+def test_one_large_part_is_in_memory_at_a_time(put: Put) -> None:
+    url = put({"v/a.tar": bombs.tar_with_hole("a.bin", 240 * MIB) + bytes(1024)})
+    tracemalloc.start()
+    try:
+        untar(f"{url}v/a.tar", f"{url}out/", part_size="80MiB")
+        assert tracemalloc.get_traced_memory()[1] < 120 * MIB
+    finally:
+        tracemalloc.stop()

@@ -12,7 +12,7 @@ import pytest
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.link_copies import LinkCopies
 from nbdata.engine.unpack.members_in_memory import MembersInMemory
-from nbdata.errors import TransferFailed
+from nbdata.errors import BadArchive, TransferFailed
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import packed
 from tests.engine.unpack.test_untar_to_store import MIB, in_volumes, sent, stored
@@ -177,3 +177,16 @@ def test_links_to_what_could_not_be_stored_fail_and_are_not_left_out(
 def test_a_list_asks_nothing_of_the_target(put: Put) -> None:
     url = put({"v/a.tar": packed(LINKED)[0]})
     assert untar(f"{url}v/a.tar", "s3://no-such-bucket-here/x/", list=True).counts == {"members": 3}
+
+
+@pytest.mark.parametrize("kind", ["hardlink", "symlink"])
+def test_copies_of_links_count_for_max_expansion(
+    kind: str, put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    made = [("a", "file", bytes(100_000)), *((f"link{number}", kind, "a") for number in range(4))]
+    url = put(in_volumes(packed(made)[0], "a.tar", 1))
+    with pytest.raises(BadArchive, match=r"the archive expands to more than 300\.0 kB, with a copy for each"):
+        untar(f"{url}v/", f"{url}out/", max_expansion="300kB")
+    assert len(stored(s3, bucket, "out/")) <= 3
+    assert untar(f"{url}v/", f"{url}out/", max_expansion="500kB").ok
+    assert len(stored(s3, bucket, "out/")) == 5

@@ -134,12 +134,12 @@ def test_bodies_that_come_in_pieces_and_large_ones_are_whole() -> None:
 def test_bodies_come_right_into_the_buffers_of_who_wants_them() -> None:
     buffers = [bytearray(MOST) for _ in range(12)]
     with serving(telling(MOST)) as port:
-        asking = Asking(port, into=lambda number: memoryview(buffers[number]))
+        asking = Asking(port, into=lambda number: lambda: memoryview(buffers[number]))
         asking.ask(12)
         assert right(asking, 12, MOST)
     assert [int(buffer.lstrip(b".")) for buffer in buffers] == list(range(12))
     with serving(telling(5)) as port:  # the body is shorter
-        asking = Asking(port, into=lambda _: memoryview(bytearray(4)))
+        asking = Asking(port, into=lambda _: lambda: memoryview(bytearray(4)))
         asking.ask(3)
     assert not asking.came
     assert len(asking.missed) == 3

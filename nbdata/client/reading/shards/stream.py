@@ -105,6 +105,7 @@ def _shuffled(
     for sample in samples:
         held.append(sample)
         size += _size(sample)
+        del sample  # else it would be in memory until the next one is read
         while len(held) > window or (size > most and len(held) > 1):
             at = int(own.random() * len(held))
             held[at], held[-1] = held[-1], held[at]
@@ -248,7 +249,10 @@ class _Walk:
                 counts.samples += 1
                 counts.bytes += sum(map(len, fields.values()))
                 counts.seconds = before + time.monotonic() - began
-                yield {"__key__": key, "__url__": slot.url, **fields}
+                whole = {"__key__": key, "__url__": slot.url, **fields}
+                del sample, fields  # else they would be in memory until the next one is read
+                yield whole
+                del whole
             self._bodies.note_epoch(self.epoch._replace(over=True))
         finally:
             for slot in slots:
