@@ -138,29 +138,26 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def _shares(gauge: dict[str, Any]) -> tuple[float, float]:
-    """Return used and reserved as shares of the whole; space that is not free counts as used, by any program."""
-    total = max(gauge["total"], 1)
-    reserved = min(gauge["reserved"] / total, 1.0)
-    return min(max(gauge["total"] - gauge["free"], gauge["used"]) / total - reserved, 1.0), reserved
+    """Return used and reserved as shares of what can be used, as ``df`` does: not of what is kept for root."""
+    whole = gauge["used"] + gauge["reserved"] + gauge["free"]
+    return (gauge["used"] / whole, gauge["reserved"] / whole) if whole else (1.0, 0.0)
 
 
 def _gauge_words(gauge: dict[str, Any]) -> list[str]:
     words = [f"{format_size(gauge['used'])} used"]
     if gauge["reserved"]:
         words.append(f"{format_size(gauge['reserved'])} reserved")
-    return [*words, f"{format_size(gauge['free'])} free"]
+    return [*words, f"{format_size(gauge['free'])} free of {format_size(gauge['total'])}"]
 
 
 def gauge_lines(gauge: dict[str, Any], width: int = 32) -> list[str]:
     """Draw a gauge as text: ``[████▒▒░░░░]``, used, reserved and free; a warning in words gets its own line."""
     used, reserved = _shares(gauge)
-    filled = round(max(used, 0.0) * width)
+    filled = round(used * width)
     held = max(round((used + reserved) * width) - filled, 1 if gauge["reserved"] else 0)
     filled = max(0, min(filled, width - held))
     bar = "█" * filled + "▒" * held + "░" * (width - filled - held)
-    lines = [
-        f"{bar} {used + reserved:.0%} of {format_size(gauge['total'])}: {', '.join(_gauge_words(gauge))}"
-    ]
+    lines = [f"{bar} {used + reserved:.0%}: {', '.join(_gauge_words(gauge))}"]
     return [*lines, gauge["warning"]] if gauge["warning"] else lines
 
 
@@ -168,10 +165,7 @@ def html_gauge(gauge: dict[str, Any]) -> str:
     """Draw a gauge as HTML."""
     used, reserved = _shares(gauge)
     color = {"": "good", "high": "warning", "full": "bad"}[gauge["level"]]
-    words = [
-        f"<b>{used + reserved:.0%}</b> of {escape(format_size(gauge['total']))}",
-        *map(escape, _gauge_words(gauge)),
-    ]
+    words = [f"<b>{used + reserved:.0%}</b>", *map(escape, _gauge_words(gauge))]
     parts = [
         '<div style="max-width:600px;margin:4px 0px">',
         f"<div>{escape(gauge['label'])}</div>",

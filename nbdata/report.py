@@ -120,7 +120,8 @@ class Snapshot(_Record):
 
     `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
     earlier run and did not move. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
-    unknown. `command` starts the operation again, without ``%``; empty if no command can.
+    unknown. `command` starts the operation again, without ``%``; empty if no command can. `writes_to` is the local
+    folder that it writes to; empty if there is none.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Snapshot(_Record):
     background: bool = False
     owner: str = ""
     command: str = ""
+    writes_to: str = ""
     error: dict[str, Any] | None = None
     version: int = 0
 

@@ -28,6 +28,8 @@ _LIVE, _QUIET, _ALONE = 0.25, 1.0, 30.0
 _KEPT = 200
 # A vanished job is reported as interrupted only if it was seen within this many seconds.
 _RECENT = 10.0
+# Most folders of jobs whose disks are looked at.
+_FOLDERS = 16
 # Largest number of agents' jobs that are sent to the browsers.
 _MOST = 1000
 
@@ -69,6 +71,12 @@ class Feed:
         """Hide the jobs that are finished now, in all browsers; ``transfers`` still lists them."""
         self._cleared |= self._over.keys()
         self.poke()
+
+    def written(self) -> list[str]:
+        """Return the folders that unfinished and failed jobs write to, those of the newest jobs, each once."""
+        jobs = [*self._unfinished.values(), *(s for s in self._over.values() if s.state == "FAILED")]
+        newest = sorted(jobs, key=lambda s: (s.finished, -s.created))
+        return list(dict.fromkeys(s.writes_to for s in newest if s.writes_to))[:_FOLDERS]
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

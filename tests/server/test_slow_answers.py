@@ -34,10 +34,10 @@ class SlowDisks(Disks):
     """Disks that do not respond before `freed` is set."""
 
     def __init__(self, workers: Workers, root: str) -> None:
-        super().__init__(workers, root)
+        super().__init__(workers, root, list)
         self.freed, self.looks = threading.Event(), 0
 
-    def _look(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _look(self, written: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         self.looks += 1
         self.freed.wait(PATIENCE)
         return [{"path": "/"}], []
