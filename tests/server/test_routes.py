@@ -334,11 +334,11 @@ def test_the_disk_of_a_running_or_failed_job_is_shown_openly_and_fills(
 ) -> None:
     def seen(disk: Path) -> dict[str, Any]:
         found = lab.ask("nbdata/api/disks").json()["disks"]
-        return next(one for one in found if one["path"] == str(disk))
+        return next((one for one in found if one["path"] == str(disk)), {})
 
     url = put({f"{n:02}.bin": os.urandom(1_000_000) for n in range(20)})
     with tmpfs(tmp_path / "disk", size="40m") as disk, live(lab):
-        assert not seen(disk)["here"]
+        wait_until(lambda: seen(disk).get("here") is False)
         gate.close(after=5_000_000)
         job = nbdata.Pull(url, str(disk / "data"), concurrency=2).start()
         before = wait_until(lambda: (one := seen(disk))["reserved"] and one)
