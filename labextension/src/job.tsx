@@ -10,11 +10,11 @@ import {
 } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { duration, percent } from './format.js';
+import { percent } from './format.js';
 import { pauseIcon } from './icons.js';
 import { Action, actions, Cache, isFinished, Job } from './model.js';
 import { Button, Parts, Place, useAttempt } from './parts.js';
-import { amount, magic, pace, state, title, why } from './words.js';
+import { amount, magic, pace, state, title, took, why } from './words.js';
 
 /** The actions that the panel offers for jobs and caches. */
 export interface Commands {
@@ -85,7 +85,7 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
 /** A job's source and target, its progress, and its buttons. */
 export function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   const reason = isFinished(job) ? '' : why(job); // always visible for a finished job
-  const moved = isFinished(job) ? [...amount(job), duration(job.seconds)] : amount(job);
+  const moved = isFinished(job) ? [...amount(job), took(job)].filter(Boolean) : amount(job);
   return (
     <>
       <Place name={job.target ? 'from' : 'at'} place={job.source} />

@@ -66,13 +66,20 @@ export function whole(job: Job): string {
   return `${job.verb} ${job.source}${job.target ? ` → ${job.target}` : ''}`.trim();
 }
 
-/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`. */
+/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`; before that `49%` if it came no further. */
 export function outcome(job: Job): string[] {
+  const done = job.state === 'DONE' || !job.bytes ? null : percent(job.bytes, job.bytesTotal);
   return [
+    done === null ? '' : `${done}%`,
     job.bytes ? size(job.bytes) : '',
     job.files ? files(job.files, null) : '',
-    duration(job.seconds)
+    took(job)
   ].filter(Boolean);
+}
+
+/** How long a finished job took; empty if that is not known. */
+export function took(job: Job): string {
+  return job.seconds > 0 ? duration(job.seconds) : '';
 }
 
 const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];

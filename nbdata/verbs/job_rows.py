@@ -78,10 +78,11 @@ def _places(job: Snapshot) -> str:
 
 
 def _progress(job: Snapshot) -> str:
-    """Return the progress and the time left; for an ended job its size and duration."""
+    """Return the progress and the time left; for an ended job its size and duration, as far as they are known."""
     if job.finished:
         size = format_size(job.bytes) if job.bytes else f"{job.files:,} {job.unit}" if job.files else ""
-        return ", ".join(filter(None, [size, format_duration(job.seconds)]))
+        far = job.percent if job.state != "DONE" and size else ""
+        return ", ".join(filter(None, [far, size, format_duration(job.seconds) if job.seconds else ""]))
     words = [job.percent or (format_size(job.bytes) if job.bytes else "")]
     if job.state == "RUNNING" and job.eta is not None:
         words.append(f"{format_duration(job.eta)} left")
@@ -107,7 +108,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         ("retries", f"{job.retries:,}" if job.retries else ""),
         ("failed", f"{job.failures:,}" if job.failures else ""),
         ("begun", begun + (f" by {job.owner}" if job.owner else "")),
-        ("took", format_duration(job.seconds) if job.finished else ""),
+        ("took", format_duration(job.seconds) if job.finished and job.seconds else ""),
         ("again", f"%{job.command}" if job.command else ""),
     ]
     return [(name, printable(value)) for name, value in facts if value]

@@ -77,6 +77,9 @@ test('a cache says how full it is, how often it was of use, and whether it is in
 test('what became of a job, and how to go on with it', () => {
   const done = job({ state: 'DONE', bytes: 3600000, files: 14, seconds: 1.1 });
   assert.deepEqual(outcome(done), ['3.6 MB', '14 files', '1.1 s']);
+  const interrupted = { state: 'INTERRUPTED', bytes: 44.4e6, bytes_total: 90e6, seconds: 21 };
+  assert.deepEqual(outcome(job(interrupted)), ['49%', '44.4 MB', '21 s']);
+  assert.deepEqual(outcome(job({ state: 'INTERRUPTED' })), []);
   assert.equal(again(done), '');
   assert.equal(again({ ...done, state: 'RUNNING' }), '');
   assert.equal(again({ ...done, state: 'FAILED' }), 'Retry');
