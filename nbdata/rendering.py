@@ -8,6 +8,7 @@ only sign.
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "printable",
     "text_bar",
     "text_table",
+    "width_of",
 ]
 
 # Middle tones, with enough contrast against white and against the dark background of JupyterLab.
@@ -95,11 +97,22 @@ def chip(text: str, color: str) -> str:
 def text_table(table: dict[str, Any]) -> list[str]:
     """Format a table as aligned lines, its caption first."""
     rows = [[printable(cell) for cell in row] for row in (table["head"], *table["rows"])]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
+    widths = [max(width_of(row[n]) for row in rows) for n in range(len(table["head"]))]
     lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(
+            cell + " " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
     ]
     return [table["caption"], *(f"  {line}" for line in lines)]
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes in a terminal: Chinese and Japanese characters take two, accents none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def member_cells(size: int, kind: str, mtime: float) -> tuple[str, str]:

@@ -193,6 +193,15 @@ class Snapshot(_Record):
         return self.said_again if self._starts_over else f"{done} kept; {self.said_again}"
 
     @property
+    def why_no_command(self) -> str:
+        """Why `command` cannot be copied: as one line it would name something else. Empty if it can, or is unknown."""
+        if printable(self.command) == self.command:
+            return ""
+        return (
+            f"a name has a line break or another control character; nbdata.{self.verb}(…) in Python takes it"
+        )
+
+    @property
     def condition(self) -> str:
         """The state in words, with its reason, unless the reason is the user."""
         if self.state == "FAILED" and self.error:

@@ -29,6 +29,7 @@ export interface Job {
   seconds: number;
   owner: string;
   command: string;
+  whyNoCommand: string;
   error: string;
   folder: string | null;
 }
@@ -209,6 +210,7 @@ export function parseJob(value: unknown): Job {
     seconds: count(job.seconds),
     owner: text(job.owner),
     command: text(job.command),
+    whyNoCommand: text(job.why_no_command),
     error: text(job.error),
     folder: typeof job.folder === 'string' ? job.folder : null
   };

@@ -93,8 +93,11 @@ export function again(job: Job): '' | 'Resume' | 'Retry' {
   return job.state === 'FAILED' || FROM_THE_BEGINNING.includes(job.verb) ? 'Retry' : 'Resume';
 }
 
-/** The job's command as a notebook magic. */
+/** The job's command as a notebook magic; throws an error if no line can express it. */
 export function magic(job: Job): string {
+  if (job.whyNoCommand) {
+    throw new Error(job.whyNoCommand);
+  }
   return `%${job.command}`;
 }
 

@@ -49,6 +49,7 @@ test('a title names the verb and where the bytes go', () => {
 
 test('the line is said as a magic', () => {
   assert.equal(magic(job({ command: 'pull s3://b/x /w/x' })), '%pull s3://b/x /w/x');
+  assert.throws(() => magic(job({ why_no_command: 'a name has a line break' })), /line break/);
 });
 
 function cache(fields: Record<string, unknown>): Cache {
