@@ -15,12 +15,25 @@ from typing import Any, NamedTuple, TypeVar, overload
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import counted, format_duration, format_size
 
-__all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
+__all__ = [
+    "ACTIVE",
+    "BAD_OUTCOMES",
+    "FINISHED",
+    "WAITS_FOR_LOOP",
+    "Plan",
+    "Report",
+    "Row",
+    "Rows",
+    "Snapshot",
+]
 
 # The states of a job; engine.job.task documents the allowed transitions.
 ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 
+
+#: The phase of a stream that has fetched all that there is room for, and that nobody reads.
+WAITS_FOR_LOOP = "waits for your loop"
 
 #: Outcomes that make a job a failed one; `engine.job.outcomes` has the words for them.
 BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", "unreadable", "not deleted")
@@ -155,6 +168,11 @@ class Snapshot(_Record):
         return self.state in FINISHED
 
     @property
+    def moving(self) -> bool:
+        """True if it runs, and does not wait for the loop that reads it."""
+        return self.state == "RUNNING" and self.phase != WAITS_FOR_LOOP
+
+    @property
     def unit(self) -> str:
         """The noun for what `files` counts."""
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
@@ -206,6 +224,8 @@ class Snapshot(_Record):
         """The state in words, with its reason, unless the reason is the user."""
         if self.state == "FAILED" and self.error:
             return f"failed: {self.error.get('message', '')}"
+        if self.state == "RUNNING" and not self.moving:
+            return WAITS_FOR_LOOP
         told = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
         usual = not self.reason or not told or (self.state, self.reason) == ("PAUSED", "user")
         return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"

@@ -15,8 +15,16 @@ const STATES: Record<JobState, string> = {
   INTERRUPTED: 'Interrupted'
 };
 
+/** True if a job runs, and does not wait for the loop that reads it; as in `nbdata/report.py`. */
+export function moving(job: Job): boolean {
+  return job.state === 'RUNNING' && job.phase !== 'waits for your loop';
+}
+
 /** The name of the job's state: `Running`, `Failed`. */
 export function state(job: Job): string {
+  if (job.state === 'RUNNING' && !moving(job)) {
+    return 'Waits for your loop';
+  }
   return STATES[job.state];
 }
 
@@ -44,7 +52,7 @@ export function amount(job: Job): string[] {
 
 /** Speed, remaining time and problems: `4.0 MB/s`, `42 s left`, `2 retries`. */
 export function pace(job: Job): string[] {
-  const running = job.state === 'RUNNING';
+  const running = moving(job);
   const parts = [
     running && job.rate > 0 ? `${size(job.rate)}/s` : '',
     running && job.eta !== null ? `${duration(job.eta)} left` : '',

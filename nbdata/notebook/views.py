@@ -59,7 +59,7 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
         The moment, as a `time.time` value (None: now).
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    moving = not state and snapshot.state == "RUNNING"
+    moving = not state and snapshot.moving
     said = state or snapshot.condition
     if moving and snapshot.phase:
         said = f"running: {snapshot.phase}"
@@ -67,7 +67,11 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     title = printable(
         f"{snapshot.verb} {snapshot.source}" + (f" → {snapshot.target}" if snapshot.target else "")
     )
-    color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
+    color = (
+        "waiting"
+        if state or not (moving or snapshot.state != "RUNNING")
+        else _COLOR.get(snapshot.state, "waiting")
+    )
     known = snapshot.share is not None
     numbers = numbers_of(snapshot, moving=moving)
     first = numbers[: 1 + (moving and snapshot.eta is not None)] if known else []

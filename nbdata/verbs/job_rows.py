@@ -47,7 +47,7 @@ def amount(job: Snapshot) -> str:
 def _row(job: Snapshot, opened: bool, ids: int) -> str:
     name = f"<b>{escape(job.verb)}</b> {escape(last_component(job.target or job.source))}"
     line = (
-        f"{chip(job.state.lower(), _COLOR.get(job.state, 'waiting'))}"
+        f"{chip(*_state(job))}"
         f'<span style="{_ID};min-width:{ids}ch">{escape(job.id)}</span>'
         f'<span style="{_NAME}">{printable(name)}</span>'
         f'<span style="vertical-align:middle">{escape(_progress(job))}</span>'
@@ -69,6 +69,13 @@ def _row(job: Snapshot, opened: bool, ids: int) -> str:
     )
 
 
+def _state(job: Snapshot) -> tuple[str, str]:
+    """Return the word for a job's state, and its colour."""
+    if job.state == "RUNNING" and not job.moving:
+        return "waiting", "waiting"
+    return job.state.lower(), _COLOR.get(job.state, "waiting")
+
+
 def whole(job: Snapshot) -> str:
     """Return the verb and the complete places."""
     return f"{job.verb} {_places(job)}".rstrip()
@@ -85,7 +92,9 @@ def _progress(job: Snapshot) -> str:
         far = job.percent if job.state != "DONE" and size else ""
         return ", ".join(filter(None, [far, size, format_duration(job.seconds) if job.seconds else ""]))
     words = [job.percent or (format_size(job.bytes) if job.bytes else "")]
-    if job.state == "RUNNING" and job.eta is not None:
+    if job.state == "RUNNING" and not job.moving:
+        words.append(job.condition)
+    elif job.state == "RUNNING" and job.eta is not None:
         words.append(f"{format_duration(job.eta)} left")
     return ", ".join(filter(None, words)) or "–"
 
@@ -103,7 +112,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         why = job.reason if job.reason != "user" else ""
     remedy = (job.error or {}).get("remedy", "") if job.state == "FAILED" else ""
     doing = job.phase if job.state == "RUNNING" else ""
-    moving = job.rate and job.state == "RUNNING"
+    moving = job.rate and job.moving
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.created))
     facts = [
         ("why", ". ".join(filter(None, [why, remedy]))),

@@ -148,10 +148,10 @@ def _in_lines(row: Sequence[str]) -> list[str]:
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     """Return a job as the cells of a row."""
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
-    moving = snapshot.rate and snapshot.state == "RUNNING"
+    moving = snapshot.rate and snapshot.moving
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
     age = format_duration(round(max(0.0, now - snapshot.created)))
-    does = snapshot.state == "RUNNING" and snapshot.phase
+    does = snapshot.moving and snapshot.phase
     return (
         snapshot.id,
         snapshot.verb,

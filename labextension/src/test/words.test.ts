@@ -11,6 +11,7 @@ import {
   magic,
   outcome,
   pace,
+  state,
   title,
   why
 } from '../words.js';
@@ -33,6 +34,13 @@ test('rate and time left are only of a job that runs', () => {
   const fields = { rate: 4e6, eta: 42, retries: 1, failures: 2 };
   assert.deepEqual(pace(job(fields)), ['4.0 MB/s', '42 s left', '1 retry', '2 failed']);
   assert.deepEqual(pace(job({ ...fields, state: 'PAUSED' })), ['1 retry', '2 failed']);
+});
+
+test('a stream that nobody reads waits for the loop, and has no time left', () => {
+  const stream = job({ rate: 4e6, eta: 13, phase: 'waits for your loop' });
+  assert.equal(state(stream), 'Waits for your loop');
+  assert.deepEqual(pace(stream), []);
+  assert.equal(state(job({ phase: 'comparing' })), 'Running');
 });
 
 test('a reason is given where the state does not say it all', () => {
