@@ -72,8 +72,16 @@
   min-width: 0;
 }
 
+.nbd-Row.nbd-mod-wrap {
+  flex-wrap: wrap;
+  gap: 0 8px;
+}
+
+/* A fact stays in one line, unless it is longer than the line. */
 .nbd-Fact {
-  white-space: nowrap;
+  display: inline-block;
+  max-width: 100%;
+  overflow-wrap: anywhere;
 }
 
 .nbd-Strong {
