@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "unregister"]
 
+# JupyterLab shows descriptions in lines of one height, and would break them at blanks and hyphens.
+_UNBROKEN = {ord(" "): "\N{NO-BREAK SPACE}", ord("-"): "\N{NON-BREAKING HYPHEN}"}
+# Most characters of a description.
+_TOLD = 50
+
 # ``%pull …`` and ``%nbdata pull …``, also after ``name =``; of cell magics there is one.
 _LINE = re.compile(
     rf"(\s*(?:\w+\s*=\s*)?%(?:{NAME}\s+)?|%%(?={CacheStream.verb}\s))({'|'.join(VERBS)})\s(.*)", re.DOTALL
@@ -75,7 +80,10 @@ def _escaped(text: str) -> str:
 def _result(offered: dict[str, str], fragment: str) -> SimpleMatcherResult:
     """Return completions with their descriptions, which front ends show beside them, as they do types of variables."""
     return {
-        "completions": [SimpleCompletion(text, type=told or None) for text, told in offered.items()],
+        "completions": [
+            SimpleCompletion(text, type=told.translate(_UNBROKEN)[:_TOLD] or None)
+            for text, told in offered.items()
+        ],
         "matched_fragment": fragment,
         "suppress": True,
         "do_not_suppress": set(),
