@@ -187,7 +187,7 @@ class _Bar:
 
 def _details(snapshot: Snapshot) -> str:
     """Return the numbers, and the state if it is unusual. The least important comes last, where it may be cut off."""
-    moving = snapshot.state == "RUNNING"
+    moving = snapshot.moving
     unusual = snapshot.phase if moving else snapshot.condition
     return printable(", ".join([unusual] * bool(unusual) + numbers_of(snapshot, moving=moving)))
 

@@ -1,8 +1,9 @@
 """The record of jobs that outlives their agents: ``jobs.log`` in the state folder.
 
-An append-only file of `nbdata.sealed_lines`, each an object. A job gets one line when it begins, and one with its
-report and error when it ends; its last line holds. Torn lines are skipped. A file that has grown too large is rewritten
-with the newest jobs. A job counts as interrupted if it began and its process is gone without a line of its end.
+An append-only file of `nbdata.sealed_lines`, each an object. A job gets one line when it begins, some that say how far
+it is, and one with its report and error when it ends; its last line holds. Torn lines are skipped. A file that has
+grown too large is rewritten with the newest jobs. A job counts as interrupted if it began and its process is gone
+without a line of its end.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ only sign.
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "printable",
     "text_bar",
     "text_table",
+    "width_of",
 ]
 
 # Middle tones, with enough contrast against white and against the dark background of JupyterLab.
@@ -95,11 +97,22 @@ def chip(text: str, color: str) -> str:
 def text_table(table: dict[str, Any]) -> list[str]:
     """Format a table as aligned lines, its caption first."""
     rows = [[printable(cell) for cell in row] for row in (table["head"], *table["rows"])]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
+    widths = [max(width_of(row[n]) for row in rows) for n in range(len(table["head"]))]
     lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(
+            cell + " " * (width - width_of(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
     ]
     return [table["caption"], *(f"  {line}" for line in lines)]
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes in a terminal: Chinese and Japanese characters take two, accents none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def member_cells(size: int, kind: str, mtime: float) -> tuple[str, str]:
@@ -138,29 +151,26 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def _shares(gauge: dict[str, Any]) -> tuple[float, float]:
-    """Return used and reserved as shares of the whole; space that is not free counts as used, by any program."""
-    total = max(gauge["total"], 1)
-    reserved = min(gauge["reserved"] / total, 1.0)
-    return min(max(gauge["total"] - gauge["free"], gauge["used"]) / total - reserved, 1.0), reserved
+    """Return used and reserved as shares of what can be used, as ``df`` does: not of what is kept for root."""
+    whole = gauge["used"] + gauge["reserved"] + gauge["free"]
+    return (gauge["used"] / whole, gauge["reserved"] / whole) if whole else (1.0, 0.0)
 
 
 def _gauge_words(gauge: dict[str, Any]) -> list[str]:
     words = [f"{format_size(gauge['used'])} used"]
     if gauge["reserved"]:
         words.append(f"{format_size(gauge['reserved'])} reserved")
-    return [*words, f"{format_size(gauge['free'])} free"]
+    return [*words, f"{format_size(gauge['free'])} free of {format_size(gauge['total'])}"]
 
 
 def gauge_lines(gauge: dict[str, Any], width: int = 32) -> list[str]:
     """Draw a gauge as text: ``[████▒▒░░░░]``, used, reserved and free; a warning in words gets its own line."""
     used, reserved = _shares(gauge)
-    filled = round(max(used, 0.0) * width)
+    filled = round(used * width)
     held = max(round((used + reserved) * width) - filled, 1 if gauge["reserved"] else 0)
     filled = max(0, min(filled, width - held))
     bar = "█" * filled + "▒" * held + "░" * (width - filled - held)
-    lines = [
-        f"{bar} {used + reserved:.0%} of {format_size(gauge['total'])}: {', '.join(_gauge_words(gauge))}"
-    ]
+    lines = [f"{bar} {used + reserved:.0%}: {', '.join(_gauge_words(gauge))}"]
     return [*lines, gauge["warning"]] if gauge["warning"] else lines
 
 
@@ -168,10 +178,7 @@ def html_gauge(gauge: dict[str, Any]) -> str:
     """Draw a gauge as HTML."""
     used, reserved = _shares(gauge)
     color = {"": "good", "high": "warning", "full": "bad"}[gauge["level"]]
-    words = [
-        f"<b>{used + reserved:.0%}</b> of {escape(format_size(gauge['total']))}",
-        *map(escape, _gauge_words(gauge)),
-    ]
+    words = [f"<b>{used + reserved:.0%}</b>", *map(escape, _gauge_words(gauge))]
     parts = [
         '<div style="max-width:600px;margin:4px 0px">',
         f"<div>{escape(gauge['label'])}</div>",

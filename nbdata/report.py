@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, overload
 
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import counted, format_duration, format_size
+from nbdata.snapshot import ACTIVE, FINISHED, WAITS_FOR_LOOP, Record, Snapshot
 
-__all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
-
-# The states of a job; engine.job.task documents the allowed transitions.
-ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
-FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
-
+__all__ = [
+    "ACTIVE",
+    "BAD_OUTCOMES",
+    "FINISHED",
+    "WAITS_FOR_LOOP",
+    "Plan",
+    "Report",
+    "Row",
+    "Rows",
+    "Snapshot",
+]
 
 #: Outcomes that make a job a failed one; `engine.job.outcomes` has the words for them.
 BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", "unreadable", "not deleted")
@@ -96,125 +102,6 @@ class Rows(Sequence[Row]):
         return f"<{counted(self._count, 'rows')}>"
 
 
-_Data = TypeVar("_Data", bound="_Record")
-
-
-@dataclass(eq=False)
-class _Record:
-    """Conversion to and from JSON; unknown keys are dropped, so a record of another version can be read."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON-able data, without the rows."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls: type[_Data], data: dict[str, Any]) -> _Data:
-        """Rebuild a record from `to_dict`."""
-        names = {f.name for f in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in names})
-
-
-@dataclass
-class Snapshot(_Record):
-    """The state of a job at one moment; faces only render it.
-
-    `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
-    earlier run and did not move. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
-    unknown. `command` starts the operation again, without ``%``; empty if no command can.
-    """
-
-    id: str
-    verb: str
-    source: str = ""
-    target: str = ""
-    state: str = "QUEUED"
-    reason: str = ""
-    phase: str = ""
-    files: int = 0
-    files_total: int | None = None
-    bytes: int = 0
-    bytes_total: int | None = None
-    present: int = 0
-    rate: float = 0.0
-    eta: float | None = None
-    retries: int = 0
-    failures: int = 0
-    created: float = 0.0
-    seconds: float = 0.0
-    background: bool = False
-    owner: str = ""
-    command: str = ""
-    error: dict[str, Any] | None = None
-    version: int = 0
-
-    @property
-    def finished(self) -> bool:
-        """True if the job is over, with any outcome."""
-        return self.state in FINISHED
-
-    @property
-    def unit(self) -> str:
-        """The noun for what `files` counts."""
-        return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
-
-    @property
-    def _progress(self) -> tuple[int, int]:
-        """What is done and the total: in bytes, else in files; the total is 0 while unknown."""
-        done, total = (self.bytes, self.bytes_total) if self.bytes_total else (self.files, self.files_total)
-        return min(done, total or 0), total or 0
-
-    @property
-    def share(self) -> float | None:
-        """How much is done, from 0 to 1; None while unknown."""
-        done, total = self._progress
-        return done / total if total else None
-
-    @property
-    def percent(self) -> str:
-        """How much is done, such as *42%*: 100% only when nothing is missing; empty while unknown."""
-        done, total = self._progress
-        return f"{100 * done // total}%" if total else ""
-
-    @property
-    def said_again(self) -> str:
-        """The effect of running the command again after an early stop."""
-        return f"run it again to {'start over' if self._starts_over else 'resume'}"
-
-    @property
-    def _starts_over(self) -> bool:
-        return self.verb in ("md5check", "cache_stream", "shards", "ls", "du")
-
-    @property
-    def stopped_means(self) -> str:
-        """The effect of a stop: what is kept, and what running the command again does."""
-        done = "whole files and parts are" if self.verb == "push" else "what was done is"
-        return self.said_again if self._starts_over else f"{done} kept; {self.said_again}"
-
-    @property
-    def condition(self) -> str:
-        """The state in words, with its reason, unless the reason is the user."""
-        if self.state == "FAILED" and self.error:
-            return f"failed: {self.error.get('message', '')}"
-        told = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
-        usual = not self.reason or not told or (self.state, self.reason) == ("PAUSED", "user")
-        return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
-
-    @property
-    def line(self) -> str:
-        """The job in one line, for lists."""
-        text = f"{self.id}  {self.state.lower()}"
-        if self.reason:
-            text += f" ({self.reason})"
-        text += f"  {self.verb} {self.source}"
-        if self.target:
-            text += f" → {self.target}"
-        return printable(f"{text}  {_share(self.bytes, self.bytes_total)}")
-
-
-def _share(done: int, total: int | None) -> str:
-    return format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
-
-
 def _words(counts: dict[str, int]) -> str:
     """Format counts, such as *1 folder, 40 extracted*."""
     return ", ".join(counted(count, name) for name, count in counts.items() if count)
@@ -225,7 +112,7 @@ def _table_lines(tables: list[dict[str, Any]]) -> list[str]:
 
 
 @dataclass(eq=False)
-class Plan(_Record):
+class Plan(Record):
     """What an operation would do: counts, bytes and space; made without writing anything.
 
     Attributes
@@ -338,7 +225,7 @@ class Plan(_Record):
 
 
 @dataclass(eq=False)
-class Report(_Record):
+class Report(Record):
     """What an operation did.
 
     Attributes

@@ -15,6 +15,7 @@ from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, in_quotes, split_line
+from nbdata.verbs.transfers import Transfers
 
 __all__ = ["answer"]
 
@@ -29,6 +30,8 @@ _BASH = """_nbdata() {
 complete -F _nbdata nbdata"""
 _ZSH = f"autoload -Uz bashcompinit && bashcompinit\n{_BASH}"
 _SHELLS = {"bash": _BASH, "zsh": _ZSH}
+# Most ids of jobs that are offered: a shell does not show what they are.
+_JOBS = 8
 _AGENT = ("status", "stop", "log")
 _HELP = """usage: nbdata completion bash|zsh
 
@@ -74,4 +77,5 @@ def _offered(extra: Callable[[type[Operation]], Mapping[str, Option]], more: Seq
         ]
     # Both shells split words at these characters outside quotes, and replace only the text after the last one.
     kept = 0 if in_quotes(typed) else max((match.end() for match in re.finditer("[:=]", current)), default=0)
-    return [text[kept:] for text in completions(cls, words[2:], current, extra=extra(cls))]
+    found = [text[kept:] for text in completions(cls, words[2:], current, extra=extra(cls))]
+    return found[:_JOBS] if cls is Transfers and not current.startswith("-") else found

@@ -2,14 +2,13 @@
 
 import * as React from 'react';
 
-import { size } from './format.js';
-import { Disk, fullness } from './model.js';
+import { precise, size } from './format.js';
+import { Disk, fullness, shareOf } from './model.js';
 import { Parts } from './parts.js';
 
 function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
   const { percent, level, word } = fullness(disk);
-  const width = (bytes: number): string =>
-    `${disk.limit > 0 ? Math.min(100, (100 * bytes) / disk.limit) : 0}%`;
+  const width = (bytes: number): string => `${shareOf(disk, bytes)}%`;
   const limited = disk.source !== 'the disk';
   const said = [
     `${size(disk.used)} used`,
@@ -23,7 +22,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
           <bdi>{disk.path}</bdi>
         </span>
         <span className="nbd-Strong">
-          {word ? `${word}, ${Math.floor(percent)}%` : `${Math.floor(percent)}%`}
+          {word ? `${word}, ${precise(percent)}` : precise(percent)}
         </span>
       </div>
       <div
@@ -35,7 +34,10 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
         aria-valuenow={Math.floor(percent)}
         aria-valuetext={said.join(', ')}
       >
-        <span className="nbd-Bar-used" style={{ width: width(disk.used) }} />
+        <span
+          className="nbd-Bar-used"
+          style={{ width: width(disk.used), minWidth: disk.used ? 2 : 0 }}
+        />
         <span className="nbd-Bar-reserved" style={{ width: width(disk.reserved) }} />
       </div>
       <Parts of={said} />
@@ -44,7 +46,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
   );
 }
 
-/** Shows all gauges; those of disks without a notebook are collapsed. */
+/** Shows all gauges; those of disks without a notebook and without a job are collapsed. */
 export function Disks({
   disks,
   problem

@@ -49,3 +49,13 @@ export function percent(done: number, total: number | null): number | null {
   }
   return done >= total ? 100 : Math.max(0, Math.min(99, Math.floor((100 * done) / total)));
 }
+
+/** A percentage of a disk: `48%`; below ten with a decimal, so that a large disk is seen to fill. */
+export function precise(percent: number): string {
+  if (percent > 0 && percent < 0.1) {
+    return '<0.1%';
+  }
+  return percent > 0 && percent < 10
+    ? `${(Math.floor(10 * percent) / 10).toFixed(1)}%`
+    : `${Math.floor(percent)}%`;
+}

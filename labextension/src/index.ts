@@ -6,7 +6,7 @@ import { Clipboard, Dialog, ICommandPalette, showDialog } from '@jupyterlab/appu
 import { act, clearCache, clearFinished, Feed } from './connection.js';
 import { nbdataIcon } from './icons.js';
 import { Panel } from './panel.js';
-import { cacheFolder, cacheFacts } from './words.js';
+import { cacheFolder, cacheFacts, magic } from './words.js';
 
 const SHOW = 'nbdata:show';
 
@@ -27,7 +27,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
       open: async folder => {
         await app.commands.execute('filebrowser:go-to-path', { path: folder });
       },
-      copy: text => Clipboard.copyToSystem(text),
+      copy: job =>
+        new Promise(done => {
+          Clipboard.copyToSystem(magic(job));
+          done();
+        }),
       clearCache: async cache => {
         const asked = await showDialog({
           title: 'Clear this cache?',

@@ -10,11 +10,11 @@ import {
 } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { duration, percent } from './format.js';
+import { percent } from './format.js';
 import { pauseIcon } from './icons.js';
 import { Action, actions, Cache, isFinished, Job } from './model.js';
 import { Button, Parts, Place, useAttempt } from './parts.js';
-import { amount, magic, pace, state, title, why } from './words.js';
+import { amount, pace, state, title, took, why } from './words.js';
 
 /** The actions that the panel offers for jobs and caches. */
 export interface Commands {
@@ -23,7 +23,8 @@ export interface Commands {
   /** Asks the user first; true if the cache was cleared. */
   clearCache(cache: Cache): Promise<boolean>;
   open(folder: string): Promise<void>;
-  copy(text: string): void;
+  /** Copies the job's command; fails if no line can express it. */
+  copy(job: Job): Promise<void>;
 }
 
 const BUTTONS: Record<Action, { label: string; icon: LabIcon }> = {
@@ -61,15 +62,17 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
             onClick={() => void attempt('Open folder', () => commands.open(folder))}
           />
         )}
-        {job.command && (
+        {(job.command || job.whyNoCommand) && (
           <Button
             label={copied ? 'Copied' : 'Copy command'}
             of={name}
             icon={copied ? checkIcon : copyIcon}
-            onClick={() => {
-              commands.copy(magic(job));
-              setCopied(true);
-            }}
+            onClick={() =>
+              void attempt('Copy command', async () => {
+                await commands.copy(job);
+                setCopied(true);
+              })
+            }
           />
         )}
       </div>
@@ -85,7 +88,7 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
 /** A job's source and target, its progress, and its buttons. */
 export function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   const reason = isFinished(job) ? '' : why(job); // always visible for a finished job
-  const moved = isFinished(job) ? [...amount(job), duration(job.seconds)] : amount(job);
+  const moved = isFinished(job) ? [...amount(job), took(job)].filter(Boolean) : amount(job);
   return (
     <>
       <Place name={job.target ? 'from' : 'at'} place={job.source} />
@@ -95,7 +98,7 @@ export function Details({ job, commands }: { job: Job; commands: Commands }): Re
       <Parts of={pace(job)} />
       {reason && <div className="nbd-Reason">{reason}</div>}
       <div className="nbd-Foot">
-        <span className="nbd-Small">
+        <span className="nbd-Small nbd-Owner">
           {job.id}
           {job.owner && ` · ${job.owner}`}
         </span>

@@ -29,6 +29,7 @@ export interface Job {
   seconds: number;
   owner: string;
   command: string;
+  whyNoCommand: string;
   error: string;
   folder: string | null;
 }
@@ -131,14 +132,17 @@ export function sections(model: Model): { running: Job[]; finished: Job[] } {
 /** With this many bytes free no disk counts as full, however large it is; as in `engine/upkeep/quota.py`. */
 const AMPLE = 20e9;
 
-/** Return how full a disk is, including reserved space, as a percentage, a level and words. */
+/**
+ * Return how full a disk is, including reserved space, as a percentage, a level and words.
+ *
+ * As df does: what the file system keeps for root is not part of the whole.
+ */
 export function fullness(disk: Disk): {
   percent: number;
   level: 'ok' | 'warn' | 'full';
   word: string;
 } {
-  const taken = disk.limit - disk.free;
-  const percent = disk.limit > 0 ? Math.max(0, Math.min(100, (100 * taken) / disk.limit)) : 100;
+  const percent = shareOf(disk, disk.used + disk.reserved);
   const ample = disk.free >= AMPLE;
   if (percent >= 95 && !ample) {
     return { percent, level: 'full', word: 'almost full' };
@@ -146,6 +150,12 @@ export function fullness(disk: Disk): {
   return percent >= 80 && !ample
     ? { percent, level: 'warn', word: 'filling up' }
     : { percent, level: 'ok', word: '' };
+}
+
+/** Return a part of what can be used on a disk as a percentage. */
+export function shareOf(disk: Disk, bytes: number): number {
+  const whole = disk.used + disk.reserved + disk.free;
+  return whole > 0 ? (100 * bytes) / whole : 100;
 }
 
 // -- from JSON ----------------------------------------------------------------------------------
@@ -200,6 +210,7 @@ export function parseJob(value: unknown): Job {
     seconds: count(job.seconds),
     owner: text(job.owner),
     command: text(job.command),
+    whyNoCommand: text(job.why_no_command),
     error: text(job.error),
     folder: typeof job.folder === 'string' ? job.folder : null
   };

@@ -15,7 +15,7 @@ const MORE = 25;
 function Running({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   return (
     <li className={`nbd-Job nbd-mod-${job.state.toLowerCase()}`} data-job={job.id}>
-      <div className="nbd-Row">
+      <div className="nbd-Row nbd-mod-wrap">
         <span className="nbd-Strong" title={whole(job)}>
           {job.verb}
         </span>

@@ -15,8 +15,16 @@ const STATES: Record<JobState, string> = {
   INTERRUPTED: 'Interrupted'
 };
 
+/** True if a job runs, and does not wait for the loop that reads it; as in `nbdata/report.py`. */
+export function moving(job: Job): boolean {
+  return job.state === 'RUNNING' && job.phase !== 'waits for your loop';
+}
+
 /** The name of the job's state: `Running`, `Failed`. */
 export function state(job: Job): string {
+  if (job.state === 'RUNNING' && !moving(job)) {
+    return 'Waits for your loop';
+  }
   return STATES[job.state];
 }
 
@@ -44,7 +52,7 @@ export function amount(job: Job): string[] {
 
 /** Speed, remaining time and problems: `4.0 MB/s`, `42 s left`, `2 retries`. */
 export function pace(job: Job): string[] {
-  const running = job.state === 'RUNNING';
+  const running = moving(job);
   const parts = [
     running && job.rate > 0 ? `${size(job.rate)}/s` : '',
     running && job.eta !== null ? `${duration(job.eta)} left` : '',
@@ -66,13 +74,20 @@ export function whole(job: Job): string {
   return `${job.verb} ${job.source}${job.target ? ` → ${job.target}` : ''}`.trim();
 }
 
-/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`. */
+/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`; before that `49%` if it came no further. */
 export function outcome(job: Job): string[] {
+  const done = job.state === 'DONE' || !job.bytes ? null : percent(job.bytes, job.bytesTotal);
   return [
+    done === null ? '' : `${done}%`,
     job.bytes ? size(job.bytes) : '',
     job.files ? files(job.files, null) : '',
-    duration(job.seconds)
+    took(job)
   ].filter(Boolean);
+}
+
+/** How long a finished job took; empty if that is not known. */
+export function took(job: Job): string {
+  return job.seconds > 0 ? duration(job.seconds) : '';
 }
 
 const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];
@@ -86,8 +101,11 @@ export function again(job: Job): '' | 'Resume' | 'Retry' {
   return job.state === 'FAILED' || FROM_THE_BEGINNING.includes(job.verb) ? 'Retry' : 'Resume';
 }
 
-/** The job's command as a notebook magic. */
+/** The job's command as a notebook magic; throws an error if no line can express it. */
 export function magic(job: Job): string {
+  if (job.whyNoCommand) {
+    throw new Error(job.whyNoCommand);
+  }
   return `%${job.command}`;
 }
 

@@ -43,7 +43,10 @@ class PastJob(FutureMethods):
     def report(self) -> Report:
         now = self._past.snapshot
         if self._past.report is None:
-            return Report(now.verb, now.source, now.target, state=now.state)
+            return Report(
+                now.verb, now.source, now.target, state=now.state,
+                files=now.files, bytes=now.bytes, present=now.present, seconds=now.seconds, retries=now.retries,
+            )  # fmt: skip
         return Report.from_dict(self._past.report)
 
     def pause(self) -> None:

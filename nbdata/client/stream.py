@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 
 from nbdata.client.waits import Waits
@@ -15,15 +18,15 @@ from nbdata.errors import AgentUnavailable, BadOption, NbdataError, TransferFail
 from nbdata.operation import Operation, slots
 from nbdata.protocols import Display, Item, Job
 from nbdata.redaction import redacted
-from nbdata.report import Report, Snapshot
+from nbdata.report import WAITS_FOR_LOOP, Report, Snapshot
 from nbdata.sizes import counted, format_duration, format_size
 
 __all__ = ["Stream", "make_stream"]
 
 # Most items that the agent may send ahead; they wait in the socket, and their files in the cache.
 _CREDIT = 16
-# Seconds between two updates of the display.
-_SHOW_EVERY = 0.5
+# Seconds between two updates of the display, and seconds after which a loop that asks for nothing is looked at.
+_SHOW_EVERY, _SILENT = 0.5, 1.0
 
 
 class Stream:
@@ -123,6 +126,7 @@ class _Pass:
         self._files = self._bytes = 0
         self._began = time.monotonic()
         self._display: Display | None = None if quiet else slots.display()
+        self._showing, self._asked, self._over = threading.Lock(), time.monotonic(), threading.Event()
         self._process, self._complete = os.getpid(), False
         self._job: Job | None = slots.host().submit(operation, background=False)
         # Runs however this object ends. If the process ends, the agent sees the connection end.
@@ -140,12 +144,15 @@ class _Pass:
             return
         if self._display is not None:
             self._display.begin(job, bound=True)
+            threading.Thread(target=_look_at, args=(weakref.ref(self), self._over), daemon=True).start()
         self._began = time.monotonic()
         try:
             for item in job.items(_CREDIT, self._waits):
                 if self._display is not None and time.monotonic() - shown > _SHOW_EVERY:
                     shown = time.monotonic()
-                    self._display.update(self._snapshot())
+                    with self._showing:
+                        self._display.update(self._snapshot())
+                self._asked = time.monotonic()
                 self._files += 1
                 self._bytes += item.size
                 yield item
@@ -161,6 +168,16 @@ class _Pass:
                 "Run the command again: it starts anew, and removes what is left there, as cleanup does"
             )
             raise
+
+    def look(self) -> None:
+        """Say so in the display if the loop asks for no more items, and the job waits for it."""
+        asked, job = self._asked, self._job
+        if self._display is None or job is None or time.monotonic() - asked < _SILENT:
+            return
+        waits = job.snapshot().phase == WAITS_FOR_LOOP
+        with self._showing:
+            if waits and asked == self._asked and not self._over.is_set():
+                self._display.update(replace(self._snapshot(), phase=WAITS_FOR_LOOP, eta=None, rate=0.0))
 
     def _snapshot(self) -> Snapshot:
         now = self._planned
@@ -191,6 +208,8 @@ class _Pass:
             return None
         seconds = time.monotonic() - self._began
         self._released.detach()
+        with self._showing:
+            self._over.set()
         try:
             if self._complete:
                 for _ in job.watch():
@@ -213,6 +232,14 @@ class _Pass:
         if self._display is not None and not quiet:
             self._display.end(report.line, report)
         return report
+
+
+def _look_at(stream: weakref.ref[_Pass], over: threading.Event) -> None:
+    """Look every moment at a pass that is shown, until it is over or nobody has it any more."""
+    while not over.wait(_SILENT) and (one := stream()) is not None:
+        with contextlib.suppress(NbdataError):  # its loop gets the error
+            one.look()
+        del one
 
 
 def _release(job: Job, process: int) -> None:

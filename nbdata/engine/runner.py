@@ -200,6 +200,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             background=background,
             owner=shortened(scrub(context.owner)),
             command=_whole_or_nothing(scrub(command_line(operation, context))),
+            writes_to=_whole_or_nothing(scrub(operation.local_target() or "")),
         ),
         stopped=operation.stopped,
     )
@@ -207,9 +208,9 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
     return task
 
 
-def _whole_or_nothing(command: str) -> str:
-    """Return a command unless it is too long to be shown: a shortened one would be another command."""
-    return command if len(command) <= _COMMAND else ""
+def _whole_or_nothing(text: str) -> str:
+    """Return a command or a path unless it is too long to be shown: a shortened one would be another one."""
+    return text if len(text) <= _COMMAND else ""
 
 
 def identity_of(operation: Operation, context: Context) -> str:

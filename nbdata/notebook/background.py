@@ -105,7 +105,7 @@ class JobPanel:
                 self._end(bundle, line)
 
     def _update(self, snapshot: Snapshot) -> None:
-        note = background_note(self._job.id, carried=self._carried)
+        note = background_note(snapshot, carried=self._carried)
         self._bundle = view(snapshot, f"{self._attached}. {note}" if self._attached else note)
         if self._shown:
             update_display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
@@ -150,8 +150,9 @@ def _show(job: Job, *, carried: bool) -> None:
     if panel is not None:
         panel.show(getattr(job, "attached", ""))
         return
-    note = f"{background_note(job.id, carried=carried)}; not shown here, because {_MOST} other jobs are"
-    display(view(job.snapshot(), note), raw=True)  # type: ignore[no-untyped-call]
+    now = job.snapshot()
+    note = f"{background_note(now, carried=carried)}; not shown here, because {_MOST} other jobs are"
+    display(view(now, note), raw=True)  # type: ignore[no-untyped-call]
 
 
 def show_carried(job: Any) -> None:

@@ -13,13 +13,18 @@ from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verbs.completion import completions, in_quotes, split_line
+from nbdata.verbs.completion import described, in_quotes, split_line
 from nbdata.verbs.listing import Ls
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["register", "unregister"]
+
+# JupyterLab shows descriptions in lines of one height, and would break them at blanks and hyphens.
+_UNBROKEN = {ord(" "): "\N{NO-BREAK SPACE}", ord("-"): "\N{NON-BREAKING HYPHEN}"}
+# Most characters of a description.
+_TOLD = 50
 
 # ``%pull …`` and ``%nbdata pull …``, also after ``name =``; of cell magics there is one.
 _LINE = re.compile(
@@ -39,12 +44,14 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
         _, verb, line = found.groups()
         cls = VERBS[verb]
         words, current = split_line(line)
-        offered = completions(cls, words, current, extra=extra(cls))
+        offered = described(cls, words, current, extra=extra(cls))
         # Behind quotes or backslashes, the completion replaces only the last name.
         typed = current if line.endswith(current) else re.split(r"[\s/\\'\"]", line)[-1]
         quoted = in_quotes(line)
-        added = (text[len(current) :] for text in offered)
-        return _result([typed + (more if quoted else _escaped(more)) for more in added], typed)
+        added = {text[len(current) :]: told for text, told in offered.items()}
+        return _result(
+            {typed + (more if quoted else _escaped(more)): told for more, told in added.items()}, typed
+        )
 
     unregister(shell)
     shell.Completer.custom_matchers.append(complete)
@@ -70,9 +77,13 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\s'\"\\])", r"\\\1", text)
 
 
-def _result(offered: list[str], fragment: str) -> SimpleMatcherResult:
+def _result(offered: dict[str, str], fragment: str) -> SimpleMatcherResult:
+    """Return completions with their descriptions, which front ends show beside them, as they do types of variables."""
     return {
-        "completions": [SimpleCompletion(text) for text in offered],
+        "completions": [
+            SimpleCompletion(text, type=told.translate(_UNBROKEN)[:_TOLD] or None)
+            for text, told in offered.items()
+        ],
         "matched_fragment": fragment,
         "suppress": True,
         "do_not_suppress": set(),

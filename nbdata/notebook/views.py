@@ -33,11 +33,16 @@ def loop_note(job_id: str) -> str:
     return f"job {job_id} ends with this loop, and deletes what it has on the disk"
 
 
-def background_note(job_id: str, *, carried: bool) -> str:
+def background_note(job: Snapshot, *, carried: bool) -> str:
     """Return the note for a background job that runs in the agent (`carried`) or in this kernel."""
-    if carried:
-        return f"job {job_id} continues without this notebook; %transfers {job_id} shows its state"
-    return f"job {job_id} ends with this kernel; run it again to resume"
+    if not carried:
+        return f"job {job.id} ends with this kernel; run it again to resume"
+    if job.state == "PAUSED":
+        does = "stays paused" if job.reason in ("", "user") else "waits"
+        return f"job {job.id} {does} also without this notebook; %transfers {job.id} --resume continues it"
+    if job.state == "CANCELLING":
+        return f"job {job.id} is being cancelled; %transfers {job.id} shows its state"
+    return f"job {job.id} continues without this notebook; %transfers {job.id} shows its state"
 
 
 def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = None) -> Bundle:
@@ -54,7 +59,7 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
         The moment, as a `time.time` value (None: now).
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    moving = not state and snapshot.state == "RUNNING"
+    moving = not state and snapshot.moving
     said = state or snapshot.condition
     if moving and snapshot.phase:
         said = f"running: {snapshot.phase}"
@@ -62,7 +67,11 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     title = printable(
         f"{snapshot.verb} {snapshot.source}" + (f" → {snapshot.target}" if snapshot.target else "")
     )
-    color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
+    color = (
+        "waiting"
+        if state or not (moving or snapshot.state != "RUNNING")
+        else _COLOR.get(snapshot.state, "waiting")
+    )
     known = snapshot.share is not None
     numbers = numbers_of(snapshot, moving=moving)
     first = numbers[: 1 + (moving and snapshot.eta is not None)] if known else []

@@ -24,7 +24,7 @@ def _load_jupyter_server_extension(app: ServerApp) -> None:
     workers, root = Workers(), str(app.root_dir)
     feed = Feed(workers, root, app.web_app.settings)
     app.web_app.add_handlers(  # type: ignore[no-untyped-call]
-        ".*$", routes(app.web_app.settings["base_url"], feed, Disks(workers, root), workers)
+        ".*$", routes(app.web_app.settings["base_url"], feed, Disks(workers, root, feed.written), workers)
     )
     app.io_loop.add_callback(feed.start)
     app.log.info("nbdata: panel at nbdata/api")

@@ -6,13 +6,14 @@ They do not run in the agent, because looking at the panel must neither start an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from nbdata.client.inline import inline_host
-from nbdata.errors import BadOption, NotFound
-from nbdata.paths import is_inside
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.server.workers import Workers
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.quota import Quota
@@ -24,10 +25,13 @@ _FRESH = 1.0
 
 
 class Disks:
-    """The panel's gauges for the server's root folder and the home folder; used only by the event loop's thread."""
+    """The panel's gauges; used only by the event loop's thread.
 
-    def __init__(self, workers: Workers, root: str) -> None:
-        self._workers = workers
+    They are for the server's root folder, for the home folder, and for the folders that `written` returns.
+    """
+
+    def __init__(self, workers: Workers, root: str, written: Callable[[], list[str]]) -> None:
+        self._workers, self._written = workers, written
         home = os.path.expanduser("~")
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
         self._at = -_FRESH
@@ -37,8 +41,8 @@ class Disks:
     async def seen(self) -> dict[str, list[dict[str, Any]]]:
         """Return the gauges of ``disks`` and the sample ``caches``.
 
-        Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks are
-        *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use.
+        Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks or
+        jobs are *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use.
 
         One query at a time serves all callers that wait meanwhile, so slow disks block one thread instead of all.
         """
@@ -63,40 +67,60 @@ class Disks:
 
     async def _renew(self) -> None:
         try:
-            self._gauges, self._caches = await self._workers.run(self._look)
+            written = self._written()
+            self._gauges, self._caches = await self._workers.run(lambda: self._look(written))
             self._at = time.monotonic()
         finally:
             self._looking = None
 
-    def _look(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        details = [inline_host().submit(Quota(path), background=False).wait().details for path in self._paths]
+    def _look(self, written: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        asked = [_quota(path) for path in self._paths]
+        for path in written:
+            with contextlib.suppress(
+                NbdataError, OSError
+            ):  # a job's folder that cannot be looked at hides no other
+                asked.append(_quota(path))
         limits: dict[str, dict[str, Any]] = {}
-        reserved: dict[str, int] = {}
-        here: set[str] = set()
-        disks = details[0]["disks"]
-        for path, found in zip(self._paths, details, strict=True):
-            for room in found["rooms"]:
-                if room["source"] != "the disk":
-                    limits.setdefault(room["root"], {"path": room["root"], **_numbers(room), "here": True})
-                    continue
-                around = [disk["path"] for disk in disks if is_inside(os.path.realpath(path), disk["path"])]
-                if around:
-                    at = max(around, key=len)
-                    reserved[at] = room["reserved"]
-                    here.add(at)
-        gauges = list(limits.values()) + [
-            {
-                "path": disk["path"],
-                "source": "the disk",
-                "limit": disk["size"],
-                "used": disk["size"] - disk["free"],
-                "reserved": reserved.get(disk["path"], 0),
-                "free": max(0, disk["free"] - reserved.get(disk["path"], 0)),
-                "here": disk["path"] in here,
-            }
-            for disk in sorted(disks, key=lambda disk: disk["path"] not in here)
-        ]
-        return gauges, [{name: cache[name] for name in _OF_A_CACHE} for cache in details[0]["caches"]]
+        disks = {
+            disk["device"]: _gauge(disk["path"], disk["size"], disk["used"], disk["free"])
+            for disk in asked[0]["disks"]
+        }
+        for room in (room for found in asked for room in found["rooms"]):
+            if room["source"] != "the disk":
+                limits.setdefault(room["root"], {"path": room["root"], **_numbers(room), "here": True})
+                continue
+            with contextlib.suppress(OSError):  # deleted meanwhile
+                device = os.stat(room["root"]).st_dev
+                if device not in disks:  # its mount point cannot be written
+                    path = _mount_point(room["root"], device)
+                    disks[device] = _gauge(path, room["limit"], room["used"], room["free"])
+                disks[device].update(reserved=room["reserved"], free=room["free"], here=True)
+        gauges = [*limits.values(), *sorted(disks.values(), key=lambda disk: not disk["here"])]
+        return gauges, [{name: cache[name] for name in _OF_A_CACHE} for cache in asked[0]["caches"]]
+
+
+def _quota(path: str) -> dict[str, Any]:
+    return inline_host().submit(Quota(path), background=False).wait().details
+
+
+def _gauge(path: str, size: int, used: int, free: int) -> dict[str, Any]:
+    """The gauge of a disk that no job has reserved space on, as far as is known."""
+    return {
+        "path": path,
+        "source": "the disk",
+        "limit": size,
+        "used": used,
+        "reserved": 0,
+        "free": free,
+        "here": False,
+    }
+
+
+def _mount_point(path: str, device: int) -> str:
+    path = os.path.realpath(path)
+    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
+        path = os.path.dirname(path)
+    return path
 
 
 # Fields of a cache that the panel shows.

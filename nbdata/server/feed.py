@@ -24,11 +24,12 @@ from nbdata.server.workers import Workers
 __all__ = ["Feed"]
 
 _LIVE, _QUIET, _ALONE = 0.25, 1.0, 30.0
-# Number of finished jobs that are kept after their agent has ended.
-_KEPT = 200
 # A vanished job is reported as interrupted only if it was seen within this many seconds.
 _RECENT = 10.0
-# Largest number of agents' jobs that are sent to the browsers.
+# Most folders of jobs whose disks are looked at.
+_FOLDERS = 16
+# Largest number of unfinished jobs, and of finished ones, that are sent to the browsers: more than the agents and the
+# record usually have.
 _MOST = 1000
 
 _LOST = NbdataError("it was interrupted: its agent ended", remedy="Run it again to resume")
@@ -46,8 +47,10 @@ class Feed:
         self._workers, self._root, self._settings = workers, root, settings
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
-        self._cleared = set[str]()  # finished jobs that the user has cleared
-        self._seen_at = 0.0
+        self._lost: dict[str, Snapshot] = {}  # jobs that vanished unfinished
+        # Of the jobs that had begun by then, the user has cleared all but those that were unfinished.
+        self._cleared_at, self._not_cleared = 0.0, set[str]()
+        self._seen_at = self._answered_at = 0.0
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -66,9 +69,15 @@ class Feed:
         self._wake.set()
 
     def clear(self) -> None:
-        """Hide the jobs that are finished now, in all browsers; ``transfers`` still lists them."""
-        self._cleared |= self._over.keys()
+        """Hide all jobs that are finished now, in all browsers; ``transfers`` still lists them."""
+        self._cleared_at, self._not_cleared = self._answered_at, set(self._unfinished)
         self.poke()
+
+    def written(self) -> list[str]:
+        """Return the folders that unfinished and failed jobs write to, those of the newest jobs, each once."""
+        jobs = [*self._unfinished.values(), *(s for s in self._over.values() if s.state == "FAILED")]
+        newest = sorted(jobs, key=lambda s: (s.finished, -s.created))
+        return list(dict.fromkeys(s.writes_to for s in newest if s.writes_to))[:_FOLDERS]
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -116,35 +125,40 @@ class Feed:
         return _LIVE if self._unfinished else _QUIET
 
     def _take(self, seen: list[Snapshot], silent: bool) -> None:
-        """Build the state from the agents' answers and from the known jobs of ended agents.
+        """Build the state from the agents' answer, which has the jobs on record, too: all that ``transfers`` lists.
 
-        While a live agent is `silent`, missing jobs stay as they were.
+        While a live agent is `silent`, missing jobs stay as they were. Otherwise a job that vanished was interrupted;
+        the record says so as well, once the agent's process has ended.
         """
         now = time.monotonic()
         found = {key_of(snapshot): snapshot for snapshot in seen}
         if silent:
-            known = {key: s for key, s in self._unfinished.items() if key not in self._over}
-            found = {**known, **found}
+            found = {**self._unfinished, **found}
         elif now - self._seen_at < _RECENT:
             for key, lost in self._unfinished.items():
-                if key not in found:
+                if key not in found or found[key].state == "INTERRUPTED":
                     lost.state, lost.reason, lost.rate, lost.eta = "INTERRUPTED", "", 0.0, None
                     lost.error = _LOST.to_dict()
-                    self._over[key] = lost
-        self._seen_at = now
+                    self._lost[key] = lost
+        self._lost = {
+            key: lost
+            for key, lost in list(self._lost.items())[-_MOST:]
+            # The record may know less of how far the job was.
+            if key not in found or (found[key].state == "INTERRUPTED" and found[key].seconds < lost.seconds)
+        }
+        found.update(self._lost)
+        self._seen_at, self._answered_at = now, time.time()
         self._unfinished = {key: s for key, s in found.items() if not s.finished}
-        over = {**self._over, **{key: s for key, s in found.items() if s.finished}}
-        if not silent:
-            self._cleared &= over.keys()
-        hidden = self._unfinished.keys() | self._cleared
-        over = {key: s for key, s in over.items() if key not in hidden}
-        self._over = dict(sorted(over.items(), key=lambda item: item[1].created)[-_KEPT:])
+        self._over = {key: s for key, s in found.items() if s.finished and not self._is_cleared(key, s)}
         if any(s.state != "PAUSED" for s in self._unfinished.values()):
             # Programs that end idle servers look at every setting with such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
-        newest = sorted(self._unfinished.items(), key=lambda item: item[1].created)[-_MOST:]
-        jobs = {key: shown(s, self._root) for key, s in [*self._over.items(), *newest]}
+        newest = [*_newest(self._over), *_newest(self._unfinished)]
+        jobs = {key: shown(s, self._root) for key, s in newest}
         self._publish(jobs, _SILENT if silent else "")
+
+    def _is_cleared(self, key: str, job: Snapshot) -> bool:
+        return job.created <= self._cleared_at and key not in self._not_cleared
 
     def _publish(self, jobs: Jobs, problem: str) -> None:
         # Unchanged jobs stay the same objects, so watchers can compare by identity.
@@ -155,3 +169,7 @@ class Feed:
         self.polls += 1
         tick, self._tick = self._tick, asyncio.Event()
         tick.set()
+
+
+def _newest(jobs: dict[str, Snapshot]) -> list[tuple[str, Snapshot]]:
+    return sorted(jobs.items(), key=lambda item: item[1].created)[-_MOST:]

@@ -52,6 +52,9 @@ def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
     data = {name: getattr(snapshot, name) for name in _FIELDS}
     data["key"] = key_of(snapshot)
     data["error"] = str(error_from_dict(snapshot.error)) if snapshot.error else ""
+    data["why_no_command"] = snapshot.why_no_command
+    if snapshot.why_no_command:
+        data["command"] = ""
     data["folder"] = _below(snapshot.target, root) if snapshot.target else None
     if data["folder"] is None:
         data["folder"] = _below(snapshot.source, root)

@@ -90,13 +90,15 @@ class Domain:
 
 @dataclass(frozen=True)
 class Disk:
-    """A writable disk: its mount point, size, and free bytes and inodes for this user.
+    """A writable disk: its mount point, and its bytes as ``df`` counts them.
 
-    `device` is its st_dev. `in_memory` is True if its files use memory (tmpfs, as /dev/shm).
+    `used` are in files; `free` are those that this user may still write, as `inodes_free`. What the file system keeps
+    for root is in neither. `device` is its st_dev. `in_memory` is True if its files use memory (tmpfs, as /dev/shm).
     """
 
     path: str
     size: int
+    used: int
     free: int
     inodes_free: int | None
     device: int
@@ -136,7 +138,8 @@ def _disk(path: str, found: os.statvfs_result, device: int, *, in_memory: bool =
     unit = found.f_frsize or found.f_bsize
     # Some file systems (btrfs, NFS) count no inodes and report 0 of 0.
     inodes = found.f_favail if found.f_files else None
-    return Disk(path, found.f_blocks * unit, found.f_bavail * unit, inodes, device, in_memory)
+    used = found.f_blocks - found.f_bfree
+    return Disk(path, found.f_blocks * unit, used * unit, found.f_bavail * unit, inodes, device, in_memory)
 
 
 def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[int, str]]:

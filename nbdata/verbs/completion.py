@@ -13,19 +13,25 @@ import queue
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from nbdata.errors import NbdataError
 from nbdata.operation import Operation, slots
 from nbdata.option import Option, options_of
-from nbdata.paths import is_url
+from nbdata.paths import is_url, last_component
 from nbdata.redaction import printable
+from nbdata.report import Snapshot
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.parsing import face_options, flag_of, pairs
 
-__all__ = ["completions", "in_quotes", "split_line"]
+__all__ = ["completions", "described", "in_quotes", "split_line"]
+
+_Found = TypeVar("_Found")
 
 # Seconds to wait for a store; a later answer is in the cache for the next Tab.
 _PATIENCE = 1.0
+# Most jobs that are offered: the unfinished ones, then the newest.
+_JOBS = 20
 # Maximum number of names that are read in a local folder.
 _LOOKED_AT = 5000
 
@@ -40,7 +46,23 @@ def completions(
 ) -> list[str]:
     """Return the possible completions of the word that is being typed; each begins with `current`.
 
-    Names with control characters are left out: a line break would begin another command.
+    See `described`.
+    """
+    return list(described(cls, words, current, extra=extra, env=env))
+
+
+def described(
+    cls: type[Operation],
+    words: Sequence[str],
+    current: str,
+    *,
+    extra: Mapping[str, Option],
+    env: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the possible completions with a description each, in the order in which to offer them.
+
+    Only ids of jobs have a description, such as ``pull data, running``; that of others is empty. Names with control
+    characters are left out: a line break would begin another command.
 
     Parameters
     ----------
@@ -53,8 +75,31 @@ def completions(
     extra : dict
         Options of this face beside the common ones.
     """
+    if _wants_job(cls, current):
+        return _jobs(current)
     found = _completions(cls, words, current, extra, env)
-    return [text for text in found if text.startswith(current) and printable(text) == text]
+    return {text: "" for text in found if text.startswith(current) and printable(text) == text}
+
+
+def _wants_job(cls: type[Operation], current: str) -> bool:
+    takes = any(declared.positional and declared.kind == "job" for _, declared in options_of(cls).values())
+    return takes and not current.startswith("-")
+
+
+def _jobs(current: str) -> dict[str, str]:
+    """Return the ids of the jobs that are probably meant."""
+
+    def ask() -> dict[str, str]:
+        found = [job for job in slots.host().look()[0] if job.id.startswith(current)]
+        found.sort(key=lambda job: (job.finished, -job.created))
+        return {job.id: _description(job) for job in found[:_JOBS]}
+
+    return _in_time(ask, {})
+
+
+def _description(job: Snapshot) -> str:
+    state = job.condition if job.state == "RUNNING" else job.state.lower()
+    return printable(f"{job.verb} {last_component(job.target or job.source)}, {state}")
 
 
 def _completions(
@@ -84,8 +129,6 @@ def _completions(
         return sorted(
             f for f, o in flags.items() if f.startswith(current) and (f not in used or o.kind in again)
         )
-    if any(declared.positional and declared.kind == "job" for _, declared in options_of(cls).values()):
-        return _in_time(lambda: [job.id for job in slots.host().look()[0] if job.id.startswith(current)])
     if is_url(current):
         return _remote(current, _storage_options(words, env))
     return _local(current)
@@ -149,15 +192,15 @@ def _remote(prefix: str, storage_options: dict[str, object]) -> list[str]:
         places: list[str] = slots.host().submit(asked, background=False).wait().details["places"]
         return places
 
-    return _in_time(ask)
+    return _in_time(ask, [])
 
 
-def _in_time(ask: Callable[[], list[str]]) -> list[str]:
-    """Return the answer of `ask`; empty if it takes long or fails, since Tab shows no errors."""
-    answer: queue.Queue[list[str]] = queue.Queue()
+def _in_time(ask: Callable[[], _Found], nothing: _Found) -> _Found:
+    """Return the answer of `ask`; `nothing` if it takes long or fails, since Tab shows no errors."""
+    answer: queue.Queue[_Found] = queue.Queue()
 
     def asked() -> None:
-        found: list[str] = []
+        found = nothing
         with contextlib.suppress(NbdataError):
             found = ask()
         answer.put(found)
@@ -166,4 +209,4 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
     try:
         return answer.get(timeout=_PATIENCE)
     except queue.Empty:
-        return []
+        return nothing

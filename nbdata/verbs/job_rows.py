@@ -18,19 +18,18 @@ __all__ = ["amount", "rows_html", "whole"]
 
 _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "bad", "PAUSED": "warning"}
 _LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
-_ID = "display:inline-block;min-width:6ch;font-family:monospace;padding:0px 1ch"
+_COLUMN = "display:inline-block;vertical-align:middle"
+_ID = f"{_COLUMN};box-sizing:content-box;font-family:monospace;padding:0px 1ch"
 # Relative to the width, so that a narrow notebook shows both.
-_NAME = (
-    f"display:inline-block;width:26%;max-width:220px;padding:0px 8px 0px 4px;vertical-align:bottom;{_LINE}"
-)
+_NAME = f"{_COLUMN};box-sizing:border-box;width:26%;max-width:220px;padding:0px 8px 0px 4px;{_LINE}"
 _ROW = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 0px;max-width:1100px"
 _NAMED = "opacity:0.75;white-space:nowrap"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0px;overflow-wrap:anywhere"
 
 
-def rows_html(jobs: Iterable[Snapshot], *, opened: bool = False) -> str:
-    """Return the lines of some jobs; with `opened`, their details are shown too."""
-    return "".join(_row(job, opened) for job in jobs)
+def rows_html(jobs: Iterable[Snapshot], *, ids: int, opened: bool = False) -> str:
+    """Return the lines of some jobs; `ids` is the length of the longest id; with `opened`, details are shown too."""
+    return "".join(_row(job, opened, ids) for job in jobs)
 
 
 def amount(job: Snapshot) -> str:
@@ -45,12 +44,14 @@ def amount(job: Snapshot) -> str:
     return ", ".join(done)
 
 
-def _row(job: Snapshot, opened: bool) -> str:
+def _row(job: Snapshot, opened: bool, ids: int) -> str:
     name = f"<b>{escape(job.verb)}</b> {escape(last_component(job.target or job.source))}"
     line = (
-        f'{chip(job.state.lower(), _COLOR.get(job.state, "waiting"))}<span style="{_ID}">{escape(job.id)}</span>'
-        f'<span style="{_NAME}">{printable(name)}</span>{escape(_progress(job))}'
-        f'<span style="opacity:0.75;padding:0px 0px 0px 12px">{escape(_places(job))}</span>'
+        f"{chip(*_state(job))}"
+        f'<span style="{_ID};min-width:{ids}ch">{escape(job.id)}</span>'
+        f'<span style="{_NAME}">{printable(name)}</span>'
+        f'<span style="vertical-align:middle">{escape(_progress(job))}</span>'
+        f'<span style="vertical-align:middle;opacity:0.75;padding:0px 0px 0px 12px">{escape(_places(job))}</span>'
     )
     facts = _facts(job)
     tip = escape("\n".join([whole(job), *(f"{name}: {value}" for name, value in facts)]), quote=True)
@@ -68,6 +69,13 @@ def _row(job: Snapshot, opened: bool) -> str:
     )
 
 
+def _state(job: Snapshot) -> tuple[str, str]:
+    """Return the word for a job's state, and its colour."""
+    if job.state == "RUNNING" and not job.moving:
+        return "waiting", "waiting"
+    return job.state.lower(), _COLOR.get(job.state, "waiting")
+
+
 def whole(job: Snapshot) -> str:
     """Return the verb and the complete places."""
     return f"{job.verb} {_places(job)}".rstrip()
@@ -78,14 +86,23 @@ def _places(job: Snapshot) -> str:
 
 
 def _progress(job: Snapshot) -> str:
-    """Return the progress and the time left; for an ended job its size and duration."""
+    """Return the progress and the time left; for an ended job its size and duration, as far as they are known."""
     if job.finished:
         size = format_size(job.bytes) if job.bytes else f"{job.files:,} {job.unit}" if job.files else ""
-        return ", ".join(filter(None, [size, format_duration(job.seconds)]))
+        far = job.percent if job.state != "DONE" and size else ""
+        return ", ".join(filter(None, [far, size, format_duration(job.seconds) if job.seconds else ""]))
     words = [job.percent or (format_size(job.bytes) if job.bytes else "")]
-    if job.state == "RUNNING" and job.eta is not None:
+    if job.state == "RUNNING" and not job.moving:
+        words.append(job.condition)
+    elif job.state == "RUNNING" and job.eta is not None:
         words.append(f"{format_duration(job.eta)} left")
     return ", ".join(filter(None, words)) or "–"
+
+
+def _again(job: Snapshot) -> str:
+    if job.why_no_command:
+        return f"not as a command: {job.why_no_command}"
+    return f"%{job.command}" if job.command else ""
 
 
 def _facts(job: Snapshot) -> list[tuple[str, str]]:
@@ -95,7 +112,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         why = job.reason if job.reason != "user" else ""
     remedy = (job.error or {}).get("remedy", "") if job.state == "FAILED" else ""
     doing = job.phase if job.state == "RUNNING" else ""
-    moving = job.rate and job.state == "RUNNING"
+    moving = job.rate and job.moving
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.created))
     facts = [
         ("why", ". ".join(filter(None, [why, remedy]))),
@@ -107,7 +124,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         ("retries", f"{job.retries:,}" if job.retries else ""),
         ("failed", f"{job.failures:,}" if job.failures else ""),
         ("begun", begun + (f" by {job.owner}" if job.owner else "")),
-        ("took", format_duration(job.seconds) if job.finished else ""),
-        ("again", f"%{job.command}" if job.command else ""),
+        ("took", format_duration(job.seconds) if job.finished and job.seconds else ""),
+        ("again", _again(job)),
     ]
     return [(name, printable(value)) for name, value in facts if value]

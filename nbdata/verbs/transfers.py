@@ -13,7 +13,7 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, function_of, slots
 from nbdata.option import argument, option
-from nbdata.rendering import dim, printable, text_table
+from nbdata.rendering import dim, printable, text_table, width_of
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
 from nbdata.verbs.job_rows import amount, rows_html
@@ -81,16 +81,16 @@ class JobList(list[Snapshot]):
                 row[3] = f"{row[3][: _STATE_WIDTH - 1]}…"
         width = _terminal_width()
         if len(rows) > 1 or self.whole:
-            others = [*map(len, _HEAD)]
+            others = [*map(width_of, _HEAD)]
             for row in rows:
-                others = [max(known, len(cell)) for known, cell in zip(others, row, strict=True)]
+                others = [max(known, width_of(cell)) for known, cell in zip(others, row, strict=True)]
             left = (width or _PIPED_WIDTH) - sum(others) + others[_PLACES] - 2 * (len(_HEAD) - 1)
             for row in rows:
                 row[_PLACES] = _cut(row[_PLACES], max(left, _PLACES_WIDTH))
         lines = [
             line.removeprefix("  ") for line in text_table({"caption": "", "head": [*_HEAD], "rows": rows})
         ]
-        if 0 < width < max(map(len, lines)):
+        if 0 < width < max(map(width_of, lines)):
             lines = ["", *(line for row in rows for line in _in_lines(row))]
         return "\n".join([*lines[1:], *whole, *filter(None, [self.more])])
 
@@ -104,8 +104,9 @@ class JobList(list[Snapshot]):
         """Return the HTML of the running jobs, which changes all the time, and of the ended jobs, which does not."""
         shown = self[: self.limit]
         opened = not self.whole and len(self) == 1
-        running = rows_html((s for s in shown if not s.finished), opened=opened)
-        over = rows_html((s for s in shown if s.finished), opened=opened)
+        ids = max((len(s.id) for s in shown), default=0)  # of all, so that both have the same columns
+        running = rows_html((s for s in shown if not s.finished), ids=ids, opened=opened)
+        over = rows_html((s for s in shown if s.finished), ids=ids, opened=opened)
         return running, over + (dim(escape(self.more)) if self.more else "")
 
 
@@ -147,10 +148,10 @@ def _in_lines(row: Sequence[str]) -> list[str]:
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     """Return a job as the cells of a row."""
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
-    moving = snapshot.rate and snapshot.state == "RUNNING"
+    moving = snapshot.rate and snapshot.moving
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
     age = format_duration(round(max(0.0, now - snapshot.created)))
-    does = snapshot.state == "RUNNING" and snapshot.phase
+    does = snapshot.moving and snapshot.phase
     return (
         snapshot.id,
         snapshot.verb,

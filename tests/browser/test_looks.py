@@ -100,6 +100,17 @@ def test_nothing_sticks_out_at_any_width(panel: Panel, width: int, shoot: Shoot)
     assert overflow(panel) == []
 
 
+def test_a_stream_that_waits_for_its_loop_stays_within_its_card(
+    panel: Panel, put: Put, lab: Lab, shoot: Shoot
+) -> None:
+    url = put({f"{n}.bin": os.urandom(100_000) for n in range(20)})
+    panel.width(240)
+    with nbdata.cache_stream(url, max_size="500kB", by="file", cache_dir=str(lab.root), quiet=True):
+        expect(panel.root).to_contain_text("Waits for your loop")
+        shoot(panel.page, "stream")
+        assert overflow(panel) == []
+
+
 def test_a_limit_that_is_nearly_reached_is_said_in_words(panel: Panel, lab: Lab, shoot: Shoot) -> None:
     (lab.root / "fill.bin").write_bytes(bytes(1_000_000))
     gauge = panel.root.get_by_role("listitem").filter(has_text="limit by %quota --limit")

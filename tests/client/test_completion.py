@@ -14,9 +14,11 @@ import pytest
 
 import nbdata
 from nbdata.cli import main
+from nbdata.client.hosts import ChoosingHost
 from nbdata.demo.server import EmbeddedServer
+from nbdata.report import Snapshot
 from nbdata.verbs import VERBS
-from nbdata.verbs.completion import completions, split_line
+from nbdata.verbs.completion import completions, described, split_line
 from tests.conftest import client_of
 from tests.engine.stream.test_cache_stream import Put
 from tests.kernel import Kernel
@@ -192,6 +194,25 @@ def typed_in_bash(typed: str, cwd: Path) -> list[str]:
 
 
 @pytest.mark.needs("bash")
+def test_of_many_jobs_the_unfinished_and_newest_are_offered_with_what_they_are(
+    inline: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [
+        Snapshot(id=f"{n:06x}", verb="pull", target=f"/w/data{n}", state="DONE", created=1000.0 + n)
+        for n in range(245)
+    ]
+    jobs[3].state = "PAUSED"
+    monkeypatch.setattr(ChoosingHost, "look", lambda self: (jobs, False))
+    found = described(VERBS["transfers"], [], "", extra={})
+    assert list(found) == [jobs[3].id, *(job.id for job in jobs[:-20:-1])]
+    assert found[jobs[3].id] == "pull data3, paused"
+    assert found[jobs[-1].id] == "pull data244, done"
+    assert list(described(VERBS["transfers"], [], "000001", extra={})) == ["000001"]
+    monkeypatch.setenv("COMP_LINE", "nbdata transfers ")
+    main(["completion", "words"])
+    assert capsys.readouterr().out.split() == list(found)[:8]
+
+
 def test_bash_makes_one_word_of_what_it_completes(put: Put, bucket: str, tmp_path: Path) -> None:
     put({"sub dir/x": b""})
     nbdata.quota(quiet=True)

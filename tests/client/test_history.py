@@ -21,8 +21,13 @@ from nbdata.history import past_jobs, record_of, remember
 from nbdata.lock_files import held
 from nbdata.report import Snapshot
 from nbdata.runtime import endpoint, endpoints
+from nbdata.sealed_lines import value_of
+from nbdata.sizes import format_size
 from nbdata.verbs.probe import Probe
+from nbdata.verbs.transfers import JobList
 from tests.agent.rig import Rig, rigged
+from tests.engine.stream.test_cache_stream import Put
+from tests.faults.gate import Gate
 from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
@@ -123,6 +128,31 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
     assert "is interrupted, so there is nothing to cancel" in refused.stderr
     if end == "killed":
         clear_up_after_the_killed()
+
+
+def test_a_job_of_a_killed_agent_is_listed_with_how_far_it_was(
+    rig: Rig, state: Path, put: Put, gate: Gate, tmp_path: Path
+) -> None:
+    gate.close(after=3_000_000)
+    url = put({f"{n}.bin": os.urandom(1_000_000) for n in range(6)})
+    job = nbdata.Pull(url, str(tmp_path / "out"), concurrency=1).start()
+
+    def noted() -> Snapshot | None:
+        lines = (state / "jobs.log").read_bytes().splitlines(keepends=True)
+        known = Snapshot.from_dict(value_of(lines[-1])["snapshot"])
+        return known if known.bytes else None
+
+    wait_until((state / "jobs.log").exists)
+    known = wait_until(noted)
+    kill(rig)
+    (past,) = AgentHost().jobs()
+    assert (past.state, past.bytes, past.bytes_total) == ("INTERRUPTED", known.bytes, 6_000_000)
+    assert past.seconds == known.seconds > 0
+    assert AgentHost().job(job.id).report().bytes == known.bytes
+    assert f"{format_size(known.bytes)} of 6.0 MB" in terminal("transfers").stdout
+    assert f"{past.percent}, {format_size(known.bytes)}, " in JobList([past])._repr_html_()
+    clear_up_after_the_killed()
+    nbdata.cleanup(tmp_path / "out", quiet=True)
 
 
 def test_jobs_of_a_killed_agent_are_not_confused_with_those_of_the_next_one(rig: Rig) -> None:

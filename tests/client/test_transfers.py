@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 import nbdata
 from nbdata.display import numbers_of
+from nbdata.rendering import width_of
 from nbdata.report import Snapshot
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.transfers import JobList
@@ -53,6 +55,27 @@ def test_one_long_place_is_cut_in_its_middle_and_widens_no_line(monkeypatch: pyt
         assert "/w/the-end" in repr(jobs)
         assert "s3://bucket/short → /w/y" in repr(jobs)
     assert long.source in repr(JobList([long])), "one job alone is shown whole"
+
+
+def test_columns_are_as_wide_as_the_widest_cell() -> None:
+    jobs = JobList(
+        [
+            replace(snapshot(1, source="s3://b/データ"), id="3f2a"),
+            replace(snapshot(2, source="s3://b/data"), id="3f2a91c0", verb="untar_volumes"),
+        ]
+    )
+    lines = repr(jobs).splitlines()
+    starts = [line.index(verb) for line, verb in zip(lines, ("verb", "untar_volumes", "pull"), strict=True)]
+    assert starts == [10, 10, 10]
+    assert [width_of(line[: line.index("done")]) for line in lines[1:]] == [lines[0].index("state")] * 2
+    assert jobs._repr_html_().count("min-width:8ch") == 2
+
+
+def test_of_a_job_whose_name_no_line_can_express_no_command_is_shown() -> None:
+    odd = snapshot(1, command="pull 's3://b/a\nb' /w/x")
+    assert "again" not in JobList([snapshot(1)])._repr_html_()
+    assert "not as a command: a name has a line break" in JobList([odd])._repr_html_()
+    assert "%pull s3://b/x" in JobList([snapshot(1, command="pull s3://b/x /w/x")])._repr_html_()
 
 
 def test_a_row_shows_verb_places_progress_and_owner() -> None:

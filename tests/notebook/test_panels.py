@@ -15,6 +15,8 @@ import pytest
 import nbdata
 from nbdata.client.connection import Connection
 from nbdata.client.remote import AgentHost
+from nbdata.notebook.views import background_note
+from nbdata.report import Snapshot
 from nbdata.runtime import endpoint
 from tests.kernel import Kernel
 from tests.waiting import wait_until
@@ -367,3 +369,26 @@ def test_only_the_newest_table_of_transfers_is_followed(probing: Kernel) -> None
     probing.run("j.cancel()")
     with pytest.raises(nbdata.Cancelled):
         AgentHost().job(newest()).wait()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("RUNNING", "", "job 3f continues without this notebook; %transfers 3f shows its state"),
+        (
+            "PAUSED",
+            "user",
+            "job 3f stays paused also without this notebook; %transfers 3f --resume continues it",
+        ),
+        (
+            "PAUSED",
+            "the disk is full",
+            "job 3f waits also without this notebook; %transfers 3f --resume continues it",
+        ),
+        ("CANCELLING", "", "job 3f is being cancelled; %transfers 3f shows its state"),
+    ],
+)
+def test_what_a_background_job_does_without_its_notebook_is_said_by_its_state(
+    state: str, reason: str, told: str
+) -> None:
+    assert background_note(Snapshot(id="3f", verb="pull", state=state, reason=reason), carried=True) == told

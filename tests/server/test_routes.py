@@ -25,6 +25,7 @@ from nbdata.client.connection import Connection
 from nbdata.runtime import endpoint, endpoints
 from nbdata.server.routes import routes
 from nbdata.verbs.probe import Probe
+from tests.agent.rig import tmpfs
 from tests.faults.gate import Gate
 from tests.lab import Lab
 from tests.waiting import PATIENCE, wait_until
@@ -326,6 +327,32 @@ def test_disks_name_limit_source_and_what_is_used_reserved_and_free(lab: Lab, ga
         assert disk["free"] <= disk["limit"] - disk["used"] - limit["reserved"]
     finally:
         nbdata.quota(str(lab.root), limit="none", quiet=True)
+
+
+def test_the_disk_of_a_running_or_failed_job_is_shown_openly_and_fills(
+    lab: Lab, gate: Gate, put: Put, tmp_path: Path, mounts: None
+) -> None:
+    def seen(disk: Path) -> dict[str, Any]:
+        found = lab.ask("nbdata/api/disks").json()["disks"]
+        return next((one for one in found if one["path"] == str(disk)), {})
+
+    url = put({f"{n:02}.bin": os.urandom(1_000_000) for n in range(20)})
+    with tmpfs(tmp_path / "disk", size="40m") as disk, live(lab):
+        wait_until(lambda: seen(disk).get("here") is False)
+        gate.close(after=5_000_000)
+        job = nbdata.Pull(url, str(disk / "data"), concurrency=2).start()
+        before = wait_until(lambda: (one := seen(disk))["reserved"] and one)
+        assert before["here"]
+        gate.close(after=6_000_000)
+        wait_until(lambda: seen(disk)["used"] > before["used"])
+        job.cancel()
+        wait_until(lambda: not seen(disk)["here"])
+        (disk / "full" / "00.bin").mkdir(parents=True)
+        gate.open()
+        nbdata.Pull(f"{url}00.bin", str(disk / "full")).start()
+        wait_until(lambda: seen(disk)["here"])
+        assert lab.ask("nbdata/api/jobs/finished/clear", "POST").status == 200
+        wait_until(lambda: not seen(disk)["here"])
 
 
 def reserved(lab: Lab) -> list[dict[str, Any]] | None:

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,10 @@ class SlowDisks(Disks):
     """Disks that do not respond before `freed` is set."""
 
     def __init__(self, workers: Workers, root: str) -> None:
-        super().__init__(workers, root)
+        super().__init__(workers, root, list)
         self.freed, self.looks = threading.Event(), 0
 
-    def _look(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _look(self, written: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         self.looks += 1
         self.freed.wait(PATIENCE)
         return [{"path": "/"}], []
@@ -104,5 +106,32 @@ def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted(wo
             assert state() != "INTERRUPTED"
             await asyncio.to_thread(stop_all, now=True)
             await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), PATIENCE)
+
+    asyncio.run(follow())
+
+
+def test_the_panel_lists_what_transfers_lists_and_what_is_cleared_stays_so(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    over = [Snapshot(id=f"{n}", verb="pull", state="DONE", created=now - 1000 + n) for n in range(300)]
+    runs = Snapshot(id="runs", verb="pull", state="RUNNING", created=now - 600)
+    answers = [[*over, runs]]
+    monkeypatch.setattr(ChoosingHost, "look", lambda self: (answers[-1], False))
+
+    async def follow() -> None:
+        feed = Feed(workers, "/", {})
+        feed.start()
+
+        async def listed() -> set[str]:
+            await asyncio.wait_for(feed.fresh(), PATIENCE)
+            return {str(job["id"]) for job in feed.jobs.values()}
+
+        assert await listed() == {job.id for job in answers[-1]}
+        answers.append([*over[:200], runs])
+        assert await listed() == {job.id for job in answers[-1]}
+        feed.clear()
+        answers.append([*over, replace(runs, state="DONE"), replace(runs, id="later", created=time.time())])
+        assert await listed() == {"runs", "later"}
 
     asyncio.run(follow())

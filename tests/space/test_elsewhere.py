@@ -20,7 +20,7 @@ GB = 10**9
 
 
 def _disk(path: str, free: int, device: int, **more: bool) -> Disk:
-    return Disk(path, 100 * GB, free, None, device, **more)
+    return Disk(path, 100 * GB, 100 * GB - free, free, None, device, **more)
 
 
 @pytest.fixture

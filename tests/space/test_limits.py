@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from nbdata.space.limits import (
     used_below,
     writable_disks,
 )
+from tests.waiting import wait_until
 
 
 def test_a_limit_is_kept_and_can_be_changed_and_removed(tmp_path: Path) -> None:
@@ -153,6 +155,19 @@ def test_the_disk_of_a_folder_that_is_not_there_is_that_of_the_nearest_above(tmp
     assert device == os.stat(tmp_path).st_dev
     assert block > 0
     assert 0 < disk.free <= disk.size
+
+
+def test_a_disk_has_the_figures_of_df(tmp_path: Path) -> None:
+    def agreed() -> bool:
+        """Compare with df; other programs write to the disk, so it may change between two looks."""
+        told = subprocess.run(
+            ["df", "--block-size=1", "--output=size,used,avail", tmp_path],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        disk, _, _ = disk_of(str(tmp_path))
+        return [disk.size, disk.used, disk.free] == [int(word) for word in told.stdout.split()[-3:]]
+
+    wait_until(agreed)
 
 
 def test_writable_disks_are_each_named_once_and_hold_users_files() -> None:

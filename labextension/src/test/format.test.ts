@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { duration, files, percent, share, size } from '../format.js';
+import { duration, files, percent, precise, share, size } from '../format.js';
 
 test('sizes are in decimal units and never show 1000 of a unit', () => {
   assert.deepEqual([0, 999, 1000, 1_500_000, 999_949_999, 999_950_000, 2e12, 3e15].map(size), [
@@ -44,4 +44,16 @@ test('a hundred percent means that nothing is missing', () => {
   assert.equal(percent(-5, 100), 0);
   assert.equal(percent(5, null), null);
   assert.equal(percent(0, 0), null);
+});
+
+test('a large disk is seen to fill', () => {
+  assert.deepEqual([0, 0.01, 0.44, 9.99, 10, 48.9, 100].map(precise), [
+    '0%',
+    '<0.1%',
+    '0.4%',
+    '9.9%',
+    '10%',
+    '48%',
+    '100%'
+  ]);
 });

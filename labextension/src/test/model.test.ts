@@ -74,9 +74,17 @@ test('buttons are those that make sense', () => {
   }
 });
 
-test('a disk warns at 80% and alarms at 95%, reservations included', () => {
+test('a disk warns at 80% and alarms at 95% of what can be used, reservations included', () => {
   const disk = (free: number) =>
-    fullness({ path: '/', source: '', limit: 100, used: 0, reserved: 0, free, here: true });
+    fullness({
+      path: '/',
+      source: '',
+      limit: 200,
+      used: 90 - free,
+      reserved: 10,
+      free,
+      here: true
+    });
   assert.equal(disk(20.1).level, 'ok');
   assert.deepEqual(disk(20), { percent: 80, level: 'warn', word: 'filling up' });
   assert.equal(disk(5.1).level, 'warn');
@@ -85,7 +93,15 @@ test('a disk warns at 80% and alarms at 95%, reservations included', () => {
 
 test('with much free it does not warn, whatever the share', () => {
   const disk = (free: number) =>
-    fullness({ path: '/', source: '', limit: 400e9, used: 0, reserved: 0, free, here: true }).level;
+    fullness({
+      path: '/',
+      source: '',
+      limit: 400e9,
+      used: 400e9 - free,
+      reserved: 0,
+      free,
+      here: true
+    }).level;
   assert.equal(disk(53e9), 'ok');
   assert.equal(disk(20e9), 'ok');
   assert.equal(disk(19e9), 'full');

@@ -11,6 +11,7 @@ import {
   magic,
   outcome,
   pace,
+  state,
   title,
   why
 } from '../words.js';
@@ -35,6 +36,13 @@ test('rate and time left are only of a job that runs', () => {
   assert.deepEqual(pace(job({ ...fields, state: 'PAUSED' })), ['1 retry', '2 failed']);
 });
 
+test('a stream that nobody reads waits for the loop, and has no time left', () => {
+  const stream = job({ rate: 4e6, eta: 13, phase: 'waits for your loop' });
+  assert.equal(state(stream), 'Waits for your loop');
+  assert.deepEqual(pace(stream), []);
+  assert.equal(state(job({ phase: 'comparing' })), 'Running');
+});
+
 test('a reason is given where the state does not say it all', () => {
   assert.equal(why(job({ state: 'PAUSED', reason: 'user' })), '');
   assert.equal(why(job({ state: 'PAUSED', reason: 'credentials' })), 'credentials');
@@ -49,6 +57,7 @@ test('a title names the verb and where the bytes go', () => {
 
 test('the line is said as a magic', () => {
   assert.equal(magic(job({ command: 'pull s3://b/x /w/x' })), '%pull s3://b/x /w/x');
+  assert.throws(() => magic(job({ why_no_command: 'a name has a line break' })), /line break/);
 });
 
 function cache(fields: Record<string, unknown>): Cache {
@@ -77,6 +86,9 @@ test('a cache says how full it is, how often it was of use, and whether it is in
 test('what became of a job, and how to go on with it', () => {
   const done = job({ state: 'DONE', bytes: 3600000, files: 14, seconds: 1.1 });
   assert.deepEqual(outcome(done), ['3.6 MB', '14 files', '1.1 s']);
+  const interrupted = { state: 'INTERRUPTED', bytes: 44.4e6, bytes_total: 90e6, seconds: 21 };
+  assert.deepEqual(outcome(job(interrupted)), ['49%', '44.4 MB', '21 s']);
+  assert.deepEqual(outcome(job({ state: 'INTERRUPTED' })), []);
   assert.equal(again(done), '');
   assert.equal(again({ ...done, state: 'RUNNING' }), '');
   assert.equal(again({ ...done, state: 'FAILED' }), 'Retry');

@@ -159,9 +159,7 @@ class Progress:
                 (_, before), span = self._samples[0], clock - self._samples[0][0]
                 now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
                 left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
-                now.eta = (
-                    left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
-                )
+                now.eta = left / now.rate if left is not None and now.rate > 0 and now.moving else None
             return Snapshot(**vars(now))
 
     def wait_change(self, version: int, timeout: float | None) -> Snapshot:

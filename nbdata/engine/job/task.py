@@ -307,6 +307,7 @@ class Task(Progress):
             self._abandoned = True
             if self._now.state not in FINISHED:
                 self._stopping = True
+                self._now.seconds = time.monotonic() - self._began if self._began else 0.0
                 self._now.error = Cancelled(
                     f"{self._now.verb} was interrupted: the agent ended", remedy=self._stopped_means
                 ).to_dict()

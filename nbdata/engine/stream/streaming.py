@@ -29,7 +29,7 @@ from nbdata.engine.stream.items import Group, ItemFile
 from nbdata.engine.stream.small_files import WantedFile
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace
 from nbdata.protocols import Item
-from nbdata.report import Plan, Report
+from nbdata.report import WAITS_FOR_LOOP, Plan, Report
 from nbdata.seals import Seals
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
@@ -93,7 +93,7 @@ class Streaming:
         self.workers = WorkerPool(run.control, op.concurrency)
         self.files = FileFetching(run.control, self.workers, self.store, op.verify, self._fatal)
         self.numbered = self.handed = self.hits = 0
-        self.shown = 0.0
+        self.shown, self.idle = 0.0, False
 
     def run_all(self) -> Report:
         self.items.open()
@@ -102,6 +102,8 @@ class Streaming:
                 self.leases.opened(self._done, bound=2 * _AHEAD)
                 try:
                     self.workers.run(self._fatal_units())
+                    self.shown = 0.0
+                    self._show()
                     self.leases.close()
                 except Exception:
                     if self.leases.error is not None:  # the consumer must see that error, not a missing file
@@ -185,6 +187,7 @@ class Streaming:
         self.run.control.checkpoint()
         if self.workers.broken:
             raise Cancelled("the stream has ended")
+        self._show()
 
     def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
         number, cache = filling.slot.number, self.folder
@@ -271,8 +274,12 @@ class Streaming:
             self.run.reservation.note_written(-slot.room, -filling.files)
 
     def _show(self) -> None:
+        """Show what is in the cache, or that the consumer has not taken it; at once when that is over."""
         now = time.monotonic()
-        if now - self.shown > _SHOW_EVERY:
-            self.shown = now
-            used, capacity = format_size(self.room.used), format_size(self.room.capacity)
-            self.run.control.phase(f"{used} of {capacity} in the cache")
+        if now - self.shown <= _SHOW_EVERY and not self.idle:
+            return
+        with self.lock:
+            self.idle = bool(self.offered) and not self.queue  # nothing is being fetched
+        self.shown = now
+        used, capacity = format_size(self.room.used), format_size(self.room.capacity)
+        self.run.control.phase(WAITS_FOR_LOOP if self.idle else f"{used} of {capacity} in the cache")

@@ -60,9 +60,11 @@ def perform(run: Run, planned: Plan) -> Report:
             {
                 "path": disk.path,
                 "size": disk.size,
+                "used": disk.used,
                 "free": disk.free,
                 "inodes_free": disk.inodes_free,
                 "in_memory": disk.in_memory,
+                "device": disk.device,
             }
             for disk in disks
         ],
@@ -95,7 +97,9 @@ _LOOKED_AT = 1000
 
 def _gauge(room: dict[str, Any], path: str, state_dir: str) -> dict[str, Any]:
     """The tightest room as a gauge, with a remedy if little is left."""
-    taken = 1 - room["free"] / room["limit"] if room["limit"] else 1.0
+    # As df does: what the file system keeps for root is not part of the whole.
+    whole = room["used"] + room["reserved"] + room["free"]
+    taken = 1 - room["free"] / whole if whole else 1.0
     ample = room["free"] >= _AMPLE
     level = "" if ample or taken < _HIGH else "full" if taken >= _FULL else "high"
     warning = ""
@@ -145,14 +149,14 @@ def _limit(text: str) -> int | None:
 
 
 def _room(room: Room, here: Disk) -> dict[str, Any]:
-    """A room as plain data; on a disk, everything that is not free counts as used."""
+    """A room as plain data; of a disk with the bytes that all its files use."""
     domain = room.domain
     disk = domain.device is not None
     return {
         "source": "the disk" if disk else domain.source,
         "root": domain.root,
         "limit": here.size if disk else domain.limit,
-        "used": here.size - here.free if disk else room.used,
+        "used": here.used if disk else room.used,
         "reserved": room.reserved,
         "free": room.free,
         "age": room.age,
@@ -181,7 +185,7 @@ def _text(room: Room, here: Disk) -> str:
         text = f"{format_size(room.used)} of {format_size(room.domain.limit)} used"
         text += f" (limit by {room.domain.source} on {room.domain.root})"
     else:
-        text = f"{format_size(here.size - here.free)} of {format_size(here.size)} used (the disk)"
+        text = f"{format_size(here.used)} of {format_size(here.size)} used (the disk)"
     if room.reserved:
         text += f", {format_size(room.reserved)} reserved"
     return f"{text}, {format_size(room.free)} free"
@@ -200,7 +204,7 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     disks = [
         [
             disk["path"] + (" (in memory)" if disk["in_memory"] else ""),
-            format_size(disk["size"]), format_size(disk["free"]),
+            format_size(disk["size"]), format_size(disk["used"]), format_size(disk["free"]),
             "–" if disk["inodes_free"] is None else f"{disk['inodes_free']:,}",
         ]
         for disk in details["disks"]
@@ -210,7 +214,7 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     if only_disk and len(rooms) == 1:
         tables = []
     if disks:
-        head = ["disk", "size", "free", "files free"]
+        head = ["disk", "size", "used", "free", "files free"]
         tables.append({"caption": "writable disks", "head": head, "rows": disks})
     if caches := [_row_of(cache) for cache in details["caches"]]:
         head = ["folder", "of", "in it", "limit", "objects", "hits", "used by"]

@@ -82,3 +82,21 @@ def test_wrong_files_are_repaired_where_they_are(source: str, way: str) -> None:
     remedy = failure_of(report).remedy or ""
     assert remedy.startswith(way)
     assert ("--repair" in remedy) is source.startswith("/")
+
+
+def test_a_job_that_its_host_interrupts_says_how_long_it_ran() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def work(task: Task) -> Report:
+        begun.set()
+        end.wait(PATIENCE)
+        return Report("pull")
+
+    task = Task(Snapshot(id="t", verb="pull"))
+    task.start(work)
+    assert begun.wait(PATIENCE)
+    task.interrupt()
+    end.set()
+    assert task.join(PATIENCE)
+    assert task.snapshot().state == "INTERRUPTED"
+    assert task.snapshot().seconds > 0

@@ -19,6 +19,10 @@ import pytest
 import nbdata
 from nbdata.client.launch import connect
 from nbdata.demo.server import EmbeddedServer
+from nbdata.display import Follower
+from nbdata.operation import slots
+from nbdata.report import WAITS_FOR_LOOP, Snapshot
+from nbdata.verbs.transfers import JobList
 from tests.conftest import client_of
 from tests.faults.gate import Gate
 from tests.slow import SlowProxy
@@ -493,3 +497,29 @@ def test_a_flat_folder_is_streamed_by_file_unless_something_else_is_asked_for(
         assert [(item.key, content(item)) for item in stream] == [("a", {"": b"a"}), ("b", {"": b"b"})]
     with nbdata.cache_stream(f"{url}both/", max_size="2MB", quiet=True) as folders:
         assert [item.key for item in folders] == ["d"]
+
+
+def test_a_stream_that_nobody_reads_waits_for_its_loop(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shown(Follower):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def update(self, snapshot: Snapshot) -> None:
+            self.told.append(f"{snapshot.condition} {snapshot.eta}")
+
+    shown = Shown()
+    monkeypatch.setattr(slots, "display", lambda: shown)
+    stream = nbdata.cache_stream(put(FOLDERS), max_size="1MB")
+
+    def waits() -> Snapshot | None:
+        job = next(job for job in nbdata.transfers() if not job.finished)
+        return job if job.condition == WAITS_FOR_LOOP else None
+
+    job = wait_until(waits)
+    assert (job.state, job.eta) == ("RUNNING", None)
+    assert "waits for your loop" in repr(JobList([job]))
+    assert "waits for your loop" in JobList([job])._repr_html_()
+    items = iter(stream)
+    first = next(items)
+    wait_until(lambda: shown.told[-1:] == ["waits for your loop None"])
+    assert [item.key for item in [first, *items]] == sorted({name.partition("/")[0] for name in FOLDERS})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.engine.upkeep import quota as upkeep
 from nbdata.report import Report
 from nbdata.runtime import runtime_folder
 from nbdata.space import ledger, limits
@@ -18,6 +19,8 @@ from nbdata.space.ledger import Ledger
 from nbdata.space.limits import limited_folders
 
 pytestmark = pytest.mark.usefixtures("inline", "state")
+
+GB = 10**9
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def test_the_details_are_plain_data_with_every_room_and_disk(data: Path) -> None
     )
     assert details["disks"]
     for disk in details["disks"]:
-        assert set(disk) == {"path", "size", "free", "inodes_free", "in_memory"}
+        assert set(disk) == {"path", "size", "used", "free", "inodes_free", "in_memory", "device"}
 
 
 def test_a_limit_from_outside_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,7 @@ def test_the_report_is_shown_as_text_and_as_html(data: Path, capsys: pytest.Capt
     assert report.line in shown
     assert re.search(r"^ +folder +source +limit +used +reserved +free +counted$", shown, re.MULTILINE)
     assert re.search(rf"^ +{data} +%quota --limit +5\.0 GB", shown, re.MULTILINE)
-    assert re.search(r"^ +disk +size +free +files free$", shown, re.MULTILINE)
+    assert re.search(r"^ +disk +size +used +free +files free$", shown, re.MULTILINE)
     nbdata.quota()
     shown = capsys.readouterr().err
     assert all(disk["path"] in shown for disk in report.details["disks"])
@@ -158,6 +161,19 @@ def test_with_much_free_it_does_not_warn_whatever_the_share(
         Ledger().freed(str(data))  # so that it is counted again
         (gauge,) = nbdata.quota(data, quiet=True).gauges
         assert (gauge["free"], gauge["level"]) == (left, level)
+
+
+def test_what_a_disk_keeps_for_root_is_neither_used_nor_free(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = limits.disk_of
+    kept = replace(disk(str(data))[0], size=270 * GB, used=50 * GB, free=50 * GB)
+    for module in (ledger, limits, upkeep):
+        monkeypatch.setattr(module, "disk_of", lambda path: (kept, *disk(path)[1:]))
+    report = nbdata.quota(data, quiet=True)
+    assert report.line.endswith("50.0 GB of 270.0 GB used (the disk), 50.0 GB free")
+    assert "50%: 50.0 GB used, 50.0 GB free of 270.0 GB" in report.text()
+    assert "<b>50%</b> · 50.0 GB used · 50.0 GB free of 270.0 GB" in report._repr_html_()
 
 
 def test_cleanup_is_named_with_what_it_would_really_remove(data: Path, tmp_path: Path) -> None:
