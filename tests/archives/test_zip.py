@@ -350,7 +350,7 @@ def test_spoilt_archives_give_an_error_or_what_was_packed(data: st.DataObject) -
     packed = packed[:cut] if data.draw(st.booleans()) else packed
     try:
         found = contents(bytes(packed))
-    except (BadArchive, UnsafeMember):
+    except (BadArchive, MissingVolume, UnsafeMember):
         return
     assert set(found.values()) <= set(files.values())
 

@@ -20,6 +20,8 @@ from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["perform", "plan"]
 
+# In the details of the error of a source that has files and no folders.
+_NO_FOLDERS = "no folders"
 # Number of files outside folders that a note names.
 _NAMED = 5
 
@@ -33,14 +35,12 @@ def plan(run: Run) -> Plan:
         return _planned(run, op)
     try:
         return _planned(run, replace(op, by="folder"))
-    except _NoFolders:
+    except BadOption as error:
+        if not error.details.get(_NO_FOLDERS):
+            raise
         out = _planned(run, replace(op, by="file"))
         out.notes.insert(0, "each item is a file, as SOURCE has no folders")
         return out
-
-
-class _NoFolders(BadOption):
-    """There are files in the source, and no folders."""
 
 
 def _planned(run: Run, op: CacheStream) -> Plan:
@@ -92,9 +92,10 @@ def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
             remedy="Use --by file for other files",
         )
     if loose:
-        return _NoFolders(
+        return BadOption(
             f"cache_stream: no folders below {op.source}, and {counted(loose, 'files')}",
             remedy="Use --by file or --by sample, or name the folder that holds the folders",
+            details={_NO_FOLDERS: True},
         )
     why = Selection(op).none_left(looked)
     return NotFound(
