@@ -13,8 +13,8 @@ import ssl
 from pathlib import Path
 
 from nbdata.demo import serverstate
+from nbdata.demo.serverstate import remove
 from nbdata.errors import NotFound
-from nbdata.own_files import remove
 
 __all__ = ["close_ports", "open_ports", "self_signed", "trusted"]
 

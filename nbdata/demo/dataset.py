@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from nbdata.demo.serverstate import claim, private, private_folder
+from nbdata.demo.serverstate import claim, private, private_folder, remove
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotEnoughSpace
-from nbdata.own_files import read_small, remove
+from nbdata.own_files import read_small
 from nbdata.runtime import state_folder
 from nbdata.seals import Seals
 from nbdata.sizes import format_size, parse_size

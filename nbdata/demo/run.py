@@ -23,10 +23,9 @@ from pathlib import Path
 from nbdata.demo.dataset import DEFAULT_LIMIT, Dataset, build_dataset
 from nbdata.demo.disk_watch import ChainedFiles, DiskWatch
 from nbdata.demo.server import EmbeddedServer
-from nbdata.demo.serverstate import emptied, private_folder
+from nbdata.demo.serverstate import emptied, private_folder, remove
 from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption, NotEnoughSpace
-from nbdata.own_files import remove
 from nbdata.report import Report
 from nbdata.runtime import runtime_folder, state_folder
 from nbdata.sizes import counted, format_duration, format_size, parse_size

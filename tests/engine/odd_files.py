@@ -219,7 +219,8 @@ socket or a device has the name of a file to be written, that is a conflict, als
 **Modes.** Stores keep none. A new file or folder of `pull`, and of a `push` to a disk, has the mode that your umask
 gives, also if its source lies on a disk and has another: a file of mode 0600 becomes 0644 with umask 022, a folder of
 mode 0700 becomes 0755, and a program cannot be executed. A file that replaces another is no more open than that one.
-`untar_volumes` gives files the mode of the archive within your umask, and folders that of your umask. To keep private
+`untar_volumes` gives files the mode of the archive within your umask, and folders that of your umask. There, too, a
+file is no more open than the one that it replaces, but who may read it may execute it. To keep private
 what was private, set umask 077 first, or use a target in a folder that only you can enter. A folder with a default
 access control list gives new files and folders what it says instead of your umask.
 """

@@ -72,7 +72,7 @@ def test_a_pull_that_would_leave_less_is_refused(disk: Path, tmp_path: Path) -> 
 
 def test_it_is_a_hundredth_and_at_most_64_mib() -> None:
     for size, kept in ((0, 0), (8 * MIB, 8 * MIB // 100), (10**12, 64 * MIB)):
-        assert kept_free(Disk("/", size, size, None, 1)) == kept
+        assert kept_free(Disk("/", size, 0, size, None, 1)) == kept
 
 
 def test_the_next_line_says_why_the_folder_is_not_there(disk: Path, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def _room(room: Room, here: Disk) -> dict[str, Any]:
         "limit": here.size if disk else domain.limit,
         "used": here.used if disk else room.used,
         "reserved": room.reserved,
-        "free": room.free,
+        "free": _free(room, here),
         "age": room.age,
     }
 
@@ -188,7 +188,12 @@ def _text(room: Room, here: Disk) -> str:
         text = f"{format_size(here.used)} of {format_size(here.size)} used (the disk)"
     if room.reserved:
         text += f", {format_size(room.reserved)} reserved"
-    return f"{text}, {format_size(room.free)} free"
+    return f"{text}, {format_size(_free(room, here))} free"
+
+
+def _free(room: Room, here: Disk) -> int:
+    """Return the free bytes: of a disk those of ``df`` without what is reserved, but with what always stays free."""
+    return room.free if room.domain.device is None else max(0, here.free - room.reserved)
 
 
 def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:

@@ -249,8 +249,10 @@ An archive that is larger than the disk can go straight [into a store](#into-a-s
 TARGET may be a URL: `untar_volumes s3://bucket/volumes/ s3://bucket/files/`. The volumes may also be on the disk or on
 a web server. Only records of progress are written to the disk. Each file becomes an object while the archive is read.
 Small files are sent many at a time, those over 8 MiB in parts if the store has multipart uploads. Each object is
-compared with the checksum in the store's response. At most 64 MiB of members are in memory. As with `push`, times and
-permissions are not kept.
+compared with the checksum in the store's response. At most 64 MiB of members are in memory, or one part of
+a file above 640 GB (10,000 parts of 64 MiB): at most 512 MiB, unless `--part-size` is larger. Larger files are refused.
+As with `push`, times and permissions are not kept. A store has no limit as a disk has: `--max-expansion` sets one, for
+all files with the zeros of sparse ones and the copies that links become.
 
 | in the archive | in the store |
 |---|---|
