@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import sys
 from collections import Counter, deque
@@ -31,6 +32,9 @@ from tests.kernel import Kernel
 from tests.s3_client import S3Client
 from tests.slow import SlowProxy
 
+# Where what the notebooks had made before waits for the end of the session.
+_ASIDE = pytest.StashKey[Path]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Isolate the tests from the user's settings.
@@ -54,6 +58,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(in_ci, "in_ci")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(len(getattr(config.option, "tx", None) or ())), "durations")
+        if isolation.DEMO.exists():  # the user's own, or of a session before
+            config.stash[_ASIDE] = isolation.DEMO.with_name(f"{isolation.DEMO.name}-{secrets.token_hex(4)}")
+            isolation.DEMO.rename(config.stash[_ASIDE])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Put the folder that notebooks make back, if there was one."""
+    if (aside := config.stash.get(_ASIDE, None)) is not None and aside.exists():
+        shutil.rmtree(isolation.DEMO, ignore_errors=True)
+        aside.rename(isolation.DEMO)
 
 
 # -- requirements that some machines do not meet --------------------------------------------------

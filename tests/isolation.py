@@ -89,6 +89,8 @@ class Folders:
 
 #: The folders of this session; those of its files lie in them. `isolate` makes them, so not a process that only imports
 #: this module.
+#: What the notebooks make beside them. Its seal is of the state folder of one session, so each needs a new one.
+DEMO = Path(__file__).parents[1] / "notebooks" / "demo-data"
 SESSION = Folders(Path(f"/tmp/nbt-{secrets.token_hex(4)}"))
 _numbers = itertools.count(1)
 

@@ -15,7 +15,7 @@ from nbdata.option import argument, option
 from nbdata.redaction import printable
 from nbdata.report import Report, Row
 from nbdata.sizes import counted, format_size
-from nbdata.verbs.options import Connecting
+from nbdata.verbs.options import Connecting, Fetching
 
 __all__ = ["Du", "Listing", "Ls", "du", "ls", "time_text"]
 
@@ -24,7 +24,7 @@ _SIZE_WIDTH, _TIME_WIDTH = 9, 20
 
 
 @dataclass(frozen=True)
-class Listing(Connecting):
+class Listing(Fetching, Connecting):
     """Base of verbs whose result is a row per object or folder; faces print the rows, not the report's table."""
 
     query: ClassVar[bool] = True

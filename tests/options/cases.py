@@ -226,6 +226,8 @@ _fetching = [
         True,
         results,
     ),
+    Case("ls", "allow_html", lambda p: ((p.pages(_PAGE) + "x.bin",), {}), True, results),
+    Case("du", "allow_html", lambda p: ((p.pages(_PAGE) + "x.bin",), {}), True, results),
     Case("shards", "allow_html", lambda p: (("ls", p.pages(_PAGED) + "x.tar"), {}), True, results),
 ]
 

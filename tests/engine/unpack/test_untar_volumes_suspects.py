@@ -89,13 +89,14 @@ def test_the_error_says_that_the_list_may_be_in_the_wrong_order(name: str, tmp_p
     noise = random.Random(1)  # other bytes can end the gzip stream early, with a wrong checksum
     for number in range(30):
         (content / f"{number:02}").write_bytes(noise.randbytes(100_000))
+    for path in (*content.iterdir(), content):  # and so can other times, which the archive has
+        os.utime(path, (1, 1))
     pack(content, tmp_path / "v", name, volume=400_000, letters=True)
     first, second, third, *rest = sorted(str(path) for path in (tmp_path / "v").iterdir())
     with pytest.raises(nbdata.BadArchive) as caught:
         untar([first, third, second, *rest], tmp_path / "out")
     said = str(caught.value)
-    # With some times in the archive, the gzip stream ends early, and only its checksum is wrong.
-    assert "is damaged, too short or out of order" in said or "Incorrect checksum" in said
+    assert "is damaged, too short or out of order" in said
     # The message names the volume where the fault was noticed, unless plain tar cannot know it. It never names a
     # second, good volume.
     assert said.count(f"{name}.a") == ("in volume" in said)
