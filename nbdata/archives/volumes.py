@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import BadOption, MissingVolume, NotFound
 from nbdata.paths import is_ours
 from nbdata.sizes import counted
@@ -78,9 +79,10 @@ _PART = re.compile(
 # Characters that may be an index at the end of a name; names that differ before them are not a set.
 _AT_END = string.ascii_letters + string.digits
 _ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", re.IGNORECASE)
+_DIGESTS = "|".join(ALGORITHMS)
 _SIDECAR = re.compile(
-    r".*\.(md5|sha1|sha224|sha256|sha384|sha512|crc|crc32|crc32c|sfv|sig|asc)(sums?)?(\.txt)?"
-    r"|(md5|sha1|sha256|sha512|b2|check)_?sums?(\.txt)?",
+    rf".*\.({_DIGESTS}|sha224|sha384|crc|sfv|sig|asc)(sums?)?(\.txt)?"
+    rf"|({_DIGESTS}|b2|check)_?sums?(\.txt)?",
     re.IGNORECASE,
 )
 _NEAR_START = 26

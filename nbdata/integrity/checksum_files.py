@@ -34,9 +34,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.integrity.checksum_documents import Claim, claims_of
 from nbdata.integrity.checksum_names import algorithm_in, is_sfv
-from nbdata.integrity.digests import DIGEST_LENGTHS, algorithm_of
+from nbdata.integrity.digests import algorithms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,22 +62,7 @@ _GZIP = b"\x1f\x8b"
 _UNTAGGED = re.compile(_DIGEST + r"(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
 # The name is greedy: BSD's tools escape nothing in it, so the last parenthesis ends it.
 _TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) *\((?P<name>.+)\) ?= ?" + _DIGEST + r"\s*", re.DOTALL)
-_TAGS = {
-    "MD5": "md5",
-    "SHA1": "sha1",
-    "SHA-1": "sha1",
-    "SHA256": "sha256",
-    "SHA-256": "sha256",
-    "SHA2-256": "sha256",  # OpenSSL 3
-    "SHA512": "sha512",
-    "SHA-512": "sha512",
-    "SHA2-512": "sha512",
-    "CRC32": "crc32",
-    "CRC-32": "crc32",
-    "CRC-32C": "crc32c",
-    "CRC32C": "crc32c",
-    "CRC64NVME": "crc64nvme",
-}
+_TAGS = {tag.upper(): one.name for one in ALGORITHMS.values() for tag in (one.name, *one.tags)}
 _UNKNOWN = " is not a known algorithm"
 # The most characters of an algorithm's name, and of the reason why a claim cannot be used.
 _LONGEST_TAG, _LONGEST_REASON = 32, 100
@@ -106,7 +92,7 @@ class Entry:
     name : str or None
         The file's name, as written in the line; None if the line holds only the digest.
     algorithm : str
-        One of ``digests.ALGORITHMS``.
+        One of `nbdata.algorithms.ALGORITHMS`.
     digest : str
         The digest in lower-case hex, of the algorithm's length.
     """
@@ -148,7 +134,7 @@ def parse_checksums(data: bytes, *, name: str = "", algorithm: str | None = None
         The file's name, which may tell the algorithm, and tells SFV.
     algorithm : str or None
         The algorithm of digests without a tag; digests of other algorithms are then problems. None takes that in the
-        file's name, else derives it from the digest's length, except for CRC-32C (`digests.algorithm_of`).
+        file's name, else derives it from the digest's length, unless several have that (`digests.algorithms_of`).
     """
     try:
         data = _decompressed(data)
@@ -303,12 +289,16 @@ def _entry(name: str | None, tag: str, digest: str, algorithm: str | None) -> En
         algorithm = _TAGS.get(tag[: _LONGEST_TAG + 1].upper())
         if algorithm is None:
             return f"{tag[:_LONGEST_TAG]}{_UNKNOWN}"
-    algorithm = algorithm or algorithm_of(digest)
+    if algorithm is None:
+        fitting = algorithms_of(digest)
+        if len(fitting) > 1:
+            return f"{len(digest)} hexadecimal digits may be {' or '.join(fitting)}; {fitting[0].upper()}SUMS tells it"
+        algorithm = fitting[0] if fitting else None
     if algorithm is None:
         if len(digest) in _UNREAD:
             return f"{_UNREAD[len(digest)]}{_UNKNOWN}"
         return f"{len(digest)} hexadecimal digits do not tell the algorithm"
-    if len(digest) != DIGEST_LENGTHS[algorithm]:
+    if len(digest) != ALGORITHMS[algorithm].digits:
         return f"{len(digest)} hexadecimal digits are no digest of {algorithm}"
     return Entry(name if name and name.strip() not in _NAMELESS else None, algorithm, digest)
 

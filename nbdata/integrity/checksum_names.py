@@ -5,39 +5,29 @@ from __future__ import annotations
 import posixpath
 import re
 
-from nbdata.integrity.digests import ALGORITHMS
+from nbdata.algorithms import ALGORITHMS
 
 __all__ = ["SIDECAR_SUFFIXES", "algorithm_in", "is_checksum_file", "is_manifest", "is_sfv", "owner_of"]
 
-SIDECAR_SUFFIXES = {
-    ".md5": "md5",
-    ".md5sum": "md5",
-    ".sha1": "sha1",
-    ".sha1sum": "sha1",
-    ".sha256": "sha256",
-    ".sha256sum": "sha256",
-    ".sha512": "sha512",
-    ".sha512sum": "sha512",
-    ".crc32": "crc32",
-    ".crc32c": "crc32c",
-    ".crc64nvme": "crc64nvme",
-}
+SIDECAR_SUFFIXES = {suffix: one.name for one in ALGORITHMS.values() for suffix in one.suffixes}
 """The algorithm that each suffix of a sidecar stands for; they are recognised in either case."""
 
 _SIDECAR = re.compile(rf"(.+)({'|'.join(map(re.escape, SIDECAR_SUFFIXES))})", re.IGNORECASE | re.DOTALL)
+# Longer names first: one may begin with another.
+_NAMES = "|".join(sorted(map(re.escape, ALGORITHMS), key=len, reverse=True))
 _MANIFEST = re.compile(
-    rf"""({"|".join(ALGORITHMS)})sums?(\.txt)?   # MD5SUMS, sha256sum.txt
-      | ({"|".join(ALGORITHMS)})\.txt
+    rf"""({_NAMES})sums?(\.txt)?   # MD5SUMS, sha256sum.txt
+      | ({_NAMES})\.txt
       | (.*-)?checksums?                        # CHECKSUM, Fedora-38-x86_64-CHECKSUM
       | checksum.*\.txt
-      | (tag)?manifest-(md5|sha1|sha256|sha512)\.txt   # BagIt, RFC 8493
+      | (tag)?manifest-({_NAMES})\.txt   # BagIt, RFC 8493
       | .+\.sfv                                 # CRC-32 after the names
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 # A quick test: each of these names contains one of these words, and most other names contain none.
-_HINT = re.compile("md5|sha|crc|checksum|manifest|sfv", re.IGNORECASE)
-_ALGORITHM = re.compile("|".join(ALGORITHMS), re.IGNORECASE)
+_HINT = re.compile(f"{_NAMES}|checksum|manifest|sfv", re.IGNORECASE)
+_ALGORITHM = re.compile(_NAMES, re.IGNORECASE)
 
 
 def is_checksum_file(name: str) -> bool:

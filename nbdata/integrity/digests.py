@@ -17,41 +17,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import BadOption, SourceChanged
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 __all__ = [
-    "ALGORITHMS",
-    "DIGEST_LENGTHS",
-    "FORGEABLE",
     "CopyableDigest",
     "Digest",
     "OrderedDigest",
-    "algorithm_of",
+    "algorithms_of",
     "is_available",
     "new_digest",
 ]
 
-DIGEST_LENGTHS = {
-    "sha512": 128,
-    "sha256": 64,
-    "sha1": 40,
-    "md5": 32,
-    "crc64nvme": 16,
-    "crc32c": 8,
-    "crc32": 8,
-}
-"""Hexadecimal digits of each algorithm's digest, strongest algorithm first."""
-
-ALGORITHMS = tuple(DIGEST_LENGTHS)
-"""The algorithms, strongest first."""
-
 _HEX = re.compile(r"[0-9a-fA-F]+")
-#: Those that show damage by chance only: anybody can find other bytes with the same one.
-FORGEABLE = frozenset(name for name in DIGEST_LENGTHS if name.startswith("crc"))
-_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if name not in FORGEABLE}
 _PIECE = 256 << 10
 _READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others take the lock
 
@@ -96,7 +77,7 @@ class _Crc:
             self._crc = self._extend(bytes(view[start : start + _PIECE]), self._crc)
 
     def hexdigest(self) -> str:
-        return f"{self._crc:0{DIGEST_LENGTHS[self._algorithm]}x}"
+        return f"{self._crc:0{ALGORITHMS[self._algorithm].digits}x}"
 
     def copy(self) -> _Crc:
         return _Crc(self._algorithm, self._crc)
@@ -118,35 +99,39 @@ def _extend(algorithm: str) -> Callable[[bytes, int], int]:
 @functools.cache
 def is_available(algorithm: str) -> bool:
     """Whether an algorithm is available here: awscrt has no wheel for some machines."""
-    return algorithm != "crc64nvme" or importlib.util.find_spec("awscrt") is not None
+    package = ALGORITHMS[algorithm].package
+    return not package or importlib.util.find_spec(package) is not None
 
 
 def new_digest(algorithm: str) -> CopyableDigest:
-    """Return an empty digest of one of `ALGORITHMS`.
+    """Return an empty digest of one of `nbdata.algorithms.ALGORITHMS`.
 
     Raises
     ------
     BadOption
         If the algorithm is unknown, or not available here.
     """
-    if algorithm not in DIGEST_LENGTHS:
+    if algorithm not in ALGORITHMS:
         raise BadOption(
             f"algorithm: {algorithm!r} is not known", remedy=f"Choose one of {', '.join(ALGORITHMS)}"
         )
     if not is_available(algorithm):
-        raise BadOption(f"algorithm: {algorithm} needs awscrt", remedy="pip install awscrt")
-    if algorithm.startswith("crc"):
+        package = ALGORITHMS[algorithm].package
+        raise BadOption(f"algorithm: {algorithm} needs {package}", remedy=f"pip install {package}")
+    if ALGORITHMS[algorithm].is_crc:
         return _Crc(algorithm)
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
-def algorithm_of(hexdigest: str) -> str | None:
-    """The algorithm whose hex digests have this length, or None.
+def algorithms_of(hexdigest: str) -> list[str]:
+    """The algorithms whose hex digests have this length. If there are several, nothing tells which one it is.
 
-    Eight and sixteen digits give None. They may be CRC-32C, but also CRC-32 (``.sfv``), Adler-32 or one of many 64-bit
+    Eight and sixteen digits give none. They may be CRC-32C, but also CRC-32 (``.sfv``), Adler-32 or one of many 64-bit
     CRCs, and a wrong guess would report good data as damaged.
     """
-    return _BY_LENGTH.get(len(hexdigest)) if _HEX.fullmatch(hexdigest) else None
+    if not _HEX.fullmatch(hexdigest):
+        return []
+    return [one.name for one in ALGORITHMS.values() if one.digits == len(hexdigest) and not one.is_crc]
 
 
 class OrderedDigest:
@@ -164,7 +149,7 @@ class OrderedDigest:
     Parameters
     ----------
     algorithm : str or callable
-        One of `ALGORITHMS`, or a function that returns a new Digest (for a multipart ETag).
+        One of `nbdata.algorithms.ALGORITHMS`, or a function that returns a new Digest (for a multipart ETag).
     """
 
     def __init__(self, algorithm: str | Callable[[], Digest]) -> None:

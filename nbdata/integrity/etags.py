@@ -115,7 +115,7 @@ class MultipartDigest:
     part_size : int
         Bytes of every part except the last.
     algorithm : str
-        One of ``digests.ALGORITHMS``.
+        One of `nbdata.algorithms.ALGORITHMS`.
     """
 
     def __init__(self, part_size: int, algorithm: str = "md5") -> None:

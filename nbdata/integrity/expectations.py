@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import ChecksumFile, Entry, parse_checksums
 from nbdata.integrity.checksum_names import (
@@ -37,7 +38,6 @@ from nbdata.integrity.checksum_names import (
     is_manifest,
     owner_of,
 )
-from nbdata.integrity.digests import ALGORITHMS
 from nbdata.integrity.listed_names import DataNames, resolve, written
 from nbdata.redaction import shortened
 
@@ -65,7 +65,7 @@ class Expected:
     Attributes
     ----------
     algorithm, digest : str
-        One of `ALGORITHMS`, and the digest in lower-case hex.
+        One of `nbdata.algorithms.ALGORITHMS`, and the digest in lower-case hex.
     source : str
         The name of the checksum file with this digest.
     conclusive : bool
@@ -154,7 +154,7 @@ def collect_expectations(
     read : callable
         Returns the bytes of a checksum file. Called once per file; its errors are passed on.
     algorithm : str
-        One of `ALGORITHMS`. ``"auto"`` takes the strongest algorithm known for each file.
+        One of `nbdata.algorithms.ALGORITHMS`. ``"auto"`` takes the strongest algorithm known for each file.
     separate_folder : bool
         Whether the checksum files have their own root (``--against``).
     others : callable
@@ -178,7 +178,7 @@ def collect_expectations(
             collector.problems.append(Problem(source, "too large for a checksum file, not read"))
         else:
             collector.add(source, content)
-    return collector.result((algorithm,) if algorithm != "auto" else ALGORITHMS)
+    return collector.result((algorithm,) if algorithm != "auto" else tuple(ALGORITHMS))
 
 
 class _Collector:

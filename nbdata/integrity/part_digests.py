@@ -28,7 +28,7 @@ class PartDigests:
     size, part_size : int
         Bytes; an empty object counts as one empty part.
     algorithm : str
-        One of ``digests.ALGORITHMS``.
+        One of `nbdata.algorithms.ALGORITHMS`.
     """
 
     def __init__(self, size: int, part_size: int, algorithm: str = "md5") -> None:

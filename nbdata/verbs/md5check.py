@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
@@ -71,7 +72,7 @@ class Md5check(Selecting, Fetching, Storing):
         "auto",
         "Digest to compare or to write. auto: the strongest one that is known for a file; with --write the one that "
         "the name of the manifest says, else md5.",
-        choices=("auto", "md5", "sha1", "sha256", "sha512", "crc32", "crc32c", "crc64nvme"),
+        choices=("auto", *ALGORITHMS),
     )
     write: bool | str = option(
         False,

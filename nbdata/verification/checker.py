@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import ChecksumMismatch
-from nbdata.integrity.digests import ALGORITHMS, FORGEABLE, OrderedDigest, is_available, new_digest
+from nbdata.integrity.digests import OrderedDigest, is_available, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
@@ -184,7 +185,7 @@ class _Whole:
 
     def __init__(self, info: ObjectInfo, algorithm: str, expected: str) -> None:
         self._info, self._algorithm, self._expected = info, algorithm, expected
-        self.unforgeable = algorithm not in FORGEABLE
+        self.unforgeable = not ALGORITHMS[algorithm].is_crc
         self._digest = OrderedDigest(algorithm)
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
@@ -207,7 +208,7 @@ class _Multipart:
     def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
         self._info, self._promise, self._sizes, self._known = info, promise, sizes, known
         self._expected = promise.expected
-        self.unforgeable = promise.algorithm not in FORGEABLE
+        self.unforgeable = not ALGORITHMS[promise.algorithm].is_crc
         self._digest = OrderedDigest(partial(promise.digest, sizes[0]))
 
     def offer(self, offset: int, buffer: memoryview) -> bool:

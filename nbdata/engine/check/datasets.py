@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
@@ -20,7 +21,6 @@ from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
-from nbdata.integrity.digests import ALGORITHMS
 from nbdata.paths import glob_base, glob_pattern, has_glob, is_ours
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nbdata.algorithms import ALGORITHMS
 from nbdata.errors import NotFound
-from nbdata.integrity.digests import ALGORITHMS
 from nbdata.option import options_of
 from nbdata.verbs.md5check import Md5check
 
@@ -91,3 +94,40 @@ def test_another_program_agrees_with_a_written_crc32(tree: Path) -> None:
     told = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
     digest = (tree / "a.txt.crc32").read_text().split()[0]
     assert digest.upper() in told.split()
+
+
+#: What a new algorithm takes: its entry. It is there before nbdata is imported; the script is the command line then.
+WITH_ONE_MORE = """
+import importlib.util, pathlib, sys
+folder = pathlib.Path(importlib.util.find_spec("nbdata").origin).parent
+spec = importlib.util.spec_from_file_location("nbdata.algorithms", folder / "algorithms.py")
+sys.modules[spec.name] = algorithms = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(algorithms)
+algorithms.ALGORITHMS["blake2b"] = algorithms.Algorithm("blake2b", 128)
+from nbdata.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_new_algorithm_is_one_entry(tree: Path) -> None:
+    def nbdata(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITH_ONE_MORE, "md5check", *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | {"NBDATA_HOST": "inline"}
+        )
+
+    assert "blake2b" in nbdata("--help").stdout
+    assert nbdata(str(tree), "--write", "--algorithm", "blake2b").returncode == 0
+    lines = (tree / "BLAKE2BSUMS").read_text()
+    assert hashlib.blake2b((tree / "a.txt").read_bytes()).hexdigest() in lines
+    assert "5 ok" in nbdata(str(tree)).stdout
+    flip(tree / "a.txt")
+    assert nbdata(str(tree)).returncode == 1
+    # SHA-512 has as many digits: only a name tells which one it is
+    (tree / "BLAKE2BSUMS").rename(tree / "checksums.txt")
+    unclear = nbdata(str(tree))
+    assert unclear.returncode == 1
+    assert (
+        "128 hexadecimal digits may be sha512 or blake2b; SHA512SUMS tells it"
+        in unclear.stdout + unclear.stderr
+    )
