@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from nbdata.errors import BadOption
+from nbdata.moments import MOMENTS, moment_text
 from nbdata.paths import canonical, path_text
 from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.sizes import parse_size
@@ -44,7 +45,8 @@ class Option:
         One sentence for ``%verb?`` and ``--help``.
     kind : str
         ``text``, ``place`` (a path or URL), ``places`` (one, or in Python several), ``path`` (local), ``job`` (its
-        id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
+        id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``moment`` (a date, or how long ago; in
+        Python also a date, datetime or timedelta), ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
         Whether it is part of the operation's identity, because it decides which bytes end up at which place.
@@ -181,6 +183,10 @@ def checked(name: str, value: Any, declared: Option) -> Any:
                 )
             raise _wrong(f"--{name}", value, "not a text or a list of texts")
         return values
+    if kind == "moment":
+        if (text := moment_text(value)) is None:
+            raise _wrong(f"--{name.replace('_', '-')}", value, "not a time", MOMENTS)
+        return text
     if kind == "sample":
         return _sample(name, value)
     if not isinstance(value, str):

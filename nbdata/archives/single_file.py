@@ -13,10 +13,10 @@ from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.member import Member
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard
-from nbdata.archives.selection import Selection
 from nbdata.archives.stream import volume_at
 from nbdata.archives.tar_headers import is_header
 from nbdata.archives.volumes import folder_name, guess_format
+from nbdata.archives.wanted import WantedMembers
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -149,7 +149,7 @@ def read_file(
     NotFound
         At the end: a pattern of `members` does not match the file.
     """
-    selection = Selection(members, exclude=exclude)
+    selection = WantedMembers(members, exclude=exclude)
     source = stream if max_expansion is None else ExpansionLimit(stream, max_expansion)
     if selection.takes(name):
         path = PathGuard(strip_components=strip_components).path(name)

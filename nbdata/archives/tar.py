@@ -18,8 +18,8 @@ from nbdata.archives.member import Member, file_mode
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
-from nbdata.archives.selection import Selection
 from nbdata.archives.tar_headers import Header, Headers
+from nbdata.archives.wanted import WantedMembers
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def read_members(
     stream : readable raw stream
         Uncompressed, read forwards only and not closed.
     members : sequence of str
-        Globs on the names *in the archive* (see `nbdata.archives.selection`); empty means all. Members that are not
+        Globs on the names *in the archive* (see `nbdata.archives.wanted`); empty means all. Members that are not
         taken are not checked either.
     exclude : sequence of str
         Globs of members to leave out, whatever `members` says.
@@ -157,7 +157,7 @@ def read_members(
     if strip_components < 0:
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
     place = place or Place()
-    selection = Selection(members, exclude=exclude, unmatched=place.unmatched)
+    selection = WantedMembers(members, exclude=exclude, unmatched=place.unmatched)
     guard = PathGuard(strip_components=strip_components, forgotten=place.forgotten)
     guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
@@ -169,7 +169,7 @@ def read_members(
 
 def _read(
     reader: ForwardReader,
-    selection: Selection,
+    selection: WantedMembers,
     guard: PathGuard,
     limit: ExpansionLimit | None,
     target_check: Callable[[str], None] | None,

@@ -20,7 +20,7 @@ from nbdata.archives.decoders import CODECS, Decoder
 from nbdata.archives.member import Member, file_mode
 from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
-from nbdata.archives.selection import Selection
+from nbdata.archives.wanted import WantedMembers
 from nbdata.archives.windows import MAX_WINDOW, WindowTooLarge, too_large
 from nbdata.archives.zip_directory import LOCAL_SIZE, Entry, ZipDirectory, read_directories
 from nbdata.archives.zip_end import LOCAL, RangeSource
@@ -285,7 +285,7 @@ def read_zip(
             )
     remarks.in_succession = len(directories)
     remarks.repeated = _repeated(directories)
-    selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
+    selection, guard = WantedMembers(members, exclude=exclude), PathGuard(strip_components=strip_components)
     wanted = [
         bytearray(selection.takes("/".join(components(directory.name(n)))) for n in range(len(directory)))
         for directory in directories

@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from nbdata.errors import BadOption
+from nbdata.globs import glob_filter
 from nbdata.sizes import parse_size
-from nbdata.transfer.selection import glob_filter
 
 __all__ = ["Condition", "parse"]
 

@@ -24,7 +24,7 @@ from nbdata.redaction import redacted
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
-from nbdata.transfer.selection import Entry, PathFilter
+from nbdata.transfer.selection import Entry, Filters
 from nbdata.transfer.sources import Opener, find
 from nbdata.verbs.options import Filtering
 from nbdata.verbs.samples import SampleSource
@@ -149,11 +149,12 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
     digest = hashlib.blake2b(digest_size=16)
     left_out, objects, shown = _LeftOut(), 0, time.monotonic()
     writer = IndexWriter()
-    passes = PathFilter(operation).passes
+    filters = Filters(operation)
+    passes = filters.passes
 
     def selected() -> Iterator[Entry]:
         nonlocal objects, shown
-        for entry in found.entries:
+        for entry in filters.entries_in_time(found.entries):
             info, path = entry.info, entry.path
             if path.rpartition("/")[2].startswith(INDEX_NAME) or not passes(path):
                 continue
@@ -177,7 +178,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
         left_out.add(f"{row.path} ({row.detail['reason']})")
     if not objects:
         raise NotFound(
-            "there are no samples: nothing passes include and exclude" if operation.filtered
+            f"there are no samples: nothing passes {' and '.join(operation.filters_given)}" if operation.filtered
             else "there are no samples: nothing is there",
             path=redacted(operation.place), remedy="Check the spelling and the filters",
         )  # fmt: skip

@@ -5,31 +5,28 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
-import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NotFound
-from nbdata.paths import PIPED_LISTS, glob_base
+from nbdata.globs import glob_filter, may_match_below
+from nbdata.moments import moment_of
+from nbdata.paths import PIPED_LISTS
 from nbdata.stores.base import ObjectInfo
 from nbdata.verbs.options import Filtering, Selecting
 
 __all__ = [
     "Entry",
+    "Filters",
     "Looked",
-    "PathFilter",
     "Selection",
-    "glob_filter",
-    "glob_regex",
-    "may_match_below",
     "read_paths",
 ]
 
 # How many names of unselected objects an error shows.
 _NAMED = 3
-# Braces and commas in brackets stand for themselves.
-_PLAIN = re.compile(r"\[[!^]?[{},]+\]")
 
 
 class Entry(NamedTuple):
@@ -39,107 +36,58 @@ class Entry(NamedTuple):
     info: ObjectInfo
 
 
-def glob_regex(pattern: str) -> re.Pattern[str]:
-    """Convert a glob to a regular expression for the whole relative path.
-
-    ``*`` and ``?`` stay within a folder, ``**`` crosses folders. ``[…]``, ``{a,b}`` and ``{00..19}`` work as in a
-    shell; ``[{]``, ``[}]``, ``[,]`` and ``[[]`` are those characters themselves. A pattern that matches a folder
-    selects everything below it.
-
-    Raises
-    ------
-    BadOption
-        If the pattern has an unfinished bracket or brace.
-    """
-    import braceexpand
-
-    plain = _PLAIN.sub(lambda match: re.sub("[{},]", r"\\\g<0>", match[0]), pattern)
-    if not re.search(r"(?<!\\)\{", plain):
-        plain = re.sub(r"(?<!\\)\}", r"\}", plain)  # it closes nothing
-    typed = pattern.removeprefix("**/")
-    try:
-        alternatives = list(braceexpand.braceexpand(plain))
-    except ValueError:
-        raise BadOption(
-            f"glob {typed!r} has an unfinished brace", remedy="Close it, or write [{] for a brace itself"
-        ) from None
-    return re.compile("|".join(f"(?:{_translate(a, typed)})" for a in alternatives) + r"", re.DOTALL)
-
-
-def _translate(pattern: str, typed: str) -> str:
-    """Convert one alternative of the glob that the user typed."""
-    out, at = "", 0
-    while at < len(pattern):
-        char = pattern[at]
-        if pattern.startswith("**/", at):
-            out, at = out + r"(?:.*/)?", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + r".*", at + 2
-        elif char == "*":
-            out, at = out + r"[^/]*", at + 1
-        elif char == "?":
-            out, at = out + r"[^/]", at + 1
-        elif char == "[":
-            end = pattern.find("]", at + 2)
-            if end < 0:
-                raise BadOption(
-                    f"glob {typed!r} has an unfinished bracket", remedy="Write [[] for a bracket itself"
-                )
-            body = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
-            body = "^" + body[1:] if body[0] in "!^" else body
-            out, at = out + f"(?!/)[{body}]", end + 1
-        else:
-            out, at = out + re.escape(char), at + 1
-    return out + r"(?:/.*)?"
-
-
-def _relative(pattern: str) -> str:
-    """Remove what only says where a pattern starts (``/x`` or ``./x``), or that it is a folder (``x/``)."""
-    return pattern.removeprefix("./").strip("/")
-
-
-def may_match_below(pattern: str, folder: str) -> bool:
-    """Whether a glob may match something below an unread folder. Only a False answer is certain."""
-    pattern = _relative(pattern)
-    below, base = folder + "/", glob_base(pattern)
-    deep = "**" in pattern or pattern.count("/") > folder.count("/")
-    return deep and (base.startswith(below) or below.startswith(base))
-
-
-def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str], bool]:
-    """Return a test for relative paths: one must match an `include` (if there are any) and no `exclude`.
-
-    A pattern without a slash matches at any depth, as in rclone and gitignore.
-    """
-
-    def compiled(patterns: Iterable[str]) -> list[re.Pattern[str]]:
-        return [glob_regex(_relative(p) if "/" in p.rstrip("/") else f"**/{_relative(p)}") for p in patterns]
-
-    wanted, unwanted = compiled(include), compiled(exclude)
-
-    def passes(path: str) -> bool:
-        if wanted and not any(p.fullmatch(path) for p in wanted):
-            return False
-        return not any(p.fullmatch(path) for p in unwanted)
-
-    return passes
-
-
-class PathFilter:
-    """The filters of an operation: a test for paths relative to its source.
+class Filters:
+    """The filters of an operation: tests for an object's path relative to the source, and for its time.
 
     This is the one place that applies the options of the group `Filtering`, for every verb.
 
     Parameters
     ----------
     operation : Filtering
+
+    Attributes
+    ----------
+    passes : callable
+        Returns whether a path passes.
+    by_time : list of str
+        The flags of the filters that look at the time.
     """
 
     def __init__(self, operation: Filtering) -> None:
         self.passes = glob_filter(operation.include, operation.exclude)
+        now, times = time.time(), {"--newer-than": operation.newer_than, "--older-than": operation.older_than}
+        self._since, self._before = (
+            None if text is None else moment_of(text, now) for text in times.values()
+        )
+        self.by_time = [flag for flag, text in times.items() if text is not None]
         self._allowed = glob_filter((), operation.exclude)
         # A pattern without a slash matches at any depth.
         self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in operation.include]
+
+    def in_time(self, path: str, modified: float | None) -> bool:
+        """Whether an object passes that was changed then, in seconds since 1970.
+
+        Raises
+        ------
+        BadOption
+            If the time of the object is not known, but decides.
+        """
+        if not self.by_time:
+            return True
+        if modified is None:
+            raise BadOption(
+                f"{self.by_time[0]}: the source does not say when this was changed", path=path,
+                remedy="Select with --include or --files-from",
+            )  # fmt: skip
+        return (self._since is None or modified >= self._since) and (
+            self._before is None or modified < self._before
+        )
+
+    def entries_in_time(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the objects whose times pass."""
+        return (
+            (e for e in entries if self.in_time(e.path, e.info.modified)) if self.by_time else iter(entries)
+        )
 
     def may_hold(self, folder: str) -> bool:
         """Whether something below an unread folder may pass, by a filter that names only what lies below it."""
@@ -196,7 +144,7 @@ class Looked:
 class Selection:
     """The filters, sample and limits of one operation. `apply` streams the selected entries.
 
-    There are two steps: `named` looks at the paths alone, `limited` draws and counts.
+    There are two steps: `named` looks at the paths alone; `limited` looks at the times, draws and counts.
 
     A sample is drawn by a hash of seed and path. So it does not depend on the order of the listing, and hardly changes
     when objects are added. Limits count selected objects whether they are already fetched or not, so running the same
@@ -209,6 +157,7 @@ class Selection:
 
     def __init__(self, operation: Selecting) -> None:
         self._op = operation
+        self._filters = Filters(operation)
         self._options: dict[str, Any] = operation.options_in(Selecting)
 
     @property
@@ -246,13 +195,13 @@ class Selection:
         """Yield the entries that the filters and the file list select; these look at the path alone."""
         chosen = iter(entries)
         if self._op.filtered:
-            passes = PathFilter(self._op).passes
+            passes = self._filters.passes
             chosen = (e for e in entries if passes(e.path))
         return chosen if self._op.files_from is None else self._listed(chosen, self._op.files_from)
 
     def limited(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield the entries that the sample and the limits select."""
-        chosen = iter(entries)
+        """Yield the entries that the filters of time, the sample and the limits select."""
+        chosen = self._filters.entries_in_time(entries)
         if self._op.sample is not None:
             chosen = self._sampled(chosen, self._op.sample)
         bounded = self._op.max_files is not None or self._op.max_bytes is not None

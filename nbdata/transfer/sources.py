@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.globs import glob_regex, may_match_below
 from nbdata.history import failed_into
 from nbdata.operation import Context, Operation
 from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob
@@ -21,7 +22,7 @@ from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
 from nbdata.transfer.close_names import close_name
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import listing, retrying
-from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
+from nbdata.transfer.selection import Entry, read_paths
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 

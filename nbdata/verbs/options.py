@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
+from nbdata.moments import is_duration, moment_of
 from nbdata.operation import Operation
 from nbdata.option import Option, option
 from nbdata.paths import is_url
@@ -184,11 +186,11 @@ class Writing(Storing):
 
 @dataclass(frozen=True)
 class Filtering(Operation):
-    """Verbs that can filter the objects in their source by path.
+    """Verbs that can filter the objects in their source by path and time.
 
-    Filters are globs on the path relative to the source; ``*`` stays in a folder, ``**`` crosses
+    Filters of paths are globs on the path relative to the source; ``*`` stays in a folder, ``**`` crosses
     folders, and a pattern without a slash looks at the last component only. Each option of this group
-    decides by the path alone; `nbdata.transfer.selection.PathFilter` applies all of them.
+    looks at one object by itself; `nbdata.transfer.selection.Filters` applies all of them.
     """
 
     include: tuple[str, ...] = option(
@@ -204,11 +206,51 @@ class Filtering(Operation):
         kind="texts",
         metavar="GLOB",
     )
+    newer_than: str | None = option(
+        None,
+        "Take only objects that were changed at WHEN or later. WHEN is a date, such as 2026-11-20 or "
+        "2026-11-20T12:00Z (UTC without an offset), or how long ago, such as 90m, 12h, 7d or 2w. An object of a store "
+        "was changed when it was uploaded.",
+        kind="moment",
+        metavar="WHEN",
+    )
+    older_than: str | None = option(
+        None,
+        "Take only objects that were changed before WHEN; see --newer-than.",
+        kind="moment",
+        metavar="WHEN",
+    )
 
     @property
     def filtered(self) -> bool:
         """True if there are filters."""
-        return any(getattr(self, one.name) != one.default for one in fields(Filtering))
+        return bool(self.filters_given)
+
+    @property
+    def filters_given(self) -> list[str]:
+        """The flags of the filters that the user gave."""
+        given = self.options_in(Filtering).items()
+        return [f"--{name.replace('_', '-')}" for name, value in given if value not in (None, ())]
+
+    def refuse_filters(self, what: str, remedy: str) -> None:
+        """Raise BadOption if there are filters, as a source of this kind cannot be filtered."""
+        if self.filtered:
+            given = self.filters_given
+            raise BadOption(
+                f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} {what}", remedy=remedy
+            )
+
+    def refuse_durations(self) -> None:
+        """Raise BadOption if a filter is relative to now, but has to mean the same again, or in another process."""
+        for name in ("newer_than", "older_than"):
+            text = getattr(self, name)
+            if text is not None and is_duration(text):
+                date = datetime.fromtimestamp(moment_of(text), timezone.utc).strftime("%Y-%m-%dT%H:%MZ")
+                raise BadOption(
+                    f"--{name.replace('_', '-')}: {text} ago is another moment with each start",
+                    expected="a date, so that every process and every run takes the same",
+                    remedy=f"Write {date}",
+                )
 
 
 @dataclass(frozen=True)
@@ -240,13 +282,10 @@ class Selecting(Filtering):
 
     @property
     def partial(self) -> bool:
-        """True if a sample, a limit or a list selects only a part of the objects that pass the filters."""
-        filters = self.options_in(Filtering)
-        return any(
-            getattr(self, one.name) != one.default
-            for one in fields(Selecting)
-            if one.name not in filters and one.name != "seed"  # which selects nothing by itself
-        )
+        """True if a time, a sample, a limit or a list selects a part of the objects whose paths pass the filters."""
+        spared = ("include", "exclude", "seed")  # a mirror knows the paths; a seed selects nothing by itself
+        selecting = self.options_in(Selecting).items()
+        return any(value is not None for name, value in selecting if name not in spared)
 
 
 @dataclass(frozen=True)
@@ -275,8 +314,8 @@ class Mirroring(Selecting, Storing):
             return
         if self.partial:
             raise BadOption(
-                "--delete with a sample, a limit or a file list would delete what was merely not selected",
-                remedy="Leave out --delete, or the limit",
+                "--delete with a time, a sample, a limit or a file list would delete what was merely not selected",
+                remedy="Leave out --delete, or what selects a part",
             )
         target = self.places()[1].rstrip("/")
         if target in ("", os.path.expanduser("~")) or (

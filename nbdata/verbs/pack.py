@@ -6,10 +6,10 @@ import posixpath
 import re
 import shlex
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
+from nbdata.moments import seconds_of
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option, options_of
 from nbdata.paths import is_url
@@ -216,6 +216,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
 
     def check(self) -> None:
         super().check()
+        self.refuse_durations()
         if self.format in (None, *ARCHIVES):
             refuse_unwritten(self.target)
         self._refuse_foreign()
@@ -355,13 +356,12 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         if re.fullmatch(r"-?\d{1,11}", text):
             return int(text)
         try:
-            told = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+            return int(seconds_of(text))
         except ValueError:
             raise BadOption(
                 f"--mtime: {self.mtime!r} is not a time",
                 expected="a time such as 2024-01-31 or 2024-01-31T12:00Z, or seconds since 1970",
             ) from None
-        return int((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
 
     @property
     def names(self) -> ShardNames:

@@ -73,6 +73,7 @@ _METAVARS = {
     "text": "TEXT",
     "texts": "TEXT",
     "sample": "N|P%%",
+    "moment": "WHEN",
 }
 
 

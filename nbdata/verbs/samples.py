@@ -110,6 +110,7 @@ class SampleSource(Verifying, Filtering, HoldingSamples, Leading, Fetching, Conn
 
     def check(self) -> None:
         super().check()
+        self.refuse_durations()
         if self.cache is None and self.cache_dir is not None:
             raise BadOption(
                 "--cache-dir is for --cache, and nothing is kept without it",

@@ -276,6 +276,8 @@ def test_stripped_components_are_taken_off_names_and_hard_links() -> None:
         (["**/[!1].jpg", "top.???"], {"train/2.jpg", "test/3.jpg", "top.jpg"}),
         (["./test"], {"test/3.jpg"}),
         (["t*t"], {"test/3.jpg"}),
+        (["{test,top}*"], {"test/3.jpg", "top.jpg"}),
+        (["**/{1..2}.jpg"], {"train/a/1.jpg", "train/2.jpg"}),
     ],
 )
 def test_patterns_take_members_and_all_below_a_folder(patterns: list[str], taken: set[str]) -> None:

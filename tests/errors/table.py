@@ -104,6 +104,8 @@ OPTIONS = [
     Mistake("an empty sample", "pull {b}/d/ data --sample 0%", "BadOption"),
     Mistake("a filter that matches nothing", "pull {b}/d/ data --include '*.md4'", "NotFound"),
     Mistake("a glob with an open bracket", "pull {b}/d/ data --include '[a'", "BadOption"),
+    Mistake("a time that is none", "pull {b}/d/ data --newer-than yesterday", "BadOption"),
+    Mistake("a mirror of what is new", "pull {b}/d/ data --newer-than 7d --delete", "BadOption"),
     Mistake("a glob with an open brace", "pull {b}/d/ data --include '{{a,b'", "BadOption"),
     Mistake("a list of files that does not exist", "pull {b}/d/ data --files-from none", "NotFound"),
     Mistake("a list of files that the source lacks", "pull {b}/d/ data --files-from list.txt", "NotFound"),

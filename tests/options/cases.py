@@ -17,7 +17,7 @@ from tests.hostile.bombs import zstd_of_zeros
 from .observing import counted_by_rate, met, planned, results, selected
 from .scenes import FILES, LARGE, Place, Shelf, tar
 
-__all__ = ["CASES", "FILTERS", "LIMITS", "REASONS", "Case", "Scene"]
+__all__ = ["AGES", "CASES", "FILTERS", "LIMITS", "REASONS", "Case", "Scene"]
 
 #: Options that change nothing that a test could observe, by verb and option.
 REASONS: dict[tuple[str, str], str] = {
@@ -102,8 +102,9 @@ def _packed(place: Place) -> str:
 
 # Another seed that draws other files.
 _SEED = 3
-#: A value for each option that filters by name, and for each that selects a part of the rest.
+#: A value for each option that filters by name, by time, and for each that selects a part of the rest.
 FILTERS: dict[str, Any] = {"include": "*.jpg", "exclude": "*.jpg"}
+AGES: dict[str, Any] = {"newer_than": Place.between, "older_than": Place.between}
 LIMITS: dict[str, Any] = {
     "max_files": 2,
     "max_bytes": 25,
@@ -117,6 +118,11 @@ def _selecting() -> Iterator[Case]:
         verb = form.split()[0]
         for option, value in FILTERS.items():
             yield Case(verb, option, scene, value, selected, fewer=True, form=form)
+        for option, value in AGES.items():
+            if form != "samples of a packed folder":
+                yield Case(verb, option, scene, value, selected, fewer=True, form=form)
+            else:  # it keeps no times, so this is refused
+                yield Case(verb, option, scene, value, results, form=form)
         if verb in ("samples", "pack"):
             continue
         for option, value in LIMITS.items():

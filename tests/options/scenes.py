@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.waiting import PATIENCE
+import nbdata
+from tests.waiting import PATIENCE, wait_until
 
 #: Four files of 10 bytes, two of each suffix, in two folders.
 FILES = {name: name.encode().ljust(10, b".") for name in ("a/1.jpg", "a/2.txt", "b/3.jpg", "b/4.txt")}
@@ -120,6 +123,30 @@ class Place:
         Shelf.fill({f"data/{path}": data for path, data in one.items()})
         Shelf.fill({f"data/{path}": data for path, data in (two or {}).items()}, "two")
         return "shelf://data/"
+
+    def between(self) -> str:
+        """Make the files or objects called ``*.txt`` older than the others; return a moment between them."""
+        texts = [*self.root.glob("data/**/*.txt")]
+        for path in texts:
+            os.utime(path, (0, 0))
+        if texts or (self.root / "packed.ffr").exists():
+            return "2020-01-01"
+        folder = self.url(files={})
+
+        def times() -> dict[str, float]:
+            return {
+                row.path: row.detail["modified"] for row in nbdata.ls(folder, recursive=True, quiet=True).rows
+            }
+
+        first = max(times().values())
+        pictures = {name: data for name, data in FILES.items() if name.endswith(".jpg")}
+
+        def later() -> bool:
+            self.url(files=pictures)
+            return all(times()[name] > first for name in pictures)
+
+        wait_until(later)  # the store's clock moves on
+        return datetime.fromtimestamp(first + 0.001, timezone.utc).isoformat()
 
     def list(self, *paths: str) -> Path:
         """Write a list of paths."""

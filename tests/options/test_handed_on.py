@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import nbdata
 from nbdata.client.reading.staged import cache_of
+from nbdata.errors import BadOption
 from nbdata.option import options_of
 from nbdata.verbs.options import Connecting, Decompressing, Filtering, HoldingSamples, Verifying
 from nbdata.verbs.pack import Pack
@@ -15,9 +18,9 @@ from nbdata.verbs.shards import Shards
 
 PACKAGE = Path(nbdata.__file__).parent
 GIVEN = {"storage_options": {"key": "x"}, "concurrency": 3, "verify": "md5"}
-FILTERS = {"include": ("*.jpg",), "exclude": ("no*",)}
-# The filters of these are of another kind: members of an archive. And `verbs` declares them.
-_OTHERS = ("verbs", "engine/unpack", "archives")
+FILTERS = {"include": ("*.jpg",), "exclude": ("no*",), "newer_than": "2026-11-20", "older_than": "2026-11-21"}
+# The filters of these are of another kind: members of an archive, globs by themselves. And `verbs` declares them.
+_OTHERS = ("verbs", "engine/unpack", "archives", "globs")
 
 
 def test_what_packs_and_lists_shards_reads_samples_with_its_own_options() -> None:
@@ -50,3 +53,11 @@ def test_one_class_alone_applies_the_filters() -> None:
         if isinstance(node, ast.Attribute) and node.attr in names
     }
     assert readers == {"transfer/selection.py"}
+
+
+def test_what_several_processes_or_runs_share_takes_dates_and_no_durations() -> None:
+    for make in (lambda **o: SampleSource("d", **o), lambda **o: Pack("d", "out/x.tar", format="tar", **o)):
+        make(newer_than="2026-11-20")
+        for name in ("newer_than", "older_than"):
+            with pytest.raises(BadOption, match=r"7d ago is another moment with each start.*Write 20\d\d-"):
+                make(**{name: "7d"})

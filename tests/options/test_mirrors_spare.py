@@ -17,13 +17,13 @@ from nbdata.option import options_of
 from nbdata.verbs import VERBS
 from nbdata.verbs.options import Mirroring, Selecting
 
-from .cases import FILTERS, LIMITS
+from .cases import AGES, FILTERS, LIMITS
 from .scenes import FILES, Place
 
 pytestmark = pytest.mark.usefixtures("inline")
 
 MIRRORS = [name for name, verb in VERBS.items() if issubclass(verb, Mirroring)]
-VALUES = {**FILTERS, **LIMITS, "seed": 3}
+VALUES = {**FILTERS, **AGES, **LIMITS, "seed": 3}
 
 
 @pytest.mark.parametrize("option", options_of(Selecting))
@@ -38,7 +38,7 @@ def test_what_an_option_leaves_out_is_not_deleted(
         target = place.url("target", more) if verb == "copy" else place.folder("target", more)
         value = VALUES[option](place) if callable(VALUES[option]) else VALUES[option]
         options: dict[str, Any] = {option: value, "delete": True, "force": True, "dry_run": True}
-        if option in LIMITS:
+        if option in AGES or option in LIMITS:
             with pytest.raises(BadOption, match="--delete with"):
                 getattr(nbdata, verb)(source, target, **options)
             return

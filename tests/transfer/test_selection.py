@@ -12,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
+from nbdata.globs import glob_filter, glob_regex, may_match_below
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import (
-    Entry,
-    Looked,
-    Selection,
-    glob_filter,
-    glob_regex,
-    may_match_below,
-    read_paths,
-)
+from nbdata.transfer.selection import Entry, Filters, Looked, Selection, read_paths
 from nbdata.verbs.pull import Pull
 
 
@@ -49,10 +42,34 @@ from nbdata.verbs.pull import Pull
         ("[{}]x", "}x", True),
         ("a}.txt", "a}.txt", True),
         ("a[[]1].txt", "a[1].txt", True),
+        ("[]a]x", "]x", True),
+        ("[!]a]x", "]x", False),
+        ("[^]a]x", "bx", True),
     ],
 )
 def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -> None:
     assert bool(glob_regex(pattern).fullmatch(path)) is matches
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]", "[", "[!]", "[]", "{a,b", "{a,[}"])
+def test_a_glob_that_means_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(BadOption, match="glob "):
+        glob_regex(pattern)
+
+
+def test_times_pass_from_a_moment_on_or_before_it() -> None:
+    newer, older = (
+        Filters(Pull("s3://b/x/", "x", **{name: "2026-11-20"})) for name in ("newer_than", "older_than")
+    )
+    moment = 1_795_132_800.0
+    assert [newer.in_time("a", moment + by) for by in (-0.001, 0, 1)] == [False, True, True]
+    assert [older.in_time("a", moment + by) for by in (-0.001, 0, 1)] == [True, False, False]
+
+
+def test_an_object_of_unknown_time_is_an_error_not_left_out() -> None:
+    with pytest.raises(BadOption, match="--older-than: the source does not say when this was changed: a/b"):
+        Filters(Pull("s3://b/x/", "x", older_than="7d")).in_time("a/b", None)
+    assert Filters(Pull("s3://b/x/", "x")).in_time("a/b", None)
 
 
 def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:

@@ -34,8 +34,7 @@ def make_samples(operation: Operation, quiet: bool) -> Samples:
     if operation.deserialize is not None:
         raise BadOption("deserialize is for FFRecord files", remedy="Give the loader a transform")
     if are_shards(operation.sources):
-        if operation.filtered:
-            raise BadOption("--include and --exclude are for files", remedy="Name the shards that are meant")
+        operation.refuse_filters("for files", "Name the shards that are meant")
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]
     return members[0] if len(members) == 1 else Concatenated(members)

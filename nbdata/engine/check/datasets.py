@@ -20,6 +20,7 @@ from nbdata.engine.job.spool import RowFile
 from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import AccessDenied, NotFound
+from nbdata.globs import glob_regex
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
 from nbdata.paths import glob_base, glob_pattern, has_glob, is_ours
 from nbdata.report import Row
@@ -27,7 +28,7 @@ from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.selection import Entry, Selection, glob_regex
+from nbdata.transfer.selection import Entry, Selection
 from nbdata.transfer.sources import find
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.options import Selecting

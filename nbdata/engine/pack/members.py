@@ -10,7 +10,7 @@ import os
 import posixpath
 import stat
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nbdata.disk import PARTIAL, disk_error, special_kind
 from nbdata.engine.job.run import Run
@@ -23,7 +23,7 @@ from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore, stat_tag
 from nbdata.transfer.names import LocalNames
-from nbdata.transfer.selection import PathFilter
+from nbdata.transfer.selection import Filters
 from nbdata.transfer.sources import find, folder_part
 from nbdata.verbs.archive_names import ArchiveNames
 from nbdata.verbs.pack import Pack
@@ -122,15 +122,14 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         If there is nothing to pack.
     """
     assert isinstance(op.source, str)
-    location = run.open(folder_part(op.source))
+    location, filters = run.open(folder_part(op.source)), Filters(op)
     if (
         isinstance(location.store, LocalStore)
         and not has_glob(op.source)
         and os.path.isdir("/" + location.key)
     ):
         prefix = location.key.rstrip("/") + "/" if location.key.strip("/") else ""
-        found = _walk(run, prefix)
-        members, looked = Members(location.store, prefix, path), found
+        members, looked = Members(location.store, prefix, path), _in_time(filters, _walk(run, prefix))
     else:
         source = find(run, op.source)
         prefix = source.location.key
@@ -138,10 +137,10 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
             prefix = prefix.rpartition("/")[0] + "/" * ("/" in prefix)
         members = Members(source.location.store, prefix, path)
         if isinstance(members.store, LocalStore):
-            looked = filter(None, (_file(prefix, entry.path) for entry in source.entries))
+            looked = _in_time(filters, (_file(prefix, entry.path) for entry in source.entries))
         else:
-            looked = (_of_store(entry.path, entry.info) for entry in source.entries)
-    _collect(run, op, members, looked, _own(members.store, prefix, target))
+            looked = (_of_store(entry.path, entry.info) for entry in filters.entries_in_time(source.entries))
+    _collect(run, op, members, filters.passes, looked, _own(members.store, prefix, target))
     members.arrange(by_name=op.sort)
     if not len(members):
         raise NotFound(
@@ -165,8 +164,16 @@ def _own(store: Store, prefix: str, target: Location) -> str | None:
     return key[len(prefix) :] if key.startswith(prefix) else None
 
 
-def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | None) -> None:
-    passes = PathFilter(op).passes
+def _in_time(filters: Filters, found: Iterable[tuple[Member, ObjectInfo] | str | None]) -> _Found:
+    """Yield what was found on the disk and passes the filters of time; whole seconds count."""
+    for one in found:
+        if one is not None and (isinstance(one, str) or filters.in_time(one[0].name, one[0].mtime)):
+            yield one
+
+
+def _collect(
+    run: Run, op: Pack, members: Members, passes: Callable[[str], bool], found: _Found, own: str | None
+) -> None:
     names, time, local = op.archive_names, op.fixed_time, LocalNames(encode=False)
     odd, outside, volumes = _Named(), _Named(), 0
     for one in found:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from nbdata.errors import NbdataError
 from nbdata.report import Row
 from nbdata.stores.local import MAY_HOLD
-from nbdata.transfer.selection import PathFilter, read_paths
+from nbdata.transfer.selection import Filters, read_paths
 from nbdata.verbs.options import Selecting
 
 __all__ = ["LeftOut"]
@@ -43,7 +43,7 @@ class LeftOut:
     """
 
     def __init__(self, operation: Selecting, within: Callable[[str], bool] | None = None) -> None:
-        self._filter = PathFilter(operation)
+        self._filter = Filters(operation)
         names = operation.files_from
         self._listed = None if names is None else sorted(read_paths(names))
         self._within = within

@@ -19,7 +19,7 @@ from nbdata.sizes import counted
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded
-from nbdata.transfer.selection import PathFilter
+from nbdata.transfer.selection import Filters
 from nbdata.verbs.pull import Pull
 
 __all__ = ["delete_planned", "looks", "plan_local_deletions"]
@@ -38,7 +38,7 @@ def plan_local_deletions(
         If that would delete a file that this pull never wrote or that was edited since, unless ``--force``. A file
         that was only compared is not written: its record is not `Record.ours`.
     """
-    passes = PathFilter(op).passes
+    passes = Filters(op).passes
     prefix = root.lstrip("/") + "/"
     prefix_path = "/" + prefix
     stay = 0

@@ -20,7 +20,7 @@ from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.index import Index
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import listing, retrying
-from nbdata.transfer.selection import PathFilter
+from nbdata.transfer.selection import Filters
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.options import Mirroring
 
@@ -129,7 +129,7 @@ def plan_deletions(
     """
     op = run.operation
     assert isinstance(op, Mirroring)
-    passes = PathFilter(op).passes
+    passes = Filters(op).passes
     stay = 0
     for info in remote.others():
         key = info.key

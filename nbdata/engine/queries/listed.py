@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError
+from nbdata.globs import glob_regex
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import S3_SCHEMES
 from nbdata.report import Report
@@ -19,7 +20,7 @@ from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder
-from nbdata.transfer.selection import Entry, glob_regex
+from nbdata.transfer.selection import Entry
 from nbdata.transfer.sources import head_of, no_match, require_folder
 
 __all__ = ["Listed", "listed"]

@@ -23,7 +23,7 @@ from nbdata.reading.records.remote import bytes_of
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.selection import Entry, PathFilter
+from nbdata.transfer.selection import Entry, Filters
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["index_of_packed", "names_in"]
@@ -159,7 +159,13 @@ class _Maker:
 
     def __init__(self, operation: SampleSource) -> None:
         self._operation = operation
-        self._passes = PathFilter(operation).passes
+        filters = Filters(operation)
+        if filters.by_time:
+            raise BadOption(
+                f"{filters.by_time[0]}: a packed folder does not keep when its files were changed",
+                remedy="Select with --include",
+            )
+        self._passes = filters.passes
         self._writer, self._hashes = IndexWriter(), array("q")
         self._count = 0
         self._left_out, self._left_out_names = 0, list[str]()

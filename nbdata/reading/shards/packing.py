@@ -36,8 +36,7 @@ def packs_shards(operation: Pack) -> bool:
         if len(sources) > 1:
             raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
         return False
-    if operation.filtered:
-        raise BadOption("--include and --exclude are for files", remedy="Name the shards that are meant")
+    operation.refuse_filters("for files", "Name the shards that are meant")
     return True
 
 

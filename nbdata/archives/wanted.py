@@ -1,8 +1,8 @@
 """Selects the wanted members: globs on their names in the archive.
 
 A pattern is matched against the member's name as ``tar --list`` shows it, without a leading ``./`` and before any
-components are stripped. ``*``, ``?``, ``[…]`` match within one component. ``**`` crosses folders (``**/*.jpg`` also
-matches at the top). A pattern that matches a folder takes everything below it. Matching is case-sensitive.
+components are stripped. It matches the whole name (``**/*.jpg`` finds a name in any folder), and a pattern that matches
+a folder takes everything below it; see `nbdata.globs`. Matching is case-sensitive.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import re
 from collections.abc import Sequence
 
 from nbdata.errors import BadOption, NotFound
+from nbdata.globs import glob_regex
 
-__all__ = ["Selection"]
-
-_TOKEN = re.compile(
-    r"(?P<folders>(?:^|(?<=/))\*\*/)|(?P<deep>\*\*)|(?P<star>\*)|(?P<one>\?)|(?P<set>\[!?\]?[^]]*\])"
-)
+__all__ = ["WantedMembers"]
 
 
-class Selection:
+class WantedMembers:
     """Selects members by patterns, or all members if there are none, except those that other patterns exclude.
 
     `unmatched` lists the patterns without a match so far, if reading does not start at the archive's beginning.
@@ -72,19 +69,4 @@ def _compile(pattern: str) -> re.Pattern[str]:
     text = "/".join(part for part in pattern.split("/") if part not in ("", "."))
     if not text:
         raise BadOption(f"members: {pattern!r} names nothing", remedy="Write a glob such as train/**")
-    regex, position = "", 0
-    for token in _TOKEN.finditer(text):
-        regex += re.escape(text[position : token.start()]) + _translate(token)
-        position = token.end()
-    try:
-        return re.compile(f"(?s:{regex}{re.escape(text[position:])})(?:/.*)?", re.DOTALL)
-    except re.error as error:
-        raise BadOption(f"members: {pattern!r} is no glob ({error})", remedy="Check its brackets") from error
-
-
-def _translate(token: re.Match[str]) -> str:
-    if token["set"]:
-        inside = token["set"][1:-1].replace("\\", r"\\").replace("[", r"\[")
-        inside = "^/" + inside[1:] if inside.startswith("!") else inside.replace("^", r"\^", 1)
-        return f"(?!/)[{inside}]"
-    return {"folders": "(?:.*/)?", "deep": ".*", "star": "[^/]*", "one": "[^/]"}[str(token.lastgroup)]
+    return glob_regex(text)
