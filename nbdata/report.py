@@ -190,7 +190,7 @@ class Plan(Record):
         if self.present:
             text += f"; {format_size(self.present)} of that are done already"
         if self.needed:
-            text += f"; needs {'at least ' * self.at_least}{format_size(self.needed)}"
+            text += f"; needs {'at least ' if self.at_least else ''}{format_size(self.needed)}"
         if self.needed and self.free is not None:
             text += f", {format_size(self.free)} free ({self.limit_source})"
         return printable(text + ("" if self.fits else "; DOES NOT FIT"))

@@ -53,7 +53,7 @@ def append(fd: int, line: bytes) -> int:
     """Write a line after the last one, even if that is torn, and return the former size. The caller holds the lock."""
     size = os.fstat(fd).st_size
     torn = size and os.pread(fd, 1, size - 1) != b"\n"
-    data = b"\n" * bool(torn) + line
+    data = b"\n" + line if torn else line
     while data:  # a disk that is nearly full takes the beginning, and says so only at the rest
         data = data[os.write(fd, data) :]
     return size

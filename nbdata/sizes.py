@@ -59,7 +59,7 @@ def counted(number: int, noun: str, verb: str = "") -> str:
     """
     if number == 1:
         noun, verb = _ONE.get(noun, noun.removesuffix("s")), _VERBS.get(verb, verb and f"{verb}s")
-    return f"{number:,} {noun}" + f" {verb}" * bool(verb)
+    return f"{number:,} {noun} {verb}".rstrip()
 
 
 def format_size(size: float) -> str:

@@ -14,11 +14,11 @@ import nbdata
 
 NAMES = {
     "__init__": """
-        AccessDenied AgentUnavailable BadArchive BadOption CacheStream Cancelled ChecksumMismatch Cleanup Convert Copy
-        Du Job Ls Md5check MissingVolume NbdataError NotEnoughSpace NotFound Pack Plan Pull Push Quota Report SampleSource
-        Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers UnsafeMember UntarVolumes __version__
-        cache_stream cleanup convert copy decode demo du ls md5check pack pull push quota samples shards transfers
-        untar_volumes write_shards
+        AccessDenied AgentUnavailable BadArchive BadOption CacheStream Cancelled ChecksumMismatch Cleanup
+        Convert Copy Du Job Ls Md5check MissingVolume NbdataError NotEnoughSpace NotFound Pack Plan Pull Push
+        Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
+        UnsafeMember UntarVolumes __version__ cache_stream cleanup convert copy decode demo du ls md5check
+        pack pull push quota samples shards transfers untar_volumes write_shards
     """,
     "demo/__init__": "serve",
     "ffrecord/__init__": """

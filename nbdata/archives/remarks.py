@@ -114,7 +114,7 @@ class Remarks:
         if self.unsafe:
             found.append(
                 f"members that are refused when they are unpacked: {self.unsafe_count:,}; {'; '.join(self.unsafe)}"
-                + " …" * (self.unsafe_count > len(self.unsafe))
+                + (" …" if self.unsafe_count > len(self.unsafe) else "")
             )
         if self.unknown:
             kinds = ", ".join(repr(kind) for kind in sorted(self.unknown))

@@ -85,7 +85,7 @@ def tar_header(member: Member) -> bytes:
     >>> len(tar_header(Member("a.jpg", 3))), len(tar_header(Member("ä.jpg", 3)))
     (512, 1536)
     """
-    name = member.name + "/" * (member.kind == FOLDER)
+    name = member.name + "/" if member.kind == FOLDER else member.name
     if _plain(member):
         return _ustar(name.encode("ascii"), member.mode, member.size, member.mtime, member.kind, member.link)
     records = b""

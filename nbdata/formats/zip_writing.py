@@ -66,7 +66,9 @@ class ZipEntry(NamedTuple):
     @property
     def name(self) -> bytes:
         """The name as stored in the headers."""
-        return (self.member.name + "/" * (self.member.kind == FOLDER)).encode("utf-8", "surrogateescape")
+        return (self.member.name + ("/" if self.member.kind == FOLDER else "")).encode(
+            "utf-8", "surrogateescape"
+        )
 
     @property
     def large(self) -> bool:

@@ -203,9 +203,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
 
 
 def _prefix(location: Location) -> str:
-    return (
-        location.key if location.is_folder else location.key.rpartition("/")[0] + "/" * ("/" in location.key)
-    )
+    return location.key if location.is_folder else "".join(location.key.rpartition("/")[:2])
 
 
 def grouped(

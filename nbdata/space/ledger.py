@@ -389,7 +389,7 @@ def not_enough(
     disks = disks_instead(path, needed, inodes, limited=limited)[:4]
     needs = "it still needs" if happened else "it needs"
     if needed > room.free:
-        wanted, free = f"{'at least ' * at_least}{format_size(needed)}", format_size(room.free)
+        wanted, free = f"{'at least ' if at_least else ''}{format_size(needed)}", format_size(room.free)
         what = f"{wanted}, and {free} may be used"
     else:
         wanted, free = f"{inodes:,} files and folders (inodes)", f"{room.inodes_free:,}"
@@ -403,12 +403,12 @@ def not_enough(
     reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
     ways = [ROOM_THEN_AGAIN] if happened else []
     if fits := ", ".join(named(d, limited=limited) for d in disks):
-        ways.append(f"It would fit {'only ' * disks[0].in_memory}on {fits}")
+        ways.append(f"It would fit {'only ' if disks[0].in_memory else ''}on {fits}")
     elif not happened:
         ways.append("No other disk has that much")
     if not happened:
         limit = f"raise the limit on {room.domain.root}, or "
-        ways.append(_sentence(f"{'or ' * bool(fits)}{limit * (room.domain.device is None)}{less}"))
+        ways.append(_sentence(f"{'or ' if fits else ''}{limit if room.domain.device is None else ''}{less}"))
     elif room.domain.device is None:
         ways.insert(1, f"Or raise the limit on {room.domain.root}")
     return NotEnoughSpace(

@@ -45,7 +45,7 @@ def why_unusable(key: str, prefix: str, *, text_only: bool) -> str:
 
 def shown(key: str) -> str:
     """A key for messages: shortened, and without characters that cannot be printed."""
-    text = key[:_SHOWN] + "…" * (len(key) > _SHOWN)
+    text = f"{key[:_SHOWN]}…" if len(key) > _SHOWN else key
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -14,6 +14,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.globs import glob_filter, may_match_below
 from nbdata.moments import moment_of
 from nbdata.paths import PIPED_LISTS
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo
 from nbdata.verbs.options import Filtering, Selecting
 
@@ -177,15 +178,14 @@ class Selection:
             return "nothing was selected: --max-files is 0"
         what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
         # With a limit, the rest was not even looked at.
-        among = (
-            "the first " * (self._op.max_bytes is not None)
-            + f"{looked.count:,} object{'s' * (looked.count != 1)}"
-            + (f": {what}" if what else "")
+        among = counted(looked.count, "objects") + (f": {what}" if what else "")
+        options = ", ".join(given)
+        if self._op.max_bytes is None:
+            return f"nothing was selected by {options} of {among}"
+        return (
+            f"nothing was selected by {options} of the first {among}; --max-bytes ends before the first object that "
+            "would exceed it, in key order"
         )
-        text = f"nothing was selected by {', '.join(given)} of {among}"
-        if self._op.max_bytes is not None:
-            text += "; --max-bytes ends before the first object that would exceed it, in key order"
-        return text
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the selected entries, in the order of the listing."""

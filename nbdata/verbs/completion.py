@@ -171,7 +171,7 @@ def _local(text: str) -> list[str]:
     with contextlib.suppress(OSError), os.scandir(os.path.expanduser(folder) or ".") as entries:
         for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
             if entry.name.startswith(name) and (name or not entry.name.startswith(".")):
-                found.append(base + entry.name + "/" * entry.is_dir())
+                found.append(base + entry.name + ("/" if entry.is_dir() else ""))
     return sorted(found)
 
 

@@ -64,7 +64,7 @@ def _row(job: Snapshot, opened: bool, ids: int) -> str:
         for name, value in facts
     )
     return (
-        f'<details style="{_ROW}"{" open" * opened}><summary style="{_LINE}" title="{tip}">{line}</summary>'
+        f'<details style="{_ROW}"{" open" if opened else ""}><summary style="{_LINE}" title="{tip}">{line}</summary>'
         f'<table style="margin:2px 0px 6px 16px;background-color:transparent"><tbody>{table}</tbody></table></details>'
     )
 

@@ -128,7 +128,7 @@ class Manifest:
 
     def _part_size(self, row: ShardRow) -> Digests:
         """Return the size of the parts of an existing shard, if the store knows it and its ETag depends on it."""
-        key = self._key.rpartition("/")[0] + "/" * ("/" in self._key) + row.name
+        key = "".join(self._key.rpartition("/")[:2]) + row.name
         info = retrying(self._control, lambda: self._store.head(key))
         told = None if info.encrypted else told_part_size(self._control, self._store, info)
         return {_PART_SIZE: told} if told else {}

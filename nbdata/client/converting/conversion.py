@@ -254,7 +254,7 @@ def _described(split: dict[str, Any]) -> str:
               "if they are more than plain data"}.get(split["stored"], f"as {split['stored']}")  # fmt: skip
     count, of = split["samples"], split["of"]
     some = f"{count:,} of {of:,}" if count != of else f"{count:,}"
-    files = f"{split['files']:,} file{'s' * (split['files'] != 1)}"
+    files = counted(split["files"], "files")
     return f"{split['name']}: {some} samples in {files}, {stored}" + (
         "; there already" if split["action"] == "unchanged" else ""
     )

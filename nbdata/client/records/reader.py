@@ -209,7 +209,7 @@ class FileReader:
         self.close()
 
     def __repr__(self) -> str:
-        files = f"{len(self.fnames):,} file{'s' * (len(self.fnames) != 1)}"
+        files = counted(len(self.fnames), "files")
         return f"<FileReader of {files}: {counted(self.n, 'samples')}>"
 
 

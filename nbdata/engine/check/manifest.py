@@ -24,6 +24,7 @@ from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, p
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import retrying
@@ -187,7 +188,7 @@ class _Writing(ChecksumWriting):
             self._write()
             written = self.place
             self.results.notes.append(
-                f"wrote {self.place}: {len(self.lines):,} digest{'s' * (len(self.lines) != 1)} by {self.algorithm}"
+                f"wrote {self.place}: {counted(len(self.lines), 'digests')} by {self.algorithm}"
             )
         return self.results.report(algorithm=self.algorithm, written=written)
 

@@ -113,7 +113,7 @@ def _may_need_more(run: Run) -> bool:
 
 
 def _words(run: Run, needed: int) -> str:
-    return f"{'at least ' * _may_need_more(run)}{format_size(needed)}"
+    return f"{'at least ' if _may_need_more(run) else ''}{format_size(needed)}"
 
 
 def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:

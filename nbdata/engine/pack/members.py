@@ -134,7 +134,7 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         source = find(run, op.source)
         prefix = source.location.key
         if not source.location.is_folder:
-            prefix = prefix.rpartition("/")[0] + "/" * ("/" in prefix)
+            prefix = "".join(prefix.rpartition("/")[:2])
         members = Members(source.location.store, prefix, path)
         if isinstance(members.store, LocalStore):
             looked = _in_time(filters, (_file(prefix, entry.path) for entry in source.entries))
@@ -146,7 +146,7 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         raise NotFound(
             "there is nothing to pack",
             path=location.place,
-            remedy="Check the spelling" + " and the filters" * op.filtered,
+            remedy="Check the spelling and the filters" if op.filtered else "Check the spelling",
         )
     return members
 

@@ -12,7 +12,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.queries.listed import listed
 from nbdata.redaction import printable
 from nbdata.report import Plan, Report, Row
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.listing import Du
 
 __all__ = ["perform", "plan"]
@@ -73,7 +73,7 @@ def perform(run: Run, planned: Plan) -> Report:
     told = f"the first {len(shown)} of {rows.count:,}; report.rows has all" if rows.count > len(shown) else ""
     rows.add(total.row("total"))
     rows.close()
-    said = f"{total.objects:,} object{'s' * (total.objects != 1)}"
+    said = counted(total.objects, "objects")
     report = Report(
         "du",
         op.place,

@@ -7,7 +7,7 @@ from nbdata.engine.queries.listed import listed
 from nbdata.paths import is_url
 from nbdata.redaction import printable
 from nbdata.report import Plan, Report, Row
-from nbdata.sizes import format_size
+from nbdata.sizes import counted, format_size
 from nbdata.verbs.listing import Ls, time_text
 
 __all__ = ["perform", "plan"]
@@ -79,10 +79,8 @@ def perform(run: Run, planned: Plan) -> Report:
 
 
 def _headline(objects: int, folders: int, size: int) -> str:
-    words = (
-        [f"{objects:,} object{'s' * (objects != 1)}, {format_size(size)}"] if objects or not folders else []
-    )
-    return ", ".join([f"{folders:,} folder{'s' * (folders != 1)}"] * (folders > 0) + words)
+    words = [f"{counted(objects, 'objects')}, {format_size(size)}"] if objects or not folders else []
+    return ", ".join([counted(folders, "folders"), *words] if folders else words)
 
 
 def _cells(row: Row) -> list[str]:

@@ -101,5 +101,5 @@ class RecordSamples(OfRecords):
     def __repr__(self) -> str:
         places = self.operation.sources
         told = printable(redacted(places[0])) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
-        files = f"{len(self._files):,} FFRecord file{'s' * (len(self._files) != 1)}"
+        files = counted(len(self._files), "FFRecord files")
         return f"<{counted(len(self), 'samples')} in {files} of {told}: {format_size(self._heads.bytes)}>"

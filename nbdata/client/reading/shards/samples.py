@@ -435,7 +435,7 @@ class ShardSamples(Samples):
     def __repr__(self) -> str:
         places = self.operation.sources
         told = printable(redacted(places[0])) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
-        shards = f"{len(self._shards):,} shard{'s' * (len(self._shards) != 1)} of {told}: {format_size(self._bytes())}"
+        shards = f"{counted(len(self._shards), 'shards')} of {told}: {format_size(self._bytes())}"
         return (
             f"<{shards}>" if self._index is None else f"<{counted(len(self._index), 'samples')} in {shards}>"
         )
