@@ -76,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         leave_interrupts()
         return _told(words)
     except KeyboardInterrupt as pressed:
-        if told := unanswered(pressed):
-            print(f"nbdata: {told}", file=sys.stderr)
+        if pressed_text := unanswered(pressed):
+            print(f"nbdata: {pressed_text}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         _drop_output()  # the reader of our output is gone
@@ -294,10 +294,10 @@ def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bo
     stream, out = operation.run(quiet=quiet), sys.stderr if as_json else None
     try:
         for path, _ in stream:
-            told = [word.replace("{}", path) for word in words]
+            filled_in = [word.replace("{}", path) for word in words]
             try:
                 status = subprocess.run(
-                    told if told != words else [*words, path], stdout=out, check=False
+                    filled_in if filled_in != words else [*words, path], stdout=out, check=False
                 ).returncode
             except OSError as error:
                 raise BadOption(

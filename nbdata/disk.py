@@ -98,9 +98,9 @@ def disk_error(error: OSError, path: str) -> NbdataError:
     why = f"{call}: {error.strerror or error}" if call else str(error.strerror or error)
     if error.errno in _FAILED:
         return StoreUnavailable(f"the disk failed ({why})", path=path)
-    for numbers, told, remedy in _REFUSED:
+    for numbers, what, remedy in _REFUSED:
         if error.errno in numbers:
-            return NbdataError(f"{told} ({why})", path=path, remedy=remedy)
+            return NbdataError(f"{what} ({why})", path=path, remedy=remedy)
     return NbdataError(f"the system refuses this ({why})", path=path)
 
 
@@ -172,9 +172,9 @@ def file_error(error: Exception, path: str) -> NbdataError:
     if not isinstance(error, OSError):
         raise error
     own = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-    told = disk_error(error, own if os.path.isabs(own) else path)
-    told.__cause__ = error
-    return told
+    explained = disk_error(error, own if os.path.isabs(own) else path)
+    explained.__cause__ = error
+    return explained
 
 
 @contextlib.contextmanager

@@ -66,8 +66,8 @@ class Follower:
             raise
         if not quiet:
             # An error that has no rows to show says everything in its own line.
-            told = report.ok or any(report.counts.values())
-            self.end(report.line if told else "", report if told else None, raised=raised is not None)
+            has_rows = report.ok or any(report.counts.values())
+            self.end(report.line if has_rows else "", report if has_rows else None, raised=raised is not None)
         if raised is not None:
             raise raised
         return report

@@ -182,10 +182,14 @@ class NotEnoughSpace(NbdataError, OSError):
     @property
     def lines(self) -> list[str]:
         """What is needed, what is free, and what to do: a line each, if the numbers are known."""
-        told = self.details.get("lines")
-        if not isinstance(told, dict):
+        lines = self.details.get("lines")
+        if not isinstance(lines, dict):
             return super().lines
-        found = [f"{told['what']}: {self.path}", f"  needed  {told['needed']}", f"  free    {told['free']}"]
+        found = [
+            f"{lines['what']}: {self.path}",
+            f"  needed  {lines['needed']}",
+            f"  free    {lines['free']}",
+        ]
         ways = (self.remedy or "").split(". ")
         found += [f"  {'to do' if not number else '':5}   {way}" for number, way in enumerate(ways) if way]
         return [printable(line) for line in found]
@@ -333,7 +337,7 @@ def _let_go(trace: TracebackType | None) -> None:
 def _showable(error: BaseException | None) -> BaseException | None:
     if error is None or isinstance(error, (NbdataError, WithheldError)):
         return error
-    told = f"{error!r}\n{error}"
-    if scrub(told) == told:
+    text = f"{error!r}\n{error}"
+    if scrub(text) == text:
         return error
     return WithheldError(scrub(f"{type(error).__name__}: {error}"))

@@ -83,7 +83,7 @@ class Watch:
         new = {
             call for (disk, call), number in list(_refused.items()) if disk in disks and number > self._began
         }
-        return [told for call, (_, told) in CALLS.items() if call in new]
+        return [note for call, (_, note) in CALLS.items() if call in new]
 
 
 def is_refusal(code: int | None, call: str) -> bool:

@@ -260,9 +260,9 @@ def shortened(text: str, most: int = TEXT) -> str:
     """Return a text of at most `most` characters: a longer one is cut in its middle, and its length is told there."""
     if len(text) <= most:
         return text
-    told = f"[… {len(text):,} characters …]"
-    half = max(0, most - len(told)) // 2
-    return f"{text[:half]}{told}{text[len(text) - half :]}"
+    mark = f"[… {len(text):,} characters …]"
+    half = max(0, most - len(mark)) // 2
+    return f"{text[:half]}{mark}{text[len(text) - half :]}"
 
 
 _TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")

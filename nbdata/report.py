@@ -220,7 +220,7 @@ class Plan(Record):
     def _repr_html_(self) -> str:
         rows = [(action, f"{count:,}", self._size_of(action)) for action, (count, _) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
-            f"<div>{escape(printable(told))}</div>" for told in [*self.notes, *self._named()]
+            f"<div>{escape(printable(note))}</div>" for note in [*self.notes, *self._named()]
         )
 
 

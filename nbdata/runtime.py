@@ -310,7 +310,7 @@ def agent_id() -> str:
     single thread, may change all of these.
     """
     root = os.stat("/")  # another one after chroot(2)
-    said = (
+    circumstances = (
         build_id(),
         (root.st_dev, root.st_ino),
         _namespace("mnt"),
@@ -318,7 +318,7 @@ def agent_id() -> str:
         os.getegid(),
         sorted(set(os.getgroups())),
     )
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(circumstances).encode()).hexdigest()[:16]
 
 
 def _namespace(kind: str) -> int:

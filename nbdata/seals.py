@@ -39,14 +39,14 @@ class Seals:
     def __init__(self, state_dir: str) -> None:
         self._state_dir = state_dir
 
-    def of(self, *said: object) -> str:
+    def of(self, *facts: object) -> str:
         """Return the seal of these values, which JSON can hold."""
-        text = _encode(said).encode()
+        text = _encode(facts).encode()
         return hashlib.blake2b(text, digest_size=16, key=_key(self._state_dir)).hexdigest()
 
-    def holds(self, seal: object, *said: object) -> bool:
+    def holds(self, seal: object, *facts: object) -> bool:
         """True if a found value is the seal of these values."""
-        return isinstance(seal, str) and seal.isascii() and hmac.compare_digest(seal, self.of(*said))
+        return isinstance(seal, str) and seal.isascii() and hmac.compare_digest(seal, self.of(*facts))
 
 
 @functools.lru_cache(64)

@@ -135,8 +135,8 @@ class Snapshot(Record):
             return f"failed: {self.error.get('message', '')}"
         if self.state == "RUNNING" and not self.moving:
             return WAITS_FOR_LOOP
-        told = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
-        usual = not self.reason or not told or (self.state, self.reason) == ("PAUSED", "user")
+        shows_reason = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
+        usual = not self.reason or not shows_reason or (self.state, self.reason) == ("PAUSED", "user")
         return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
 
     @property

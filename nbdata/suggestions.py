@@ -122,10 +122,10 @@ def suggest(word: str, known: Sequence[str]) -> str:
 def suggest_verb(word: str, known: Sequence[str]) -> str:
     """Suggest a remedy for a verb that does not exist: the verb that does this, or that there is none."""
     typed = word.lower().replace("-", "_")
-    said = typed if typed in known else _VERBS.get(typed, "")
-    if not said:
+    verb = typed if typed in known else _VERBS.get(typed, "")
+    if not verb:
         return suggest(typed, known)
-    return f"Did you mean {said}?" if said in known else said
+    return f"Did you mean {verb}?" if verb in known else verb
 
 
 def _bare(word: str) -> str:

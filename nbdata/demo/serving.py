@@ -72,8 +72,10 @@ class PlayStore:
         }
 
     def _write_profile(self) -> None:
-        told, files = self.server.environment(), self.profile()
-        config = f"[profile {BUCKET}]\nregion = {told['AWS_REGION']}\nendpoint_url = {self.server.url}\n"
+        environment, files = self.server.environment(), self.profile()
+        config = (
+            f"[profile {BUCKET}]\nregion = {environment['AWS_REGION']}\nendpoint_url = {self.server.url}\n"
+        )
         keys = (
             f"[{BUCKET}]\naws_access_key_id = {self.server.access_key}\n"
             f"aws_secret_access_key = {self.server.secret_key}\n"

@@ -83,5 +83,5 @@ class BlockOrder:
         return [before[place] for place in inside]
 
 
-def _number(said: str) -> int:
-    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little")
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

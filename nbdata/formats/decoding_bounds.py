@@ -191,9 +191,9 @@ def _array(file: IO[bytes], budget: Budget) -> Any:
     length = int.from_bytes(size, "little")
     if length > _LONGEST_HEADER:
         raise ValueError(f"a header of {length:,} bytes, which may be at most {_LONGEST_HEADER:,}")
-    told = io.BytesIO(size + file.read(length))
+    header = io.BytesIO(size + file.read(length))
     parse = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = parse(told)
+    shape, _, kind = parse(header)
     if min(shape, default=0) < 0:
         raise ValueError(f"an array of the shape {shape}")
     budget.spend(math.prod(shape) * kind.itemsize)

@@ -316,10 +316,15 @@ class SampleIndex:
         """True if all samples lie in shards numbered below `count`; a check for an index from another user."""
         numbers = self._tags.cast("B").cast("I")[::4]
         members = bytes(self._kinds).count(_MEMBER)
-        told = isinstance(self.about.get("left_out"), int) and isinstance(
+        is_known = isinstance(self.about.get("left_out"), int) and isinstance(
             self.about.get("left_out_names"), list
         )
-        return told and self.is_in_order() and members == len(self._kinds) and max(numbers, default=0) < count
+        return (
+            is_known
+            and self.is_in_order()
+            and members == len(self._kinds)
+            and max(numbers, default=0) < count
+        )
 
     def pieces(self, about: dict[str, Any]) -> list[bytes | memoryview]:
         """Return the bytes of a file with the same samples, and another `about` in its header."""

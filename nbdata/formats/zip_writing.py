@@ -100,10 +100,10 @@ class ZipEntry(NamedTuple):
 
 def _dos_time(mtime: int) -> tuple[int, int]:
     try:
-        told = tuple(time.gmtime(mtime)[:6])
+        parts = tuple(time.gmtime(mtime)[:6])
     except (OverflowError, ValueError, OSError):
-        told = _EARLIEST if mtime < 0 else _LATEST
-    year, month, day, hour, minute, second = min(max(told, _EARLIEST), _LATEST)
+        parts = _EARLIEST if mtime < 0 else _LATEST
+    year, month, day, hour, minute, second = min(max(parts, _EARLIEST), _LATEST)
     return (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
 
 

@@ -108,9 +108,9 @@ def _of_object(value: dict[str, Any]) -> Iterator[Claim]:
             tag, _, digest = one.rpartition(":")  # "md5:…"
             yield Claim(0, name, tag, digest)
         elif key.lower() in _DIGESTS and isinstance(one, dict):
-            said, value_of = one.get("type", one.get("algorithm", "")), one.get("value", "")
-            if isinstance(said, str) and isinstance(value_of, str) and value_of:
-                yield Claim(0, name, said, value_of)
+            kind, value_of = one.get("type", one.get("algorithm", "")), one.get("value", "")
+            if isinstance(kind, str) and isinstance(value_of, str) and value_of:
+                yield Claim(0, name, kind, value_of)
 
 
 # -- hashdeep ---------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def _rows(
                 continue
             for at, tag in digests.items():
                 if row[at].strip():
-                    said = row[algorithm] if algorithm is not None and algorithm < len(row) else ""
-                    yield Claim(number, row[name], tag or said.strip(), row[at].strip())
+                    kind = row[algorithm] if algorithm is not None and algorithm < len(row) else ""
+                    yield Claim(number, row[name], tag or kind.strip(), row[at].strip())
     except csv.Error as error:
         yield Claim(skipped + rows.line_num, "", f"no CSV ({error})", "")

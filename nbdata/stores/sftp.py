@@ -120,8 +120,8 @@ def _told(error: Exception, place: str) -> NbdataError:
 
 def _what_is_there(error: Exception) -> str:
     """Describe a server that responded unexpectedly."""
-    said = str(error)
-    return "what is there speaks no SSH" if "banner" in said or not said else f"SSH failed ({said})"
+    message = str(error)
+    return "what is there speaks no SSH" if "banner" in message or not message else f"SSH failed ({message})"
 
 
 class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]

@@ -177,10 +177,10 @@ def _local(text: str) -> list[str]:
 
 def _storage_options(words: Sequence[str], env: Mapping[str, str] | None) -> dict[str, object]:
     """Return the storage options of the complete ``--option`` words."""
-    said = [value for word, value in itertools.pairwise(words) if word == "--option"]
-    said += [word.partition("=")[2] for word in words if word.startswith("--option=")]
+    given = [value for word, value in itertools.pairwise(words) if word == "--option"]
+    given += [word.partition("=")[2] for word in words if word.startswith("--option=")]
     with contextlib.suppress(NbdataError):
-        return pairs(said, env)
+        return pairs(given, env)
     return {}
 
 

@@ -174,11 +174,11 @@ def parse(
     if found.help:
         return None, {}
     for word in unknown:
-        name, equals, said = word.partition("=")
+        name, equals, value_in_word = word.partition("=")
         after = list(words)[list(words).index(word) + 1 :] if word in words else []
         if not equals and after and not after[0].startswith("-"):
-            said = after[0]
-        pair = storage_pair(name, said) if "--option" in flags else ""
+            value_in_word = after[0]
+        pair = storage_pair(name, value_in_word) if "--option" in flags else ""
         remedy = f"Write --option {pair}" if pair else suggest(name, list(flags))
         raise BadOption(f"{prog}: unknown option {name}", remedy=remedy)
     if len(found.places) > len(places):

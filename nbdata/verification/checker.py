@@ -111,13 +111,13 @@ class PartsPromise(NamedTuple):
     expected: str
     parts: int
 
-    def sizes(self, size: int, told: int | None, limit: int = _GUESSES) -> list[int]:
-        """Part sizes to try for an object of `size` bytes: the one that the store reported (`told`), or likely ones."""
-        return [told] if told else part_size_candidates(size, self.parts)[:limit]
+    def sizes(self, size: int, reported: int | None, limit: int = _GUESSES) -> list[int]:
+        """Part sizes to try for an object of `size` bytes: the `reported` one of the store, or likely ones."""
+        return [reported] if reported else part_size_candidates(size, self.parts)[:limit]
 
-    def conclusive(self, told: int | None) -> bool:
+    def conclusive(self, reported: int | None) -> bool:
         """Whether a different digest proves different bytes. With a single part it does for any part size."""
-        return told is not None or self.parts == 1
+        return reported is not None or self.parts == 1
 
     def digest(self, part_size: int) -> MultipartDigest:
         """Return an empty digest for parts of that size."""

@@ -29,12 +29,12 @@ def same_bytes(
         return False
     if not plain_md5(info):
         try:
-            told = retrying(control, lambda: store.head(info.key))
+            described = retrying(control, lambda: store.head(info.key))
         except (AccessDenied, NotFound):  # as with write-only access; the transfer itself reports errors
             return False
-        if (told.etag.strip('"'), told.size) != (info.etag.strip('"'), info.size):
+        if (described.etag.strip('"'), described.size) != (info.etag.strip('"'), info.size):
             return False
-        info = told
+        info = described
     check, offset = stream_check(control, store, info), 0
     if forged and not check.unforgeable:
         return False

@@ -102,8 +102,8 @@ class KnownChecksums:
 
 def bounded(notes: list[str]) -> list[str]:
     """The first notes, and the number of further ones."""
-    told = notes[:_TOLD]
-    return told if len(notes) <= _TOLD else [*told, f"and {len(notes) - _TOLD:,} more of this kind"]
+    shown = notes[:_TOLD]
+    return shown if len(notes) <= _TOLD else [*shown, f"and {len(notes) - _TOLD:,} more of this kind"]
 
 
 def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:

@@ -100,11 +100,11 @@ def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
             f"--write: {name!r} is not a name for checksums, so the next check would treat it as data",
             expected="a name such as MD5SUMS, md5sum.txt, checksums.txt or data.md5",
         )
-    told = algorithm_in(name)
-    algorithm = writing_algorithm(op) if op.algorithm != "auto" else told or "md5"
-    if told not in (None, algorithm):
+    named = algorithm_in(name)
+    algorithm = writing_algorithm(op) if op.algorithm != "auto" else named or "md5"
+    if named not in (None, algorithm):
         raise BadOption(
-            f"--write: {name!r} means {told}, but --algorithm says {algorithm}",
+            f"--write: {name!r} means {named}, but --algorithm says {algorithm}",
             remedy="Leave one of them out",
         )
     return name, algorithm

@@ -224,8 +224,8 @@ class _Checking:
                 self._check(row)
                 continue
             algorithm, digest = found
-            told = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.source}
-            right.append(Row(row.path, Outcome.OK, row.size, told))
+            detail = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.source}
+            right.append(Row(row.path, Outcome.OK, row.size, detail))
             size += row.size
         self.run.control.advance(files=len(right), bytes=size)
         self.results.add_moved(right)

@@ -161,11 +161,11 @@ class Repair:
             return digest_check(info, row.expected.algorithm, row.expected.digest)
         promised = row.promised
         assert promised is not None
-        told = retrying(self._check.control, lambda: self._other.head(promised.key))
+        described = retrying(self._check.control, lambda: self._other.head(promised.key))
         part_size = None
         if (
-            stored_checksum(told, self._op.algorithm) is None
-            and of_parts(told, self._op.algorithm) is not None
+            stored_checksum(described, self._op.algorithm) is None
+            and of_parts(described, self._op.algorithm) is not None
         ):
-            part_size = told_part_size(self._check.control, self._other, told)
-        return check_for(told, self._op.algorithm, part_size)
+            part_size = told_part_size(self._check.control, self._other, described)
+        return check_for(described, self._op.algorithm, part_size)

@@ -87,13 +87,13 @@ class CheckRow:
     def told(self, answer: Answer | None = None) -> dict[str, Any]:
         """The details for a row of the report; `answer` is the result, if it is not kept in this row."""
         answer = answer or self.answer
-        told: dict[str, Any] = {}
+        detail: dict[str, Any] = {}
         if answer is not None:
-            told = {"expected": answer.expected, "got": answer.got, "algorithm": answer.algorithm}
+            detail = {"expected": answer.expected, "got": answer.got, "algorithm": answer.algorithm}
         elif self.expected is not None:
-            told = {"expected": self.expected.digest, "algorithm": self.expected.algorithm}
-        told |= {"source": self.source, "reason": answer.reason if answer is not None else self.reason}
-        return {name: value for name, value in told.items() if value}
+            detail = {"expected": self.expected.digest, "algorithm": self.expected.algorithm}
+        detail |= {"source": self.source, "reason": answer.reason if answer is not None else self.reason}
+        return {name: value for name, value in detail.items() if value}
 
 
 @dataclass(slots=True, eq=False)

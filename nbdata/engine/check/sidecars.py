@@ -134,7 +134,7 @@ class _Writing(ChecksumWriting):
 
     def _one(self, row: HashRow) -> None:
         try:
-            said = self._said(row)
+            existing = self._said(row)
             hashed = self.hashed(row)
         except Exception as error:
             self.results.fail(row.path, error, size=row.size)
@@ -142,20 +142,22 @@ class _Writing(ChecksumWriting):
         sidecar, got = f"{row.path}.{self.algorithm}", hashed.digests[0]
         detail = {"got": got, "algorithm": self.algorithm}
         self.run.control.advance(files=1)
-        if said == got:
+        if existing == got:
             self.results.add(
                 row.path, Outcome.OK, hashed.size, moved=True, **detail, expected=got, source=sidecar
             )
-        elif said is None or self.op.overwrite == "always":
-            if said:
-                detail["before"] = said
+        elif existing is None or self.op.overwrite == "always":
+            if existing:
+                detail["before"] = existing
             try:
-                self._write(row, sidecar, got, Outcome.HASHED if said is None else Outcome.REPLACED, detail)
+                self._write(
+                    row, sidecar, got, Outcome.HASHED if existing is None else Outcome.REPLACED, detail
+                )
             except Exception as error:
                 self.results.fail(row.path, error, size=row.size)
-        elif said:
+        elif existing:
             place = self.plan.details["place"] + sidecar
-            self.contradicted(row.path, hashed.size, place, got=got, expected=said)
+            self.contradicted(row.path, hashed.size, place, got=got, expected=existing)
         else:
             reason = f"{posixpath.basename(sidecar)} exists, but is not a sidecar of this file"
             self.results.add(row.path, Outcome.CONFLICT, hashed.size, moved=True, **detail, reason=reason)

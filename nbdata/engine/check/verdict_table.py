@@ -65,11 +65,11 @@ def _why(row: Row) -> str:
     source = row.detail.get("source")
     if row.action not in ("mismatch", "missing") or not source:
         return _printable(reason)
-    said = (
+    claim = (
         f"{row.detail.get('algorithm', '')} of {source}" if row.action == "mismatch" else f"named by {source}"
     )
     _, cut, more = reason.partition("; not repaired: ")
-    return _printable(said + cut + more.partition(" (expected ")[0])
+    return _printable(claim + cut + more.partition(" (expected ")[0])
 
 
 def _printable(text: str) -> str:

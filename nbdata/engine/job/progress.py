@@ -94,10 +94,10 @@ class Progress:
 
     def tried_again(self, error: Exception) -> None:
         """Count a request that is made again, and keep its latest error."""
-        told = error.message if isinstance(error, NbdataError) else f"{type(error).__name__}: {error}"
+        message = error.message if isinstance(error, NbdataError) else f"{type(error).__name__}: {error}"
         with self._changed:
             self._now.retries += 1
-            self._again_for = told[:_TOLD]
+            self._again_for = message[:_TOLD]
             self._now.version += 1
 
     @property

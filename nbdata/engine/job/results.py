@@ -103,8 +103,8 @@ class Results:
         self._run.control.checkpoint()  # a failure caused by a stop does not count
         if error.path is not None:  # keys of some stores are URLs with a password
             error.path = redacted(error.path)
-        told = {"reason": str(error), "error": type(error).__name__, **detail}
-        self.add(path, outcome, size, moved=moved, **told)
+        detail_of_error = {"reason": str(error), "error": type(error).__name__, **detail}
+        self.add(path, outcome, size, moved=moved, **detail_of_error)
         self._run.control.advance(failures=1)
         if isinstance(error, StoreUnavailable):
             with self._lock:

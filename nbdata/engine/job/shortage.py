@@ -50,9 +50,9 @@ class Shortage:
         room = _room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
-            told = self._told(error, run, where, room)
-            told.remedy = (told.remedy or "").replace(ROOM_THEN_AGAIN, run.operation.with_room)
-            raise told from error
+            explained = self._told(error, run, where, room)
+            explained.remedy = (explained.remedy or "").replace(ROOM_THEN_AGAIN, run.operation.with_room)
+            raise explained from error
         needed, inodes = self._left(error, run)
         trusted = needed > 0 and not (isinstance(run.operation, Storing) and run.operation.ignore_space)
         least = needed if trusted else room.free + 1

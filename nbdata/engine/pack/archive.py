@@ -89,10 +89,10 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    told = f"{counted(len(members), 'members')} in {counted(number, 'volumes')}"
+    what = f"{counted(len(members), 'members')} in {counted(number, 'volumes')}"
     if op.archive != "tar" and op.volume_size is not None and out.files:
-        told += f" if nothing gets smaller; how many shows when it is compressed ({volumes.most:,} at most)"
-    out.notes.append(told)
+        what += f" if nothing gets smaller; how many shows when it is compressed ({volumes.most:,} at most)"
+    out.notes.append(what)
     if superseded := volumes.superseded():
         out.notes.append(
             f"{shown(superseded)}, which this command has made before, goes when the new one is whole"

@@ -141,17 +141,20 @@ class Archiving(abc.ABC):
         """Make the report count members, and volumes separately; return the number of volumes."""
         counts = self._results.counts
         anew, kept = counts.pop(Outcome.PACKED, 0), counts.pop(Outcome.UNCHANGED, 0)
-        told: dict[str, int] = {}
+        by_state: dict[str, int] = {}
         if made:
             unchanged = sum(self._members_within(start, end) for start, end in _joined(self._kept))
-            told = {Outcome.PACKED: self._plan.details["members"] - unchanged, Outcome.UNCHANGED: unchanged}
+            by_state = {
+                Outcome.PACKED: self._plan.details["members"] - unchanged,
+                Outcome.UNCHANGED: unchanged,
+            }
         if self._op.volume_size is not None:
-            told[Outcome.VOLUME] = anew + kept
+            by_state[Outcome.VOLUME] = anew + kept
             if anew and kept:
                 self._results.notes.append(
                     f"{kept:,} of {counted(anew + kept, 'volumes', 'were')} there already"
                 )
-        self._results.counts = {name: count for name, count in {**told, **counts}.items() if count}
+        self._results.counts = {name: count for name, count in {**by_state, **counts}.items() if count}
         return anew + kept
 
     def _begin(self, number: int, start: int) -> Growing:

@@ -70,8 +70,8 @@ class KnownVolumes:
         left = name != volume and volume not in self.otherwise  # the checksum of a deleted volume
         return self._is_known(name) if left else self.is_ours(volume)
 
-    def _digest(self, said: str) -> str:
-        return hashlib.blake2b(f"{self._how}\0{said}".encode(), digest_size=16).hexdigest()
+    def _digest(self, facts: str) -> str:
+        return hashlib.blake2b(f"{self._how}\0{facts}".encode(), digest_size=16).hexdigest()
 
     def _recorded(self, number: int, at: int) -> Kept | None:
         """The record of an existing volume that begins at an offset, if this command may keep it."""

@@ -81,15 +81,15 @@ def _cut(source: PackSource, order: Order, first: int, end: int, most: int | Non
     while position < end:
         own = source.key(order[position])
         key = key_of(own, runs.number(own))
-        said, more, untold = [], 0, 0
+        facts, more, untold = [], 0, 0
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
-            said.append(f"{name}\0{field.piece.size}\0{field.version}\0")
+            facts.append(f"{name}\0{field.piece.size}\0{field.version}\0")
             untold += not field.is_told_apart
         if most is not None and size + more > most and position > first:
             break
         _refuse_unreadable(source, order, position, key, before)
-        digest.update("".join(said).encode("utf-8", "surrogatepass"))
+        digest.update("".join(facts).encode("utf-8", "surrogatepass"))
         renamed += key != own
         unguarded += untold
         before = key

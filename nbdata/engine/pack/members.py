@@ -95,10 +95,10 @@ class Members:
     def __getitem__(self, number: int) -> tuple[Member, Field]:
         """A member, and the place of its bytes; a folder or link has none."""
         *member, etag, modified, version = self._said(self._order[number])
-        said = Member(*member)  # type: ignore[arg-type]
-        key = self._prefix + said.name if self._prefix or said.name else ""
-        info = ObjectInfo(key, said.size, etag, modified, version)  # type: ignore[arg-type]
-        return said, Field(said.name, self.store, Piece(info))
+        of_member = Member(*member)  # type: ignore[arg-type]
+        key = self._prefix + of_member.name if self._prefix or of_member.name else ""
+        info = ObjectInfo(key, of_member.size, etag, modified, version)  # type: ignore[arg-type]
+        return of_member, Field(of_member.name, self.store, Piece(info))
 
     def __iter__(self) -> Iterator[tuple[Member, Field]]:
         return (self[number] for number in range(len(self)))

@@ -100,11 +100,11 @@ def plan(run: Run) -> Plan:
                 remedy="Use a larger range of numbers, or a larger --shard-size",
             )
         name = names.name(number - 1)
-        said = _said(name, cut)
+        planned_info = _said(name, cut)
         existing = there.pop(name, None)
         own.look(name, existing)
         action, reason, _ = decide_copy(
-            said, existing, index.get(name), overwrite=op.overwrite, size_only=False
+            planned_info, existing, index.get(name), overwrite=op.overwrite, size_only=False
         )
         action = "pack" if action == "copy" else action
         detail = {**cut._asdict(), "reason": reason, "etag": existing.etag if existing is not None else ""}

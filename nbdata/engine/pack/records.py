@@ -111,17 +111,17 @@ def _cut(
         number = order[position]
         own = source.key(number)
         key = key_of(own, runs.number(own))
-        said = _records(source, number, key, named=named)
-        more = sum(field.piece.size for _, field in said) + head_size(len(said)) - head_size(0)
-        more += names.more(path for path, _ in said) if named else 0
+        files = _records(source, number, key, named=named)
+        more = sum(field.piece.size for _, field in files) + head_size(len(files)) - head_size(0)
+        more += names.more(path for path, _ in files) if named else 0
         # With --by file, files that readers will take for one sample stay together.
-        if position > first and not (own == before and said[0][1].path):
+        if position > first and not (own == before and files[0][1].path):
             enough = sizes.enough is not None and size() >= sizes.enough
             full = sizes.most is not None and size() + more > sizes.most
-            full = full or (records + len(said) > MOST_RECORDS and not sizes.refuse)
+            full = full or (records + len(files) > MOST_RECORDS and not sizes.refuse)
             if position >= end or enough or full:
                 break
-        for path, field in said:
+        for path, field in files:
             _refuse(path, field, named=named)
             if named:
                 names.add(path)
@@ -129,8 +129,8 @@ def _cut(
             digest.update(f"{path}\0{field.piece.size}\0{field.version}\0".encode("utf-8", "surrogatepass"))
             payload += field.piece.size
             unguarded += not field.is_told_apart
-        records += len(said)
-        renamed += key != own and any(not field.path for _, field in said)
+        records += len(files)
+        renamed += key != own and any(not field.path for _, field in files)
         before = own
         position += 1
     if records > MOST_RECORDS and position - first > 1:

@@ -337,14 +337,14 @@ def _whole_source(run: Run) -> _Loose | _Shards | _Records:
     """
     operation = run.operation
     assert isinstance(operation, Pack)
-    told = replace(run, operation=operation.samples())
-    assert isinstance(told.operation, SampleSource)
+    run_of_samples = replace(run, operation=operation.samples())
+    assert isinstance(run_of_samples.operation, SampleSource)
     if packs_records(operation):
-        return _records(told, told.operation)
+        return _records(run_of_samples, run_of_samples.operation)
     if packs_shards(operation):
-        return _shards(told, told.operation)
-    found = loose_index(told)
-    return _Loose(found.index, found.prefix, run.open(folder_part(told.operation.place)).store)
+        return _shards(run_of_samples, run_of_samples.operation)
+    found = loose_index(run_of_samples)
+    return _Loose(found.index, found.prefix, run.open(folder_part(run_of_samples.operation.place)).store)
 
 
 def _shards(run: Run, operation: SampleSource) -> _Shards:

@@ -52,16 +52,16 @@ class Kept(NamedTuple):
 
 def record_of(kept: Kept, made: ObjectInfo, size: int) -> Record:
     """The index record of a complete volume; `size` is given, as the answer to an upload lacks it."""
-    said = f"volume {kept.start} {kept.end} {kept.md5 or '-'} {kept.digest}"
-    return Record(f"{said}\n{validator(made)}", size, -1, 0, 0)
+    line = f"volume {kept.start} {kept.end} {kept.md5 or '-'} {kept.digest}"
+    return Record(f"{line}\n{validator(made)}", size, -1, 0, 0)
 
 
 def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
     """The data recorded for a volume, if it exists unchanged; else None."""
     if record is None or there is None:
         return None
-    said, _, tag = record.tag.partition("\n")
-    words = said.split(" ")
+    line, _, tag = record.tag.partition("\n")
+    words = line.split(" ")
     if len(words) != 5 or not tag or tag != validator(there) or record.size != there.size:
         return None
     return Kept(int(words[1]), int(words[2]), words[3].strip("-"), words[4])

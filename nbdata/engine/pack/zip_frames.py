@@ -54,11 +54,11 @@ class ZipStream:
             self.size += member.size
             names = 2 * len(os.fsencode(member.name)) + len(os.fsencode(member.link))
             self.most += member.size + member.size // 500 + names + _HEADERS
-            said = (
+            facts = (
                 f"{member.name}\0{member.size}\0{member.mtime}\0{member.kind}{member.mode}\0{member.link}\0"
                 f"{field.version}\0"
             )
-            self._digest.update(said.encode("utf-8", "surrogatepass"))
+            self._digest.update(facts.encode("utf-8", "surrogatepass"))
         self.most += _HEADERS
 
     def digest(self) -> str:

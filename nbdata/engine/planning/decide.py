@@ -42,8 +42,8 @@ def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision
 
 def _compared(info: ObjectInfo, size: int) -> str:
     """Decide for a file of this size if only its bytes can show whether it is the object."""
-    told = parse_etag(info.etag).kind in ("md5", "multipart") or info.checksums
-    return "compare" if told and info.size == size else "overwrite"
+    comparable = parse_etag(info.etag).kind in ("md5", "multipart") or info.checksums
+    return "compare" if comparable and info.size == size else "overwrite"
 
 
 def _conflict(info: ObjectInfo, size: int, reason: str) -> Decision:

@@ -115,13 +115,13 @@ class GrowingOutputs:
 
     def finish(self, output: GrowingOutput) -> tuple[ObjectInfo, Digests]:
         """Give an output its final name; return the store's description and the known digests of its bytes."""
-        said = output.finish()
+        described = output.finish()
         assert output.made is not None
         with self._lock:
             self._open.discard(output)
         if self._space is not None:
             self._space.note_written([output.size], 1)
-        return output.made, said
+        return output.made, described
 
     def drop(self, output: GrowingOutput) -> None:
         """Give up an output that has failed, and hold nothing of it; waits for its requests in flight."""

@@ -85,17 +85,17 @@ class LeftOut:
 
     def notes(self, *, folders: bool = True) -> list[str]:
         """Return one sentence per kind, with the first names; of empty folders only if `folders`."""
-        told = []
+        notes = []
         for kind, paths in sorted(self._found.items()):
             if kind == "empty folder" and not folders:
                 continue
             many, why = _WHY[kind]
             more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
             named = ", ".join(sorted(paths)[:_NAMED])
-            told.append(
+            notes.append(
                 f"left out: {len(paths):,} {kind if len(paths) == 1 else many} ({why}): {named}{more}"
             )
-        return told
+        return notes
 
     def covers(self, path: str) -> bool:
         """True if the store's object at this path may be a left-out entry, or lie below one."""

@@ -193,13 +193,13 @@ def _is_changed(run: Run, target: Location, listed: ObjectInfo) -> bool:
         return False
 
 
-def is_another(told: ObjectInfo, listed: ObjectInfo) -> bool:
+def is_another(answered: ObjectInfo, listed: ObjectInfo) -> bool:
     """True if an answer and a listing show different versions; some listings have no ETags."""
-    if 0 <= told.size != listed.size >= 0:
+    if 0 <= answered.size != listed.size >= 0:
         return True
     pairs = [
-        (told.version, listed.version),
-        (told.etag.strip('"'), listed.etag.strip('"')),
-        (told.modified and int(told.modified), listed.modified and int(listed.modified)),
+        (answered.version, listed.version),
+        (answered.etag.strip('"'), listed.etag.strip('"')),
+        (answered.modified and int(answered.modified), listed.modified and int(listed.modified)),
     ]
     return next((ours != theirs for ours, theirs in pairs if ours and theirs), False)

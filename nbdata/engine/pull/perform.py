@@ -323,12 +323,12 @@ class _Pulling:
 
     def _begin_parts(self, item: PullRow) -> None:
         """Prepare an object in parts, and submit its missing parts to the workers."""
-        info = told = item.info
+        info = described = item.info
         try:
             final, staging = self._target.prepare(item.path)
             if self._op.verify != "none":  # listings show neither checksums nor whether the ETag is an MD5
-                told = retrying(self._control, lambda: self._store.head(info.key))
-            checker = self._checker(told) if self._promised is None else None
+                described = retrying(self._control, lambda: self._store.head(info.key))
+            checker = self._checker(described) if self._promised is None else None
             parts = Partial(
                 self._target.opened(staging),
                 item.path,
@@ -347,7 +347,7 @@ class _Pulling:
             self._anew(item)
 
         def check(_: ObjectInfo) -> Check:
-            return self._check(told) if checker is None else checker.check(parts.part_size)
+            return self._check(described) if checker is None else checker.check(parts.part_size)
 
         fetch = PartedFetch(
             self._control,

@@ -103,17 +103,17 @@ class PullRow:
     @classmethod
     def of(cls, row: Row) -> PullRow:
         """Rebuild an object that is to be fetched or compared from its row."""
-        told = row.detail.get
+        detail_of = row.detail.get
         return cls(
             row.path,
             row.action,
             info_of(row),
-            told("needed", 0),
-            told("present", 0),
-            reason=told("reason", ""),
+            detail_of("needed", 0),
+            detail_of("present", 0),
+            reason=detail_of("reason", ""),
             edited="edited" in row.detail,
             guarded="guarded" in row.detail,
-            seen=told("seen"),
+            seen=detail_of("seen"),
         )
 
 
@@ -191,11 +191,11 @@ def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
             kept.add(path)
         out.count(item.action, info.size)
         rows.add(item.row())
-    told = list[str]()
+    notes = list[str]()
     if left_out is not None and left_out.unreadable:
         raise left_out.unreadable[0][1]
     if left_out is not None and kept is not None:
-        told = plan_local_deletions(op, root, kept, index, out, rows, left_out)
+        notes = plan_local_deletions(op, root, kept, index, out, rows, left_out)
     if not out.actions and (why := Selection(op).none_left(looked)):
         out.notes.append(why)
         out.empty = True
@@ -203,8 +203,8 @@ def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
     if out.inodes:
         out.inodes += _OWN_INODES + min(parted, MOST)  # a record of parts for each object in flight
     out.rows = rows.rows()
-    out.notes += told
-    out.details = {"root": root, "left_out": told}
+    out.notes += notes
+    out.details = {"root": root, "left_out": notes}
     return out
 
 

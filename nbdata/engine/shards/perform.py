@@ -128,10 +128,10 @@ class _Looking:
         except Exception as error:
             self._results.fail(shard.url, error, size=shard.size, samples=samples)
         else:
-            told: dict[str, Any] = {"left out": left_out.names} if left_out.count else {}
+            detail: dict[str, Any] = {"left out": left_out.names} if left_out.count else {}
             verified = bool(body.proven) and self._source.verify != "none"
             self._unproven += not body.proven
-            self._results.add(shard.url, Outcome.OK, shard.size, samples=samples, verified=verified, **told)
+            self._results.add(shard.url, Outcome.OK, shard.size, samples=samples, verified=verified, **detail)
             self._run.control.advance(files=1, bytes=max(0, shard.size))
         self._samples += samples
         self._left_out.count += left_out.count

@@ -88,9 +88,9 @@ class SampleDataset(Dataset[Any]):
 
     def _note(self, epoch: Epoch) -> None:
         """Tell the sampler's epoch, which may be of any samples, as one of these."""
-        told = epoch._replace(loop=f"{self.samples.fingerprint} {epoch.loop}")
+        ours = epoch._replace(loop=f"{self.samples.fingerprint} {epoch.loop}")
         for source in self.samples.sources:
-            source.note_epoch(told)
+            source.note_epoch(ours)
 
     def _workers(self) -> int:
         """Return the loader's number of workers; this one takes its share of the connections."""
@@ -197,8 +197,8 @@ class SampleStream(Ranked, IterableDataset[Any]):
     def _warn_of_unequal_steps(self, ranks: int, workers: int, epoch: int, batching: Batching) -> None:
         """Warn once if some ranks make fewer steps than others, which would wait for them."""
         shares = self.samples.shares(ranks * workers, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-        if (told := told_of_unequal(shares, ranks, batching)) and self._passes.once():
-            warnings.warn(told, stacklevel=3)
+        if (warning := told_of_unequal(shares, ranks, batching)) and self._passes.once():
+            warnings.warn(warning, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""

@@ -85,41 +85,41 @@ def az_config(host: str, context: Context, *, stop: Stop | None = None) -> AzCon
     refuse_set(options, "location_mode", usual="primary")
     refuse_unknown(options, _OPTIONS, _IGNORED)
     env = context.env
-    told = _connection(str(options.get("connection_string") or ""))
+    connection = _connection(str(options.get("connection_string") or ""))
     given = bool(
         set(options) & {"account_key", "sas_token", "credential", "connection_string", "client_secret"}
     )
     if not given and not options.get("account_name") and not host:
-        told = _connection(env.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+        connection = _connection(env.get("AZURE_STORAGE_CONNECTION_STRING", ""))
     account = str(
         options.get("account_name")
         or host.partition(".")[0]
-        or told.get("AccountName")
+        or connection.get("AccountName")
         or env.get("AZURE_STORAGE_ACCOUNT")
         or env.get("AZURE_STORAGE_ACCOUNT_NAME")
         or ""
     )
-    endpoint = str(options.get("endpoint_url") or told.get("BlobEndpoint") or "").rstrip("/")
+    endpoint = str(options.get("endpoint_url") or connection.get("BlobEndpoint") or "").rstrip("/")
     if not endpoint:
         if not account:
             raise BadOption(
                 "az:// needs an account",
                 remedy="Set AZURE_STORAGE_ACCOUNT, or --option account_name=…, or write abfs://container@account…",
             )
-        suffix = told.get("EndpointSuffix", "core.windows.net")
+        suffix = connection.get("EndpointSuffix", "core.windows.net")
         where = str(
             options.get("account_host") or host.replace(".dfs.", ".blob.") or f"{account}.blob.{suffix}"
         )
-        endpoint = f"{told.get('DefaultEndpointsProtocol', 'https')}://{where}"
+        endpoint = f"{connection.get('DefaultEndpointsProtocol', 'https')}://{where}"
     if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown, since it may hold a SAS
         raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
-    credentials = _credentials(options, told, env, stop)
+    credentials = _credentials(options, connection, env, stop)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
     return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
 
 
 def _credentials(
-    options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str], stop: Stop | None
+    options: Mapping[str, Any], connection: Mapping[str, str], env: Mapping[str, str], stop: Stop | None
 ) -> tuple[str, str, TokenSource, str]:
     """Return key, SAS, tokens and their origin, from the first place that has any."""
     nobody = FixedToken("", "anonymous access")
@@ -142,10 +142,10 @@ def _credentials(
         }
         tokens = AskedToken("azure_session", question, env, "storage options", stop)
         return "", "", tokens, tokens.source
-    if told.get("AccountKey") or told.get("SharedAccessSignature"):
+    if connection.get("AccountKey") or connection.get("SharedAccessSignature"):
         return (
-            told.get("AccountKey", ""),
-            told.get("SharedAccessSignature", ""),
+            connection.get("AccountKey", ""),
+            connection.get("SharedAccessSignature", ""),
             nobody,
             "the connection string",
         )

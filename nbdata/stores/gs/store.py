@@ -215,8 +215,8 @@ class GsStore(ObjectStore):
         return listed if plain and same else None
 
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
-        told = _document(bytes(body))
-        return _info_of(told) if told else None
+        resource = _document(bytes(body))
+        return _info_of(resource) if resource else None
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -246,8 +246,8 @@ class GsStore(ObjectStore):
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
         query = {"uploadType": "resumable", "name": key}
-        told = json.dumps(_promised(md5)).encode()
-        response = self._send("POST", self._uploads, key, query, sent, told, ok=(200, 201))
+        resource = json.dumps(_promised(md5)).encode()
+        response = self._send("POST", self._uploads, key, query, sent, resource, ok=(200, 201))
         response.read()
         try:
             where = urlsplit(response.headers.get("location", ""))
@@ -310,8 +310,8 @@ def _parsed(data: bytes) -> dict[str, Any] | None:
 
 def _message(data: bytes) -> str:
     """The message in an error document, or ''."""
-    told = _document(data).get("error")
-    return str(told.get("message", "")) if isinstance(told, dict) else ""
+    problem = _document(data).get("error")
+    return str(problem.get("message", "")) if isinstance(problem, dict) else ""
 
 
 def _text(value: object) -> str:
@@ -326,15 +326,15 @@ def _info_of(item: Any) -> ObjectInfo:
     """
     if not isinstance(item, dict):
         return ObjectInfo("", -1)
-    told = item.get
-    md5 = digest_in(_text(told("md5Hash")), 16)
-    crc32c = digest_in(_text(told("crc32c")), 4)
-    generation = told("generation")
+    field_of = item.get
+    md5 = digest_in(_text(field_of("md5Hash")), 16)
+    crc32c = digest_in(_text(field_of("crc32c")), 4)
+    generation = field_of("generation")
     return ObjectInfo(
-        _text(told("name")),
-        size_in(told("size")),
-        etag=f'"{md5}"' if md5 else _text(told("etag")),
-        modified=iso_time(_text(told("updated"))),
+        _text(field_of("name")),
+        size_in(field_of("size")),
+        etag=f'"{md5}"' if md5 else _text(field_of("etag")),
+        modified=iso_time(_text(field_of("updated"))),
         version=str(generation) if size_in(generation) > 0 else "",
         checksums={"crc32c": crc32c} if crc32c else {},
     )

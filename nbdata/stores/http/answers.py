@@ -178,14 +178,14 @@ def refused(
             remedy="Run the command again: it takes the new version",
             details=details,
         )
-    said = f"status {status}{', ' + code if code else ''}"
+    answer = f"status {status}{', ' + code if code else ''}"
     if status in BUSY:
         details["retry"] = True
         after = seconds_asked(headers.get("retry-after", ""))
         if after is not None:
             details["retry_after"] = after
-        return StoreUnavailable(f"the store is busy or broken ({said})", path=path, details=details)
-    return NbdataError(f"the store refused ({said})", path=path, details=details)
+        return StoreUnavailable(f"the store is busy or broken ({answer})", path=path, details=details)
+    return NbdataError(f"the store refused ({answer})", path=path, details=details)
 
 
 def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:

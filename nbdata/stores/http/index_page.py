@@ -55,13 +55,13 @@ def links_below(page: str, url: str) -> set[str]:
             continue
         if path is None or there.query or not unquote(path).startswith(unquote(top)):
             continue
-        said = path.split("/")[top.count("/") :]
-        parts = [unquote(part, errors="surrogateescape") for part in said]
+        written = path.split("/")[top.count("/") :]
+        parts = [unquote(part, errors="surrogateescape") for part in written]
         if not any(parts):  # the folder itself
             continue
         # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
         # leads nowhere, and the file is counted as unreadable.
-        found.add("/".join(said if any("/" in part or "\0" in part for part in parts) else parts))
+        found.add("/".join(written if any("/" in part or "\0" in part for part in parts) else parts))
     return _without_linked_above(found)
 
 

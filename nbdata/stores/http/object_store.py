@@ -257,17 +257,17 @@ class _ReadSession(_MultiplexedSession[Read[Any]]):
         return Asked(request, asked, (206,) if ranged else (200,), most, request.into)
 
     def _answer(self, request: Read[Any], head: Head, body: memoryview) -> Answer[Read[Any]]:
-        told, why = self._store.info_of_whole(request.info, head), ""
-        if told is None:
+        info, why = self._store.info_of_whole(request.info, head), ""
+        if info is None:
             self._store.note_unusual()
             why = "the answer does not tell of which object it is"
-        elif differs(told, request.info):
+        elif differs(info, request.info):
             why = "the answer is of another version"
         elif head.status == 206 and (start_of(head) != request.start or request.size not in (-1, len(body))):
             why = "the answer is another range"
         if why:
             return Answer(request, error=Unusual(why, path=self._store.said(request.info.key)))
-        return Answer(request, told, body)
+        return Answer(request, info, body)
 
     def _size(self, request: Read[Any]) -> int:
         return request.size

@@ -49,16 +49,16 @@ def listed(root: Element) -> list[ObjectInfo]:
     for item in root:
         if item.tag != "Contents":
             continue
-        told = item.findtext
-        key = told("Key") or ""
+        field_of = item.findtext
+        key = field_of("Key") or ""
         # The arguments by position, and all of them: the defaults of a NamedTuple cost as much as a `findtext`.
         info = _new(
             ObjectInfo,
             (
                 decoded(key) if encoded else key,
-                whole_number(told("Size")),
-                told("ETag") or "",
-                iso_time(told("LastModified")),
+                whole_number(field_of("Size")),
+                field_of("ETag") or "",
+                iso_time(field_of("LastModified")),
                 *_REST,
             ),
         )

@@ -170,8 +170,8 @@ def s3_config(scheme: str, context: Context, *, refused: str = "", stop: Stop | 
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
         # botocore does not read AWS_REGION, unlike other AWS clients.
-        told = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
-        asked = ask("aws_session", profile, told, refused=refused, stop=stop)
+        settings = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
+        asked = ask("aws_session", profile, settings, refused=refused, stop=stop)
         region = region or asked.get("region")
         endpoint = endpoint or asked.get("endpoint") or ""
         addressing = addressing or asked.get("addressing")

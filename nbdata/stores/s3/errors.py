@@ -200,7 +200,7 @@ def _denied(
     has_token: bool,
 ) -> NbdataError:
     """Return the error for a store that refuses; a cause is named only where the store's code or message says it."""
-    said = ": ".join(filter(None, [code, message.rstrip(".")]))
+    answer = ": ".join(filter(None, [code, message.rstrip(".")]))
     what, remedy = _DENIED.get(
         code, ("the store refuses this", "See what it says, and ask whoever runs the bucket")
     )
@@ -217,5 +217,5 @@ def _denied(
             "this key"
         )
     return AccessDenied(
-        what, path=path, got=said or None, remedy=f"{remedy} (identity from {identity})", details=details
+        what, path=path, got=answer or None, remedy=f"{remedy} (identity from {identity})", details=details
     )

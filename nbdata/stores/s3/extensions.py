@@ -49,7 +49,7 @@ def may_lack(
         return found
     if code and not _UNKNOWN.search(code):
         return []
-    named = {name for name in found if any(said.lower() in name for said in _NAMES.findall(message))}
+    named = {name for name in found if any(header.lower() in name for header in _NAMES.findall(message))}
     if method in ("PUT", "POST"):
         return [name for name in found if name in named]
     return sorted(found, key=lambda name: name not in named)

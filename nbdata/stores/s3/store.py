@@ -65,13 +65,13 @@ class S3Store(ObjectStore):
         self._client = S3Client(bucket, config, stop, renew)
 
     def notes(self) -> Sequence[str]:
-        return [told for name, told in EXTENSIONS.items() if told and name in self._client.left_out]
+        return [note for name, note in EXTENSIONS.items() if note and name in self._client.left_out]
 
     @property
     def stored_as(self) -> str:
         own = self._client.parameters
-        said = json.dumps([own.stored, own.key], sort_keys=True) if own.stored or own.key else ""
-        return said and hashlib.sha256(said.encode()).hexdigest()[:16]
+        parameters = json.dumps([own.stored, own.key], sort_keys=True) if own.stored or own.key else ""
+        return parameters and hashlib.sha256(parameters.encode()).hexdigest()[:16]
 
     # -- reading ------------------------------------------------------------------------------
 
