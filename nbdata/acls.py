@@ -135,14 +135,14 @@ def replaced_file(path: str, *, dir_fd: int | None = None, default: bytes | None
         The list that new files in its folder get. If the file has the same one, so will the new one.
     """
     try:
-        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             return None
         at = path if dir_fd is None else f"/proc/self/fd/{dir_fd}/{path}"  # getxattr knows no dir_fd
         acl = _read(at, _ACCESS, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return _replaced(found, acl, default)
+    return _replaced(status, acl, default)
 
 
 def replaced_folder(fd: int, *, default: bytes | None) -> Replaced:
@@ -150,11 +150,11 @@ def replaced_folder(fd: int, *, default: bytes | None) -> Replaced:
     return _replaced(os.fstat(fd), _read(fd, _ACCESS), default)
 
 
-def _replaced(found: os.stat_result, acl: bytes | None, default: bytes | None) -> Replaced:
-    mode = stat.S_IMODE(found.st_mode)
+def _replaced(status: os.stat_result, acl: bytes | None, default: bytes | None) -> Replaced:
+    mode = stat.S_IMODE(status.st_mode)
     if acl is not None and (default is None or _named(acl) != _named(default)):
         mode = _without_list(mode, acl)
-    return Replaced(found.st_gid, mode)
+    return Replaced(status.st_gid, mode)
 
 
 def _named(acl: bytes) -> list[tuple[int, int, int]]:

@@ -149,10 +149,10 @@ def parse_json(data: bytes, *, limit: int = DOCUMENT, values: int = VALUES) -> A
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):  # readers differ in which of them counts
+    members = dict(pairs)
+    if len(members) != len(pairs):  # readers differ in which of them counts
         raise Unreadable("a member that is named twice")
-    return found
+    return members
 
 
 def _integer(text: str) -> int:

@@ -195,10 +195,10 @@ def full_disk_told(where: str | None) -> Iterator[None]:
 def _lacks_inodes(path: str) -> bool:
     """True if the disk of a path has free bytes but no free inodes."""
     try:
-        found = os.statvfs(os.path.dirname(path) or ".")
+        figures = os.statvfs(os.path.dirname(path) or ".")
     except OSError:  # the path is unknown, or one of its folders could not be made
         return False
-    return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
+    return figures.f_files > 0 and figures.f_favail == 0 and figures.f_bavail > 0
 
 
 def special_kind(mode: int) -> str:
@@ -306,7 +306,7 @@ def _write_in(
                 while written < len(view):
                     written += os.write(fd, view[written:])
             fsync(fd)
-            found = give_name(partial, path, os.fstat(fd), dir_fd=folder)
+            status = give_name(partial, path, os.fstat(fd), dir_fd=folder)
         finally:
             os.close(fd)
     except BaseException:
@@ -314,7 +314,7 @@ def _write_in(
             os.unlink(partial, dir_fd=folder)
         raise
     fsync(folder)
-    return found
+    return status
 
 
 def new_file(partial: str, path: str, umask: int | None, *, dir_fd: int | None = None) -> int:
@@ -375,10 +375,10 @@ def give_name(
     """
     name = _in_folder(path, dir_fd)
     os.replace(partial, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    if not same_file(found, written):
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not same_file(status, written):
         raise exchanged(path)
-    return found
+    return status
 
 
 def _in_folder(path: str, dir_fd: int | None) -> str:

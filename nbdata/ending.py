@@ -60,8 +60,8 @@ def _end() -> None:
 
 def _running() -> Daemon | None:
     """Return a thread that has not ended; those that end may have begun it just now."""
-    found = (thread for thread in threading.enumerate() if isinstance(thread, Daemon))
-    return next((thread for thread in found if thread is not threading.current_thread()), None)
+    daemons = (thread for thread in threading.enumerate() if isinstance(thread, Daemon))
+    return next((thread for thread in daemons if thread is not threading.current_thread()), None)
 
 
 atexit.register(_end)

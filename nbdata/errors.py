@@ -185,14 +185,14 @@ class NotEnoughSpace(NbdataError, OSError):
         lines = self.details.get("lines")
         if not isinstance(lines, dict):
             return super().lines
-        found = [
+        shown = [
             f"{lines['what']}: {self.path}",
             f"  needed  {lines['needed']}",
             f"  free    {lines['free']}",
         ]
         ways = (self.remedy or "").split(". ")
-        found += [f"  {'to do' if not number else '':5}   {way}" for number, way in enumerate(ways) if way]
-        return [printable(line) for line in found]
+        shown += [f"  {'to do' if not number else '':5}   {way}" for number, way in enumerate(ways) if way]
+        return [printable(line) for line in shown]
 
 
 class SourceChanged(NbdataError):

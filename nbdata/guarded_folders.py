@@ -71,14 +71,14 @@ class NamedFolders:
     def _hold(self, path: str) -> None:
         if path not in self._open and path not in self._above:
             with contextlib.suppress(OSError):  # the first use tells what is wrong
-                found = self._nearest(path)
-                if found.path == path:
-                    self.keep(found)
+                nearest = self._nearest(path)
+                if nearest.path == path:
+                    self.keep(nearest)
                     return
                 known = (
-                    one for one in (*self._open.values(), *self._above.values()) if one.path == found.path
+                    one for one in (*self._open.values(), *self._above.values()) if one.path == nearest.path
                 )
-                self._above[path] = next(known, found)
+                self._above[path] = next(known, nearest)
 
     def above(self, path: str) -> _Named:
         """Return the nearest folder above a missing one, or the folder itself, open."""
@@ -127,7 +127,7 @@ class _Named:
     def check(self, *, deleted: bool = True) -> None:
         """Raise TargetLost if the name leads to another folder by now, or with `deleted` to none."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except FileNotFoundError:
             if not deleted:
                 return
@@ -141,7 +141,9 @@ class _Named:
                 raise
         else:
             # Some disks number a folder anew while it is open: then both statuses show it.
-            if (found.st_dev, found.st_ino) == self._identity or os.path.samestat(found, os.fstat(self.fd)):
+            if (status.st_dev, status.st_ino) == self._identity or os.path.samestat(
+                status, os.fstat(self.fd)
+            ):
                 return
         raise exchanged_folder(self.path)
 
@@ -370,10 +372,10 @@ def _set_mode(name: str, above: int | None, mode: int) -> None:
     """
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
-        found = os.fstat(fd)
-        mode |= found.st_mode & 0o7000
-        other = found.st_mode & 0o7777 != mode and default_of(fd) is None
-        if other and found.st_uid == os.geteuid() and not os.listdir(fd):
+        status = os.fstat(fd)
+        mode |= status.st_mode & 0o7000
+        other = status.st_mode & 0o7777 != mode and default_of(fd) is None
+        if other and status.st_uid == os.geteuid() and not os.listdir(fd):
             set_mode(fd, mode)
     finally:
         os.close(fd)
@@ -432,8 +434,8 @@ def _below_named(root: _Named, real: str) -> str | None:
 
 
 def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def _is_link(above: int | None, name: str) -> bool:

@@ -188,8 +188,8 @@ class _Emptying:
             raise self._error
 
     def _empty(self, fd: int, depth: int) -> None:
-        with os.scandir(fd) as found:
-            for entry in found:
+        with os.scandir(fd) as entries:
+            for entry in entries:
                 try:
                     if not entry.is_dir(follow_symlinks=False):
                         os.unlink(entry.name, dir_fd=fd)

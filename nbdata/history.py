@@ -177,8 +177,8 @@ def _interrupted(past: Past) -> Past:
 
 def _read(state_dir: str) -> list[Past]:
     try:
-        found = os.stat(_path(state_dir))
-        return _parsed(_path(state_dir), found.st_size, found.st_mtime_ns, found.st_ino)
+        status = os.stat(_path(state_dir))
+        return _parsed(_path(state_dir), status.st_size, status.st_mtime_ns, status.st_ino)
     except OSError:
         return []
 

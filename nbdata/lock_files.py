@@ -95,8 +95,8 @@ def _in_runtime_folder(fd: int) -> str:
     try:
         name = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:  # not Linux
-        found = os.fstat(fd)
-        name = f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(fd)
+        name = f"{status.st_dev}:{status.st_ino}"
     folder = os.path.join(runtime_folder(), "locks")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return os.path.join(folder, hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest() + INSTEAD)

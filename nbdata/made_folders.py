@@ -96,11 +96,11 @@ def unproven(path: str) -> UnsafeMember:
 
 
 def _is_this_users(fd: int) -> bool:
-    found = os.fstat(fd).st_uid
-    if found == os.geteuid():
+    status = os.fstat(fd).st_uid
+    if status == os.geteuid():
         return True
     try:
-        return found == owner_here(fd)
+        return status == owner_here(fd)
     except OSError:
         return False
 
@@ -109,18 +109,22 @@ def _may_be_renamed(own: int) -> bool:
     """True if another user, but root, may rename folders in the one around an open ``.nbdata``."""
     around = os.open("..", _FOLDER, dir_fd=own)
     try:
-        found = os.fstat(around)
-        closed = 0 if found.st_mode & stat.S_ISVTX else stat.S_IWGRP | stat.S_IWOTH
-        if closed & found.st_mode == stat.S_IWGRP and is_own_group(found.st_gid) and not names_others(around):
+        status = os.fstat(around)
+        closed = 0 if status.st_mode & stat.S_ISVTX else stat.S_IWGRP | stat.S_IWOTH
+        if (
+            closed & status.st_mode == stat.S_IWGRP
+            and is_own_group(status.st_gid)
+            and not names_others(around)
+        ):
             closed = 0
-        if found.st_uid in (os.geteuid(), 0, os.stat("/").st_uid) and not found.st_mode & closed:
+        if status.st_uid in (os.geteuid(), 0, os.stat("/").st_uid) and not status.st_mode & closed:
             return False
-        return not _makes_all_alike(around, found)
+        return not _makes_all_alike(around, status)
     finally:
         os.close(around)
 
 
-def _makes_all_alike(folder: int, found: os.stat_result) -> bool:
+def _makes_all_alike(folder: int, status: os.stat_result) -> bool:
     """True on a disk that gives all files one owner and mode: nothing in an open folder is safe from others there."""
     probe = secrets.token_hex(12)
     try:
@@ -129,7 +133,7 @@ def _makes_all_alike(folder: int, found: os.stat_result) -> bool:
         return False
     try:
         made = os.fstat(fd)
-        return made.st_uid == found.st_uid and not found.st_mode & ~made.st_mode & (
+        return made.st_uid == status.st_uid and not status.st_mode & ~made.st_mode & (
             stat.S_IWGRP | stat.S_IWOTH
         )
     finally:
@@ -144,10 +148,10 @@ def _is_closed(fd: int) -> bool:
 
 
 def _is_empty(fd: int) -> bool:
-    with os.scandir(fd) as found:
+    with os.scandir(fd) as entries:
         return all(
             (entry.name in _BEFORE or entry.name.startswith(MADE)) and not entry.is_dir(follow_symlinks=False)
-            for entry in found
+            for entry in entries
         )
 
 

@@ -162,9 +162,9 @@ class Operation:
         A source on this disk may be a list that the user wrote, so it may lead to all services that they configured.
         """
         named = [getattr(self, name) for name, (_, one) in options_of(type(self)).items() if one.is_path]
-        found = {origin_of(place) for one in named for place in _places(one)}
+        origins = {origin_of(place) for one in named for place in _places(one)}
         sources = _places(getattr(self, "source", None))
-        return found if all(map(is_url, sources)) else found | SERVICES
+        return origins if all(map(is_url, sources)) else origins | SERVICES
 
     def line(self, show: Callable[[str], str] = str) -> str:
         """Return the command of this operation: ``pull s3://b/data /w/data --include '*.mp4'``.

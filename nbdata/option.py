@@ -102,8 +102,8 @@ def option(default: Any, help: str, **declaration: Any) -> Any:  # noqa: A002
 
 def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     """Return the declared options of a verb by field name, positional ones first."""
-    found = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
-    return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
+    declared = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
+    return dict(sorted(declared.items(), key=lambda item: not item[1][1].positional))
 
 
 # Names of storage options in other programs, and their names in nbdata, with the value that a flag stands for.

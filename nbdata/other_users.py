@@ -31,8 +31,8 @@ def changeable_by_others(folder: str) -> str | None:
 
     It is the folder itself if others may make files in it, else as `exchangeable_by_others`.
     """
-    if (found := exchangeable_by_others(folder)) is not None:
-        return found
+    if (exchangeable := exchangeable_by_others(folder)) is not None:
+        return exchangeable
     real = os.path.realpath(folder)
     status = os.stat(real)
     safe = status.st_uid in _safe_users() and not _others_may_write(real, status)
@@ -71,7 +71,7 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
     owners = safe | ({around.st_uid} if around else set())
     begin = os.path.realpath(home or "/")
     closed = [f"{begin}/"] if around and _is_closed(around, safe) else []
-    for folder, here, found in _way(begin, path[len(home) :]):
+    for folder, here, around in _way(begin, path[len(home) :]):
         makers = safe
         if not (home and folder == begin) and not any(f"{folder}/".startswith(one) for one in closed):
             status = os.stat(folder)
@@ -82,12 +82,12 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
                 if not _makes_all_alike(folder, status):
                     return folder
                 makers = safe | {status.st_uid}
-        if found is None:
+        if around is None:
             break
-        if stat.S_ISLNK(found.st_mode):
-            if found.st_uid not in makers:
+        if stat.S_ISLNK(around.st_mode):
+            if around.st_uid not in makers:
                 return here
-        elif _is_closed(found, safe):
+        elif _is_closed(around, safe):
             closed.append(f"{here}/")
     return None
 
@@ -102,13 +102,13 @@ def _way(begin: str, path: str) -> Iterator[tuple[str, str, os.stat_result | Non
         if (name := names.pop()) in ("", ".", ".."):  # the two latter are from links
             at = os.path.dirname(at) if name == ".." else at
             continue
-        here, found = os.path.join(at, name), None
+        here, status = os.path.join(at, name), None
         with contextlib.suppress(FileNotFoundError):
-            found = os.lstat(here)
-        yield at, here, found
-        if found is None:
+            status = os.lstat(here)
+        yield at, here, status
+        if status is None:
             return
-        if not stat.S_ISLNK(found.st_mode):
+        if not stat.S_ISLNK(status.st_mode):
             at = here
             continue
         if (links := links + 1) > _LINKS:

@@ -75,15 +75,15 @@ def own_folder(folder: str, *names: str) -> str:
         for number, name in enumerate((_own_name(folder), *names)):
             path = os.path.join(path, name)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                found = os.lstat(path)
-                if not stat.S_ISDIR(found.st_mode):
-                    raise _not_a_folder(path, found.st_mode)
+                status = os.lstat(path)
+                if not stat.S_ISDIR(status.st_mode):
+                    raise _not_a_folder(path, status.st_mode)
                 if not number:
-                    users.add(found.st_uid)
-                    open_modes = found.st_mode & _OTHERS_WRITE  # that of a disk with one mode for everything
-                elif is_open and (found.st_uid not in users or found.st_mode & _OTHERS_WRITE & ~open_modes):
+                    users.add(status.st_uid)
+                    open_modes = status.st_mode & _OTHERS_WRITE  # that of a disk with one mode for everything
+                elif is_open and (status.st_uid not in users or status.st_mode & _OTHERS_WRITE & ~open_modes):
                     raise _not_private(path)
-                is_open = is_open and bool(found.st_mode & _OTHERS_ENTER)
+                is_open = is_open and bool(status.st_mode & _OTHERS_ENTER)
     except OSError as error:
         if isinstance(error, NbdataError):
             raise
@@ -201,8 +201,8 @@ def owner_here(folder: int) -> int:
 def own_folders_in(folder: str) -> list[str]:
     """Return the names of all of nbdata's own folders in `folder`, also of other users; links and files are none."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(e.name for e in found if is_own_name(e.name) and e.is_dir(follow_symlinks=False))
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if is_own_name(e.name) and e.is_dir(follow_symlinks=False))
     except OSError:
         return []
 
@@ -224,19 +224,19 @@ def _own_name(folder: str) -> str:
     return OWN_FOLDER
 
 
-def _is_ours(folder: str, found: os.stat_result, path: str) -> bool:
-    if not stat.S_ISDIR(found.st_mode):
+def _is_ours(folder: str, status: os.stat_result, path: str) -> bool:
+    if not stat.S_ISDIR(status.st_mode):
         # It is refused anyway if this user, or the folder's owner, has put it there.
-        return found.st_uid in (os.geteuid(), os.stat(folder).st_uid)
+        return status.st_uid in (os.geteuid(), os.stat(folder).st_uid)
     if not _is_usable(path):
         return False
-    if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
+    if status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE:
         return True
     around = os.stat(folder)
-    private = not found.st_mode & _OTHERS_WRITE
-    if private and found.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
+    private = not status.st_mode & _OTHERS_WRITE
+    if private and status.st_uid == around.st_uid and not around.st_mode & (stat.S_ISVTX | _OTHERS_WRITE):
         return True
-    return _said(found) == _made_now(folder)
+    return _said(status) == _made_now(folder)
 
 
 def _is_usable(path: str) -> bool:
@@ -252,8 +252,8 @@ def _is_usable(path: str) -> bool:
         os.close(fd)
 
 
-def _said(found: os.stat_result) -> tuple[int, int]:
-    return found.st_uid, found.st_mode & 0o777
+def _said(status: os.stat_result) -> tuple[int, int]:
+    return status.st_uid, status.st_mode & 0o777
 
 
 def _made_now(folder: str) -> tuple[int, int] | None:
@@ -403,8 +403,8 @@ def small_file(path: str, most: int, *, at: int | None = None) -> Iterator[int]:
             raise FileNotFoundError(errno.ENOENT, "no record", path) from error
         raise
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
             raise FileNotFoundError(errno.ENOENT, "no record", path)
         yield fd
     finally:

@@ -78,11 +78,11 @@ def working_folder() -> str:
 def working_place() -> tuple[str, int, int] | None:
     """Return the name, device and inode of this process's working folder; None if it was deleted."""
     try:
-        found = os.stat(".")
+        status = os.stat(".")
     except OSError:
         return None
     here = working_folder()
-    return (here, found.st_dev, found.st_ino) if here else None
+    return (here, status.st_dev, status.st_ino) if here else None
 
 
 def is_url(place: str) -> bool:

@@ -69,9 +69,9 @@ def runtime_folder() -> str:
         folder = f"{base}/nbdata" if usable else f"/tmp/nbdata-{uid}"  # noqa: S108  checked below
     folder = os.path.abspath(folder)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    if not _is_private(found, {uid}, 0o077):
-        raise _not_private("runtime", folder, found, f"a folder of user {uid} with mode 0700", "chmod 700")
+    status = os.lstat(folder)
+    if not _is_private(status, {uid}, 0o077):
+        raise _not_private("runtime", folder, status, f"a folder of user {uid} with mode 0700", "chmod 700")
     if chosen:
         _refuse_exchangeable(folder)
         _refuse_shared("runtime", folder)
@@ -110,33 +110,33 @@ def _refuse_shared(kind: str, folder: str) -> None:
         )
 
 
-def _is_private(found: os.stat_result, owners: set[int], shut: int) -> bool:
+def _is_private(status: os.stat_result, owners: set[int], shut: int) -> bool:
     """True for a folder of one of these users that gives others no right of `shut`."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid in owners and not found.st_mode & shut
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in owners and not status.st_mode & shut
 
 
-def _not_private(kind: str, folder: str, found: os.stat_result, expected: str, close: str) -> AccessDenied:
-    yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+def _not_private(kind: str, folder: str, status: os.stat_result, expected: str, close: str) -> AccessDenied:
+    yours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     remedy = f"Close it to others with {close}, or " if yours else "Remove it, or "
     return AccessDenied(
         f"the {kind} folder is not private",
         path=folder,
         expected=expected,
-        got=f"owner {found.st_uid}, mode {stat.filemode(found.st_mode)}",
+        got=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
         remedy=f"{remedy}name another one in NBDATA_{kind.upper()}_DIR",
     )
 
 
 def _exchangeable(kind: str, folder: str, through: str) -> AccessDenied:
     """Return the error for a folder that others can exchange through a folder, or a link, on the way to it."""
-    found = os.lstat(through)
-    yours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+    status = os.lstat(through)
+    yours = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
     close = f"Close {through} to others with chmod go-w, or name" if yours else "Name"
     return AccessDenied(
         f"another user could exchange the {kind} folder",
         path=folder,
         expected=f"a way that only user {os.geteuid()} and root can change",
-        got=f"{through} of user {found.st_uid} with mode {stat.filemode(found.st_mode)}",
+        got=f"{through} of user {status.st_uid} with mode {stat.filemode(status.st_mode)}",
         remedy=f"{close} a folder elsewhere in NBDATA_{kind.upper()}_DIR",
     )
 
@@ -215,22 +215,22 @@ def _usable_state(folder: str, *, named: bool) -> str | None:
     except OSError:
         return None
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd):
             return None
     finally:
         os.close(fd)
     if through is not None:
         raise _exchangeable("state", folder, through)
-    if not _is_private(found, owners, 0o022) and not _gives_all_files_one_owner(real, found):
+    if not _is_private(status, owners, 0o022) and not _gives_all_files_one_owner(real, status):
         expected = f"a folder of user {os.geteuid()} in which nobody else may write"
-        raise _not_private("state", folder, found, expected, "chmod go-w")
+        raise _not_private("state", folder, status, expected, "chmod go-w")
     if named:
         _refuse_shared("state", real)
     return real
 
 
-def _gives_all_files_one_owner(folder: str, found: os.stat_result) -> bool:
+def _gives_all_files_one_owner(folder: str, status: os.stat_result) -> bool:
     """True if the disk of a folder gives each file the owner of the folder, and its mode, as FAT and some NFS do."""
     probe = os.path.join(folder, secrets.token_hex(12))
     try:
@@ -240,7 +240,7 @@ def _gives_all_files_one_owner(folder: str, found: os.stat_result) -> bool:
         return False
     try:
         made = os.fstat(fd)
-        return made.st_uid == found.st_uid and not found.st_mode & ~made.st_mode & 0o022
+        return made.st_uid == status.st_uid and not status.st_mode & ~made.st_mode & 0o022
     finally:
         os.close(fd)
         with contextlib.suppress(OSError):
@@ -264,8 +264,8 @@ def build_id() -> str:
         folders[:] = sorted(f for f in folders if f not in ("__pycache__", "labextension"))
         for name in sorted(files):
             if name.endswith(".py"):
-                found = os.stat(os.path.join(folder, name))
-                digest.update(f"{folder}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+                status = os.stat(os.path.join(folder, name))
+                digest.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 

@@ -74,8 +74,8 @@ def _read(path: str) -> bytes | None:
 
 
 def _is_private(fd: int) -> bool:
-    found = os.fstat(fd)
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _made(state_dir: str, path: str) -> bytes:

@@ -66,10 +66,10 @@ class _Parser:
 
     def whole(self) -> Condition:
         """Parse the whole text."""
-        found = self._either()
+        condition = self._either()
         if self._next != _END:
             raise self._wrong(_there(self._next), "and, or, or the end")
-        return found
+        return condition
 
     def _wrong(self, what: str, expected: str) -> BadOption:
         return BadOption(f"--select {self._text[:200]!r}: {what}", expected=expected)
@@ -81,11 +81,11 @@ class _Parser:
         if not rest.strip():
             self._next = _END
             return token
-        found = _TOKEN.match(rest)
-        if found is None:
+        match = _TOKEN.match(rest)
+        if match is None:
             raise self._wrong(f"{rest.strip()[:20]!r} cannot be read", "words, signs, and quotes that end")
-        self._at += found.end()
-        sign, single, double, word = found.groups()
+        self._at += match.end()
+        sign, single, double, word = match.groups()
         if sign is not None:
             self._next = ("sign", sign)
         elif word is not None:
@@ -124,14 +124,14 @@ class _Parser:
             raise self._wrong("brackets and not are nested too deep", f"at most {_DEEPEST}")
         if self._take("not"):
             inner = self._single()
-            found: Condition = lambda key, sizes: not inner(key, sizes)  # noqa: E731
+            condition: Condition = lambda key, sizes: not inner(key, sizes)  # noqa: E731
         elif self._take("("):
-            found = self._either()
+            condition = self._either()
             self._needed(")")
         else:
-            found = self._comparison()
+            condition = self._comparison()
         self._depth -= 1
-        return found
+        return condition
 
     def _comparison(self) -> Condition:
         kind, text = self._advance()

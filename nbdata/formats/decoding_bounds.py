@@ -156,7 +156,7 @@ def read_arrays(data: bytes, budget: Budget) -> dict[str, Any]:
     import zipfile
 
     budget.spend(_ENTRY * data.count(_ZIP_ENTRY))
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             if member.compress_type not in _METHODS:
@@ -167,8 +167,8 @@ def read_arrays(data: bytes, budget: Budget) -> dict[str, Any]:
                 is_array = file.read(len(_NPY)) == _NPY
                 file.seek(0)
                 value = _array(file, budget) if is_array else _bounded(file, budget)
-            found[member.filename.removesuffix(".npy")] = value
-    return found
+            arrays[member.filename.removesuffix(".npy")] = value
+    return arrays
 
 
 def _bounded(file: IO[bytes], budget: Budget) -> bytes:

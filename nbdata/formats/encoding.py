@@ -46,10 +46,10 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
     extension = field.rpartition(".")[2].lower()
     encoder = encoders.get(field) or encoders.get(extension)
     if encoder is not None:
-        found = encoder(value)
-        if not isinstance(found, (bytes, bytearray, memoryview)):
-            raise _wrong(key, field, f"its encoder gave {type(found).__name__}", "bytes")
-        return _bytes(found)
+        encoded = encoder(value)
+        if not isinstance(encoded, (bytes, bytearray, memoryview)):
+            raise _wrong(key, field, f"its encoder gave {type(encoded).__name__}", "bytes")
+        return _bytes(encoded)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _bytes(value)
     if extension in _PICKLES:

@@ -164,13 +164,13 @@ class Head:
         BadArchive
             As `place`.
         """
-        found: list[int] = self._starts[first : first + count + 1].tolist()
+        starts: list[int] = self._starts[first : first + count + 1].tolist()
         if first + count == self.count:
-            found.append(self.size)
-        if found[0] < 0 or found[-1] > self.size or not all(map(operator.le, found, found[1:])):
+            starts.append(self.size)
+        if starts[0] < 0 or starts[-1] > self.size or not all(map(operator.le, starts, starts[1:])):
             for number in range(first, first + count):
                 self.place(number)
-        return found
+        return starts
 
     def check(self) -> None:
         """Check the whole header.
@@ -269,10 +269,10 @@ class HeadWriter:
 
     def starts(self) -> array[int]:
         """Return the start of each sample in the file, followed by the end of the file."""
-        found = array("q", [head_size(len(self._sizes))])
+        starts = array("q", [head_size(len(self._sizes))])
         for size in self._sizes:
-            found.append(found[-1] + size)
-        return found
+            starts.append(starts[-1] + size)
+        return starts
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the header in pieces, to be written in order."""

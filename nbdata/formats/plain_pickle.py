@@ -107,13 +107,13 @@ class _Plain(pickle.Unpickler):
         self._what, self._remedy, self._copies = what, remedy, copies
 
     def find_class(self, module: str, name: str, /) -> Any:
-        found = _NAMES.get((module, name))
-        if found is None:
+        known = _NAMES.get((module, name))
+        if known is None:
             raise BadOption(
                 f"{self._what} is a pickle with {module}.{name}, which is more than plain data",
                 remedy=self._remedy,
             )
-        return _Maker(functools.partial(found, self._copies))
+        return _Maker(functools.partial(known, self._copies))
 
     def persistent_load(self, pid: Any, /) -> Any:
         raise BadOption(
@@ -149,10 +149,10 @@ class _Type:
 
         if not isinstance(self.name, str):
             raise TypeError("a dtype is named by text")
-        found = np.dtype(self.name)
-        if found.kind not in _KINDS:
-            raise ValueError(f"an array of {found} holds more than numbers and text")
-        return found if self.order in "|=" else found.newbyteorder(self.order)  # type: ignore[arg-type]
+        dtype = np.dtype(self.name)
+        if dtype.kind not in _KINDS:
+            raise ValueError(f"an array of {dtype} holds more than numbers and text")
+        return dtype if self.order in "|=" else dtype.newbyteorder(self.order)  # type: ignore[arg-type]
 
 
 class _Array:

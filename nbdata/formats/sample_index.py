@@ -77,10 +77,10 @@ _LONGEST_KEY = 4 * 8192
 _LONGEST_OTHER = 1 << 18
 
 
-def _plain_etag(found: SampleObject) -> bytes | None:
+def _plain_etag(one: SampleObject) -> bytes | None:
     """Return the 16 bytes of an ETag that is a quoted MD5 and alone identifies the version; else None."""
-    etag = found.etag
-    if found.version or len(etag) != 34 or etag[0] != '"' or etag[-1] != '"':
+    etag = one.etag
+    if one.version or len(etag) != 34 or etag[0] != '"' or etag[-1] != '"':
         return None
     try:
         tag = bytes.fromhex(etag[1:-1])
@@ -126,25 +126,25 @@ class IndexWriter:
         columns = self._columns
         columns.keys += key.encode("utf-8", "surrogatepass")
         columns.key_ends.append(len(columns.keys))
-        for found in objects:
-            self._add(key, found)
+        for one in objects:
+            self._add(key, one)
         columns.begins.append(len(columns.sizes))
 
-    def _add(self, key: str, found: SampleObject) -> None:
+    def _add(self, key: str, one: SampleObject) -> None:
         columns = self._columns
-        if found.path != (f"{key}.{found.field}" if found.field else key):
+        if one.path != (f"{key}.{one.field}" if one.field else key):
             columns.odd.extend((len(columns.sizes), len(columns.others)))
-            self._write_other(found.path)
-        columns.sizes.append(found.size)
-        columns.fields.append(self._field(found.field, found.size))
-        tag = _plain_etag(found)
+            self._write_other(one.path)
+        columns.sizes.append(one.size)
+        columns.fields.append(self._field(one.field, one.size))
+        tag = _plain_etag(one)
         if tag is not None:
             columns.kinds.append(_PLAIN)
             columns.tags += tag
             return
         columns.kinds.append(_OTHER)
         columns.tags += len(columns.others).to_bytes(16, "little")
-        self._write_other([found.etag, found.modified, found.version])
+        self._write_other([one.etag, one.modified, one.version])
 
     def add_members(self, key: str, members: Iterable[ShardMember], paths: Sequence[str] = ()) -> None:
         """Add the next sample of a shard; give `paths` if the members have others than ``KEY.FIELD``."""

@@ -84,8 +84,8 @@ def split_member(name: str) -> tuple[str, str] | None:
     >>> split_member("README") is None
     True
     """
-    found = _split(name)
-    return (found[0], found[1].lower()) if found else None
+    parts = _split(name)
+    return (parts[0], parts[1].lower()) if parts else None
 
 
 def _split(name: str) -> tuple[str, str] | None:
@@ -186,16 +186,16 @@ def _grouped(
     split, lower, is_one_of_ours = _split, str.lower, _META.match
     try:
         for name, view, place, header in _members(reader):
-            found = split(name) if len(name) <= _LONGEST_NAME else None
+            parts = split(name) if len(name) <= _LONGEST_NAME else None
             if (
-                found is None
+                parts is None
                 or (name[0] == "_" and is_one_of_ours(name))
                 or (header and header.kind != "file")
             ):
-                if why := _why_not(name, "file" if header is None else header.kind, found is not None):
+                if why := _why_not(name, "file" if header is None else header.kind, parts is not None):
                     left_out(shortened(name) if len(name) > _LONGEST_NAME else name, why)
                 continue
-            key, extension = found
+            key, extension = parts
             if key != current or not fields:
                 if fields:
                     yield current, fields, places

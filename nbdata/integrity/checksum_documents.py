@@ -151,10 +151,10 @@ def _of_list(text: str) -> Iterator[Claim]:
     members: dict[str, list[str]] = {}
     begin, last = 0, ""
     for number, line in enumerate([*_lines(text), ""], start=1):
-        found = _MEMBER.fullmatch(line)
-        if found and not line[:1].isspace():
-            begin, last = begin or number, found[1].lower()
-            members[last] = [found[2]]
+        match = _MEMBER.fullmatch(line)
+        if match and not line[:1].isspace():
+            begin, last = begin or number, match[1].lower()
+            members[last] = [match[2]]
         elif line.strip() and last:
             members[last].append(line.strip() if last == "hash" else line.removeprefix(_INDENT))
         elif members and not line.strip():
@@ -170,15 +170,15 @@ def _of_table(text: str) -> Iterator[Claim]:
     for number, line in enumerate(lines[first + 2 :], start=first + 3):
         if not line.strip():
             continue
-        found = _ROW.fullmatch(line.strip())
-        if found is None:
+        match = _ROW.fullmatch(line.strip())
+        if match is None:
             yield Claim(number, line.strip(), "no algorithm, hash and path", "")
-        elif found[3].endswith(("...", "…")):
+        elif match[3].endswith(("...", "…")):
             yield Claim(
-                number, found[3], "the path is cut short; write it with Get-FileHash | Export-Csv", ""
+                number, match[3], "the path is cut short; write it with Get-FileHash | Export-Csv", ""
             )
         else:
-            yield Claim(number, found[3], found[1], found[2])
+            yield Claim(number, match[3], match[1], match[2])
 
 
 def _of_certutil(text: str) -> Iterator[Claim]:

@@ -212,28 +212,28 @@ class _Collector:
         if self.left < 0:
             self.problems.append(Problem(source, "not read: the lists before it have too many digests"))
             return
-        found = parse_checksums(content, name=source)
-        self.left -= len(found.entries)
-        for problem in found.problems:
+        parsed = parse_checksums(content, name=source)
+        self.left -= len(parsed.entries)
+        for problem in parsed.problems:
             where = f"line {problem.line}: " if problem.line else ""
             self.problems.append(Problem(source, where + problem.message, harmless=problem.harmless))
-        if not found.entries and not found.problems:
+        if not parsed.entries and not parsed.problems:
             self.problems.append(Problem(source, "holds no checksum"))
         owner = owner_of(source)
-        if owner not in self.data and len(found.entries) == 1 and found.entries[0].name is None:
+        if owner not in self.data and len(parsed.entries) == 1 and parsed.entries[0].name is None:
             fits = self._only_fit(source, owner)
             if fits is not None:
                 self.notes.append(
                     f"{source}: its digest has no name, and was taken for that of {shortened(fits)}"
                 )
-                self._claim(fits, found.entries[0], source)
+                self._claim(fits, parsed.entries[0], source)
                 return
-        if owner in self.data and not found.entries:
+        if owner in self.data and not parsed.entries:
             self.claims[owner]  # named, though without a known digest: so it is not extra
-        elif owner and self._is_sidecar(found.entries, owner):
-            self._add_sidecar(source, owner, found.entries[0])
+        elif owner and self._is_sidecar(parsed.entries, owner):
+            self._add_sidecar(source, owner, parsed.entries[0])
         else:
-            self._add_list(source, posixpath.dirname(source), found)
+            self._add_list(source, posixpath.dirname(source), parsed)
 
     def _only_fit(self, source: str, owner: str | None) -> str | None:
         """Return the only file of a checksum file's folder that a digest without a name can be for."""
@@ -296,21 +296,21 @@ class _Collector:
             )
         return self.namesakes[base]
 
-    def _add_list(self, source: str, folder: str, found: ChecksumFile) -> None:
+    def _add_list(self, source: str, folder: str, parsed: ChecksumFile) -> None:
         if self.separate and folder:
 
             def matches(base: str) -> int:
-                return sum(written(base, entry.name) in self.data for entry in found.entries)
+                return sum(written(base, entry.name) in self.data for entry in parsed.entries)
 
             folder = "" if matches("") > matches(folder) else folder
         resolved = resolve(
-            [entry.name for entry in found.entries], self.names, folder, "" if self.separate else folder
+            [entry.name for entry in parsed.entries], self.names, folder, "" if self.separate else folder
         )
         if resolved.example is not None:
             self.notes.append(_moved(source, resolved.moved, *resolved.example))
         names: set[str] = set()
-        usable = not found.problems
-        for entry, name in zip(found.entries, resolved.paths, strict=True):
+        usable = not parsed.problems
+        for entry, name in zip(parsed.entries, resolved.paths, strict=True):
             if name is None:
                 usable = False
                 message = "a digest among several has no file name"

@@ -127,19 +127,21 @@ def disk_of(path: str) -> tuple[Disk, int, int]:
     """Return the disk that holds `path` (or will hold it), its st_dev and its block size."""
     at = existing_ancestor(path)
     try:
-        found = os.statvfs(at)
+        figures = os.statvfs(at)
         device = os.stat(at).st_dev
     except OSError as error:
         raise disk_error(error, at) from error
-    return _disk(at, found, device), device, found.f_frsize or 4096
+    return _disk(at, figures, device), device, figures.f_frsize or 4096
 
 
-def _disk(path: str, found: os.statvfs_result, device: int, *, in_memory: bool = False) -> Disk:
-    unit = found.f_frsize or found.f_bsize
+def _disk(path: str, figures: os.statvfs_result, device: int, *, in_memory: bool = False) -> Disk:
+    unit = figures.f_frsize or figures.f_bsize
     # Some file systems (btrfs, NFS) count no inodes and report 0 of 0.
-    inodes = found.f_favail if found.f_files else None
-    used = found.f_blocks - found.f_bfree
-    return Disk(path, found.f_blocks * unit, used * unit, found.f_bavail * unit, inodes, device, in_memory)
+    inodes = figures.f_favail if figures.f_files else None
+    used = figures.f_blocks - figures.f_bfree
+    return Disk(
+        path, figures.f_blocks * unit, used * unit, figures.f_bavail * unit, inodes, device, in_memory
+    )
 
 
 def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[int, str]]:
@@ -147,16 +149,16 @@ def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[i
 
     ``NBDATA_QUOTA=SIZE[:PATH]`` sets one in the environment. PATH defaults to the home folder.
     """
-    found = {path: (limit, "%quota --limit") for path, limit in _kept(state_dir).items()}
+    limits = {path: (limit, "%quota --limit") for path, limit in _kept(state_dir).items()}
     outside = env.get("NBDATA_QUOTA", "")
     if outside:
         size, _, path = outside.partition(":")
         home = env.get("HOME") or os.path.expanduser("~")
         folder = os.path.realpath(canonical(path or home, cwd=home, name="NBDATA_QUOTA").rstrip("/") or "/")
         limit = parse_size(size, option="NBDATA_QUOTA")
-        if folder not in found or limit < found[folder][0]:
-            found[folder] = (limit, "NBDATA_QUOTA")
-    return found
+        if folder not in limits or limit < limits[folder][0]:
+            limits[folder] = (limit, "NBDATA_QUOTA")
+    return limits
 
 
 def _kept(state_dir: str) -> dict[str, int]:
@@ -239,8 +241,8 @@ def used_below(folder: str) -> int:
     pending = [folder]
     while pending:
         try:
-            with os.scandir(pending.pop()) as found:
-                entries = list(found)
+            with os.scandir(pending.pop()) as scan:
+                entries = list(scan)
         except OSError:  # it has vanished, or is not readable
             continue
         for entry in entries:
@@ -260,7 +262,7 @@ def used_below(folder: str) -> int:
 
 def writable_disks() -> list[Disk]:
     """Return each mounted disk that this user can write to, once per device, largest free space first."""
-    found: dict[int, Disk] = {}
+    disks: dict[int, Disk] = {}
     for path, kind in dict(_mounts()).items():  # of two mounts at the same place, the last one is visible
         if (
             kind in _PSEUDO
@@ -276,10 +278,10 @@ def writable_disks() -> list[Disk]:
             disk = _disk(path, os.statvfs(path), device, in_memory=in_memory)
         except OSError:
             continue
-        known = found.get(device)
+        known = disks.get(device)
         if disk.size and (known is None or len(path) < len(known.path)):
-            found[device] = disk
-    return sorted(found.values(), key=lambda d: -d.free)
+            disks[device] = disk
+    return sorted(disks.values(), key=lambda d: -d.free)
 
 
 def _mounts() -> list[tuple[str, str]]:
@@ -293,4 +295,4 @@ def _mounts() -> list[tuple[str, str]]:
 
 def _unescaped(text: str) -> str:
     """Replace the octal escapes of blanks and backslashes in a mount point."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -144,10 +144,10 @@ class Store(abc.ABC):
         last = ""
         for info in self.list(prefix):
             end = info.key.find("/", len(prefix))
-            found = info if end < 0 else ObjectInfo(info.key[: end + 1], -1)
-            if end < 0 or found.key != last:
-                yield found
-                last = found.key
+            entry = info if end < 0 else ObjectInfo(info.key[: end + 1], -1)
+            if end < 0 or entry.key != last:
+                yield entry
+                last = entry.key
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:

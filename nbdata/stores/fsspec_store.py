@@ -107,22 +107,25 @@ class FsspecStore(Store):
             self._queries[key] = parts.query
         return key
 
-    def _info(self, path: str, found: dict[str, Any]) -> ObjectInfo:
+    def _info(self, path: str, described: dict[str, Any]) -> ObjectInfo:
         if path.startswith(_BY_URL):
             path = self.key_of(path)
-        etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
-        crc = found.get("CRC")  # of a zip member, whose time has no time zone
+        etag = described.get("ETag") or described.get("etag") or described.get("md5Hash") or ""
+        crc = described.get("CRC")  # of a zip member, whose time has no time zone
         if not etag and isinstance(crc, int):
             etag = f"crc32-{crc:08x}"
         time = (
-            found.get("LastModified") or found.get("mtime") or found.get("modified") or found.get("created")
+            described.get("LastModified")
+            or described.get("mtime")
+            or described.get("modified")
+            or described.get("created")
         )
         return ObjectInfo(
             path[len(self._slash) :] if path.startswith(self._slash) else path,
-            size_in(found.get("size")),
+            size_in(described.get("size")),
             etag=str(etag),
             modified=_seconds(time),
-            version=str(found.get("VersionId") or found.get("generation") or ""),
+            version=str(described.get("VersionId") or described.get("generation") or ""),
         )
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
@@ -147,36 +150,36 @@ class FsspecStore(Store):
         folder = prefix.rpartition("/")[0]
         try:
             self._fs.invalidate_cache()
-            found = {entry["name"]: entry for entry in self._fs.ls(self._path(folder), detail=True)}
+            entries = {entry["name"]: entry for entry in self._fs.ls(self._path(folder), detail=True)}
         except Exception as error:
             known = self._error(error, folder)
             if isinstance(known, NotFound) and not known.details.get("bucket"):
                 return
             raise known from error
-        folders = {path for path, entry in found.items() if entry.get("type") == "directory"}
-        for path in sorted(path.rstrip("/") + "/" if path in folders else path for path in found):
+        folders = {path for path, entry in entries.items() if entry.get("type") == "directory"}
+        for path in sorted(path.rstrip("/") + "/" if path in folders else path for path in entries):
             info = (
                 ObjectInfo(self._info(path, {}).key, -1)
                 if path.endswith("/")
-                else self._info(path, found[path])
+                else self._info(path, entries[path])
             )
             if not info.key.startswith(prefix):
                 continue
-            if path.endswith("/") or _is_object(info.key, found[path]):
+            if path.endswith("/") or _is_object(info.key, entries[path]):
                 yield info
-            elif found[path].get("type") == "link":
+            elif entries[path].get("type") == "link":
                 with contextlib.suppress(NotFound):  # the link leads to a folder or nowhere
                     yield self.head(info.key)
 
     def head(self, key: str) -> ObjectInfo:
         try:
             self._fs.invalidate_cache()
-            found = self._fs.info(self._path(key))
+            described = self._fs.info(self._path(key))
         except Exception as error:
             raise self._error(error, key) from error
-        if found.get("type", "file") != "file":
+        if described.get("type", "file") != "file":
             raise NotFound("not an object", path=self._said(key))
-        return self._info(self._path(key), found)
+        return self._info(self._path(key), described)
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, FsspecStore) and bool(self._fs == other._fs)
@@ -412,15 +415,15 @@ def _seconds(time: object) -> float | None:
         return None
 
 
-def _is_object(key: str, found: dict[str, Any]) -> bool:
-    return bool(found.get("type", "file") == "file") and not key.endswith(PARTIAL)
+def _is_object(key: str, described: dict[str, Any]) -> bool:
+    return bool(described.get("type", "file") == "file") and not key.endswith(PARTIAL)
 
 
 def _code(error: BaseException) -> str:
     """S3's error code, from the botocore error that s3fs wrapped."""
     response = getattr(error.__cause__ or error, "response", None)
-    found = response.get("Error") if isinstance(response, dict) else None
-    return str(found.get("Code", "")) if isinstance(found, dict) else ""
+    error_of_s3 = response.get("Error") if isinstance(response, dict) else None
+    return str(error_of_s3.get("Code", "")) if isinstance(error_of_s3, dict) else ""
 
 
 def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:

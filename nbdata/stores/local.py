@@ -38,9 +38,9 @@ MAY_HOLD = ("link to a folder", "unreadable")
 _Names = list[str]
 
 
-def stat_tag(found: os.stat_result) -> str:
+def stat_tag(status: os.stat_result) -> str:
     """A validator of a local file, used as its ETag. It changes when size, time or inode do."""
-    return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
+    return f"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}-{status.st_ino:x}"
 
 
 class LocalStore(Store):
@@ -108,10 +108,10 @@ class LocalStore(Store):
         """List the names in a folder, sorted. A folder gets a slash, so that keys sort as in an object store."""
         path = "/" + folder.rstrip("/")
         try:
-            with os.scandir(path) as found:
+            with os.scandir(path) as entries:
                 names = [
                     f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
-                    for entry in found
+                    for entry in entries
                     if entry.name.startswith(start) and not (entry.name[0] == "." and is_own_name(entry.name))
                 ]
         except (FileNotFoundError, NotADirectoryError):  # the folder does not exist, so it is empty
@@ -152,12 +152,12 @@ class LocalStore(Store):
 
     def head(self, key: str) -> ObjectInfo:
         try:
-            found = os.stat("/" + key)
+            status = os.stat("/" + key)
         except OSError as error:
             raise disk_error(error, "/" + key) from error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise NotFound("not a file", path="/" + key)
-        return info_of(key, found)
+        return info_of(key, status)
 
     def content(self, key: str, etag: str, buffer: bytearray) -> memoryview:
         """Read a small file whole into `buffer`, which must be larger, if the file is still the listed version.
@@ -167,13 +167,13 @@ class LocalStore(Store):
         try:
             fd = os.open("/" + key, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                found = os.fstat(fd)
+                status = os.fstat(fd)
                 count = os.readv(fd, [buffer])
             finally:
                 os.close(fd)
         except OSError as error:
             raise disk_error(error, "/" + key) from error
-        if not stat.S_ISREG(found.st_mode) or stat_tag(found) != etag or count != found.st_size:
+        if not stat.S_ISREG(status.st_mode) or stat_tag(status) != etag or count != status.st_size:
             raise SourceChanged("the file changed since it was listed", path="/" + key)
         return memoryview(buffer)[:count]
 
@@ -186,13 +186,13 @@ class LocalStore(Store):
         except OSError as error:
             raise disk_error(error, "/" + key) from error
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise NotFound("not a file", path="/" + key)
-            info = info_of(key, found)
+            info = info_of(key, status)
             if match is not None and match.etag and match.etag != info.etag:
                 raise SourceChanged("the file changed since it was listed", path="/" + key)
-            known = found.st_size, found.st_mtime_ns
+            known = status.st_size, status.st_mtime_ns
             return _FileBody(fd, info, known, start, info.size if end is None else min(end, info.size))
         except BaseException:
             os.close(fd)
@@ -291,6 +291,6 @@ def _time_of(key: str) -> float | None:
         return None
 
 
-def info_of(key: str, found: os.stat_result) -> ObjectInfo:
+def info_of(key: str, status: os.stat_result) -> ObjectInfo:
     """Return the description of a local file with this status."""
-    return ObjectInfo(key, found.st_size, etag=stat_tag(found), modified=found.st_mtime)
+    return ObjectInfo(key, status.st_size, etag=stat_tag(status), modified=status.st_mtime)

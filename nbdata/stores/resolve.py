@@ -209,12 +209,12 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
 
 def _of_url(cls: Any, place: str) -> dict[str, Any]:
     """Return the options in a URL, such as host and user. User and password are always unescaped, unlike in fsspec."""
-    found = dict(cls._get_kwargs_from_urls(place))
+    options = dict(cls._get_kwargs_from_urls(place))
     parts = urlsplit(place)
     for name, value in (("username", parts.username), ("password", parts.password)):
-        if name in found and value is not None:
-            found[name] = unquote(value)
-    return found
+        if name in options and value is not None:
+            options[name] = unquote(value)
+    return options
 
 
 def _rebuilt(data: dict[str, Any]) -> Any:

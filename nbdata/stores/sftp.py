@@ -173,9 +173,9 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
         return path
 
     @staticmethod
-    def _decode_stat(found: Any, parent_path: str | None = None) -> dict[str, Any]:
-        info: dict[str, Any] = SFTPFileSystem._decode_stat(found, parent_path)
-        if info["type"] == "file" and stat.S_IFMT(found.st_mode) not in (0, stat.S_IFREG):
+    def _decode_stat(attributes: Any, parent_path: str | None = None) -> dict[str, Any]:
+        info: dict[str, Any] = SFTPFileSystem._decode_stat(attributes, parent_path)
+        if info["type"] == "file" and stat.S_IFMT(attributes.st_mode) not in (0, stat.S_IFREG):
             info["type"] = "other"  # reading a named pipe would block
         return info
 

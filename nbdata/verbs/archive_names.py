@@ -116,8 +116,8 @@ class ArchiveNames(NamedTuple):
         """Return the number from 0 of a volume's name, of any width; None for another name."""
         if not self.numbered:
             return 0 if name == self.name else None
-        found = re.fullmatch(re.escape(self.name) + r"\.(\d{3,9})", name)
-        return int(found[1]) - self.first if found else None
+        match = re.fullmatch(re.escape(self.name) + r"\.(\d{3,9})", name)
+        return int(match[1]) - self.first if match else None
 
     def is_one(self, name: str) -> bool:
         """True if a name in the folder is the name of a volume or of its checksum file."""

@@ -120,12 +120,12 @@ class CacheStream(Verifying, Selecting, Fetching, Storing):
         """Return ``--part`` as two numbers; (0, 1) for all items."""
         if self.part is None:
             return 0, 1
-        found = re.fullmatch(r"(\d+)/(\d+)", self.part)
-        if found is None or not int(found[1]) < int(found[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", self.part)
+        if match is None or not int(match[1]) < int(match[2]):
             raise BadOption(
                 f"--part: {self.part!r} is not a part", expected="I/N with I from 0 to N-1, such as 0/4"
             )
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
     def identity(self) -> str:
         """Return a new value each time: a stream belongs to one loop, so no other process attaches to it."""

@@ -226,10 +226,10 @@ def pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
             raise BadOption(f"--option: {key!r} has no value", expected="KEY=VALUE or KEY=env:NAME")
         if value.startswith("env:"):
             name = value[4:]
-            found = (os.environ if env is None else env).get(name)
-            if found is None:
+            text_of_env = (os.environ if env is None else env).get(name)
+            if text_of_env is None:
                 raise BadOption(f"--option {key}: the environment has no {name}", remedy=f"Set {name} first")
-            value = found
+            value = text_of_env
         *outer, last = key.split(".")
         at = out
         for part in outer:

@@ -63,16 +63,16 @@ class ShardNames(NamedTuple):
         """
         folder, _, name = target.rpartition("/")
         name = name or _DEFAULT_NAMES[made]
-        found = NUMBER.search(name)
+        match = NUMBER.search(name)
         end = ENDS[made]
         if made == "ffrecord" and not name.endswith(end):
             raise BadOption(
                 f"{name}: FFRecord files end in {end}",
                 expected="a folder, which ends in a slash, or a name such as train-%05d.ffr or train.ffr",
             )
-        if made == "ffrecord" and found is None and not has_glob(name):
+        if made == "ffrecord" and match is None and not has_glob(name):
             return cls(folder + "/", name.removesuffix(end), end, 0, most=1, numbered=False)
-        if found is None or has_glob(name[: found.start()] + name[found.end() :]):
+        if match is None or has_glob(name[: match.start()] + name[match.end() :]):
             raise BadOption(
                 f"{name} has no place for the number of a shard",
                 expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
@@ -81,13 +81,13 @@ class ShardNames(NamedTuple):
                 if name.endswith(".tar")
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )
-        before, after = name[: found.start()], name[found.end() :]
+        before, after = name[: match.start()], name[match.end() :]
         if not after.endswith(end):
             raise BadOption(
                 f"{name}: shards end in .tar",
                 remedy="Do not compress it: samples are mostly compressed already",
             )
-        width, first, last = found.groups()
+        width, first, last = match.groups()
         if first is None:
             return cls(folder + "/", before, after, int(width or 0))
         if int(last) < int(first):

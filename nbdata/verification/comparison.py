@@ -117,10 +117,10 @@ def _compared(control: Control, store: Store, info: ObjectInfo, promise: _Promis
 
 def _asked_again(control: Control, store: Store, info: ObjectInfo) -> ObjectInfo:
     """Return the store's full metadata of one object, since a listing has less."""
-    found = retrying(control, lambda: store.head(info.key))
-    if (found.etag.strip('"'), found.size) != (info.etag.strip('"'), info.size) and info.etag:
+    asked = retrying(control, lambda: store.head(info.key))
+    if (asked.etag.strip('"'), asked.size) != (info.etag.strip('"'), info.size) and info.etag:
         raise SourceChanged("the object it is compared with changed meanwhile", path=info.key)
-    return found
+    return asked
 
 
 def _why_not(info: ObjectInfo, algorithm: str) -> str:

@@ -90,8 +90,8 @@ class DataSet:
             return set()
         if not isinstance(self.folder.store, LocalStore):
             return None
-        with contextlib.suppress(OSError), os.scandir("/" + self.folder.key) as found:
-            return {one.name for one in found if not is_checksum_file(one.name) and one.is_file()} - {
+        with contextlib.suppress(OSError), os.scandir("/" + self.folder.key) as entries:
+            return {one.name for one in entries if not is_checksum_file(one.name) and one.is_file()} - {
                 self.single
             }
         return None
@@ -141,17 +141,17 @@ def list_data(run: Run, place: str) -> DataSet:
         in_scope = lambda path: pattern.fullmatch(path) is not None  # noqa: E731
     assert isinstance(run.operation, Selecting)
     left_out = LeftOut(run.operation, in_scope)
-    found = find(run, base, left_out)
+    source = find(run, base, left_out)
     listing = run.row_file("listing")
-    if found.single is not None:
-        name = posixpath.basename(found.single.key)
-        data = DataSet(parent(found.location), name, listing, lambda path: path == name)
-        data.add(Entry(name, found.single), data=True)
+    if source.single is not None:
+        name = posixpath.basename(source.single.key)
+        data = DataSet(parent(source.location), name, listing, lambda path: path == name)
+        data.add(Entry(name, source.single), data=True)
         for entry in beside(run.control, data.folder, name):
             data.add(entry, data=False)
     else:
-        data = DataSet(found.location, "", listing, in_scope)
-        for entry in found.entries:
+        data = DataSet(source.location, "", listing, in_scope)
+        for entry in source.entries:
             if not is_ours(entry.path):
                 data.add(entry, data=not is_checksum_file(entry.path))
     listing.close()
@@ -196,8 +196,8 @@ def beside(control: Control, folder: Location, name: str) -> list[Entry]:
 
 def _beside_on_disk(folder: str, single: str) -> Iterator[Entry]:
     try:
-        with os.scandir(folder) as found:
-            there = {entry.name for entry in found}
+        with os.scandir(folder) as entries:
+            there = {entry.name for entry in entries}
         others = there - {single}
         for name in sorted(filter(is_checksum_file, there)):
             if owner_of(name) in others:

@@ -82,14 +82,18 @@ class KnownChecksums:
     unreadable: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def take(self, found: Expectations) -> None:
+    def take(self, expectations: Expectations) -> None:
         """Take over the content of checksum files."""
-        self.expected = found.expected
-        self.missing, self.lost = found.missing, found.lost
-        self.extra = set(found.extra)
-        self.reasons = {p.name: f"{p.message} ({p.source})" for p in found.problems if p.name is not None}
-        self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems]) + bounded(found.notes)
-        unreadable = [p for p in found.problems if p.name is None and not p.harmless]
+        self.expected = expectations.expected
+        self.missing, self.lost = expectations.missing, expectations.lost
+        self.extra = set(expectations.extra)
+        self.reasons = {
+            p.name: f"{p.message} ({p.source})" for p in expectations.problems if p.name is not None
+        }
+        self.notes += bounded([f"{p.source}: {p.message}" for p in expectations.problems]) + bounded(
+            expectations.notes
+        )
+        unreadable = [p for p in expectations.problems if p.name is None and not p.harmless]
         lines = Counter(p.source for p in unreadable)
         for problem in unreadable:
             more = f" (and {lines[problem.source] - 1:,} more)" if lines[problem.source] > 1 else ""
@@ -163,19 +167,19 @@ def _read(
 
 
 def _against(run: Run, op: Md5check, data: DataSet, against: str) -> KnownChecksums:
-    found = find(run, against)
-    place = found.location.place
+    source = find(run, against)
+    place = source.location.place
     known = KnownChecksums(place, f"checksum files in {place}")
-    if found.single is not None:
-        return _one_file(run, op, data, found, known)
-    remote = not isinstance(found.location.store, LocalStore)
+    if source.single is not None:
+        return _one_file(run, op, data, source, known)
+    remote = not isinstance(source.location.store, LocalStore)
     if remote:
         known.looked_for += f", and objects there with the names of the files and {_kind(op)}"
-    if data.single and not has_glob(against) and _quick(run, op, data, found.location, known):
+    if data.single and not has_glob(against) and _quick(run, op, data, source.location, known):
         return known
     sources: dict[str, ObjectInfo] = {}
     objects = run.row_file("against")
-    for entry in found.entries:
+    for entry in source.entries:
         if is_ours(entry.path):
             continue
         sums = is_checksum_file(entry.path)
@@ -186,7 +190,7 @@ def _against(run: Run, op: Md5check, data: DataSet, against: str) -> KnownChecks
             objects.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
     objects.close()
     if sources:
-        known.take(_elsewhere(run, op, data, found.location, sources, known.notes))
+        known.take(_elsewhere(run, op, data, source.location, sources, known.notes))
     if remote:
         _take_objects(known, data, objects)
     return known
@@ -196,18 +200,18 @@ def _kind(op: Md5check) -> str:
     return "a checksum, or an ETag that is an MD5" if op.algorithm == "auto" else f"a {op.algorithm}"
 
 
-def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: KnownChecksums) -> KnownChecksums:
+def _one_file(run: Run, op: Md5check, data: DataSet, source: Found, known: KnownChecksums) -> KnownChecksums:
     """Handle ``--against`` a checksum file, or an object that a single file must equal."""
-    assert found.single is not None
-    name = posixpath.basename(found.single.key)
-    remote = not isinstance(found.location.store, LocalStore)
+    assert source.single is not None
+    name = posixpath.basename(source.single.key)
+    remote = not isinstance(source.location.store, LocalStore)
     if remote and data.single == name and not is_checksum_file(name):
-        known.objects[data.single] = found.single
-        known.looked_for = f"{_kind(op)} of {found.location.place}"
+        known.objects[data.single] = source.single
+        known.looked_for = f"{_kind(op)} of {source.location.place}"
         return known
-    known.looked_for = f"a checksum in {found.location.place}"
-    folder = parent(found.location)
-    known.take(_elsewhere(run, op, data, folder, {name: found.single}, known.notes))
+    known.looked_for = f"a checksum in {source.location.place}"
+    folder = parent(source.location)
+    known.take(_elsewhere(run, op, data, folder, {name: source.single}, known.notes))
     return known
 
 
@@ -223,10 +227,10 @@ def _quick(run: Run, op: Md5check, data: DataSet, folder: Location, known: Known
     if isinstance(folder.store, LocalStore):
         return False
     try:
-        found = retrying(run.control, lambda: folder.store.head(folder.key + data.single))
+        info = retrying(run.control, lambda: folder.store.head(folder.key + data.single))
     except (NotFound, AccessDenied):
         return False
-    known.objects[data.single] = found
+    known.objects[data.single] = info
     return True
 
 

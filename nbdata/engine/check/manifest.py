@@ -131,10 +131,10 @@ def _before(
     content = b""
     if manifest.size <= MAX_SIZE:
         content = retrying(run.control, lambda: data.folder.store.read_bytes(manifest.key))
-    found = parse_checksums(content, algorithm=algorithm)
+    parsed = parse_checksums(content, algorithm=algorithm)
     lines: dict[str, str] = {}
-    good = manifest.size <= MAX_SIZE and not found.problems
-    for entry in found.entries:
+    good = manifest.size <= MAX_SIZE and not parsed.problems
+    for entry in parsed.entries:
         if entry.name is None and owner_of(name) is None:
             good = False
             continue

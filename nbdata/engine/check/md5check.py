@@ -219,11 +219,11 @@ class _Checking:
     def _check_small(self, rows: list[CheckRow]) -> None:
         assert isinstance(self.store, LocalStore)
         right, size = list[Row](), 0
-        for row, found in right_files(self.run.control, self.store, rows, self.op.algorithm):
-            if found is None:
+        for row, verdict in right_files(self.run.control, self.store, rows, self.op.algorithm):
+            if verdict is None:
                 self._check(row)
                 continue
-            algorithm, digest = found
+            algorithm, digest = verdict
             detail = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.source}
             right.append(Row(row.path, Outcome.OK, row.size, detail))
             size += row.size

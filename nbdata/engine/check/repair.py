@@ -63,9 +63,9 @@ class Repair:
         self.rows = {row.path: CheckRow.of(row) for row in wrong}
         self.reasons: dict[str, str] = {}
         self._by_key: dict[str, CheckRow] = {}
-        found = self._find(op.repair, single)
-        source = op.repair if found.single is not None else op.repair.rstrip("/") + "/"
-        target = os.path.join(root, single) if found.single is not None else root.rstrip("/") + "/"
+        objects = self._find(op.repair, single)
+        source = op.repair if objects.single is not None else op.repair.rstrip("/") + "/"
+        target = os.path.join(root, single) if objects.single is not None else root.rstrip("/") + "/"
         operation = Pull(
             source=source,
             target=target,
@@ -85,7 +85,7 @@ class Repair:
             folders=run.folders,
         )
         try:
-            self.plan: Plan = plan_of(self._run, found)
+            self.plan: Plan = plan_of(self._run, objects)
         finally:
             self._run.close()
         for row in self.plan.rows:
@@ -102,12 +102,12 @@ class Repair:
             self._by_key[info.key] = self.rows[single]
             return Found(location, info, iter([Entry(posixpath.basename(info.key), info)]))
         prefix = prefix if location.is_folder else prefix + "/"
-        found: dict[str, ObjectInfo] = {}
+        objects: dict[str, ObjectInfo] = {}
 
         def ask(path: str) -> None:
             info = self._head(store, prefix + path, path)
             if info is not None:
-                found[path] = info
+                objects[path] = info
                 self._by_key[info.key] = self.rows[path]
 
         run_units(
@@ -116,7 +116,7 @@ class Repair:
             workers=self._op.concurrency,
         )
         folder = Location(store, prefix, location.place.rstrip("/") + "/")
-        return Found(folder, None, iter([Entry(path, found[path]) for path in sorted(found)]))
+        return Found(folder, None, iter([Entry(path, objects[path]) for path in sorted(objects)]))
 
     def _head(self, store: Store, key: str, path: str) -> ObjectInfo | None:
         try:

@@ -171,10 +171,10 @@ class _Writing(ChecksumWriting):
         if there.size > _LARGEST:
             return ""
         content = retrying(self.run.control, lambda: self.store.read_bytes(there.key))
-        found = parse_checksums(content, algorithm=self.algorithm)
-        if found.problems or len(found.entries) != 1:
+        parsed = parse_checksums(content, algorithm=self.algorithm)
+        if parsed.problems or len(parsed.entries) != 1:
             return ""
-        (entry,) = found.entries
+        (entry,) = parsed.entries
         own = entry.name is None or posixpath.basename(entry.name) == posixpath.basename(row.path)
         return entry.digest if own and entry.algorithm == self.algorithm else ""
 

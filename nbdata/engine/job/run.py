@@ -76,9 +76,9 @@ class Run:
 
         The same place gives the same store each time: it may have learned a region, or signatures of listed objects.
         """
-        found = self._opened.get(place)
-        if found is None:
-            found = open_place(
+        location = self._opened.get(place)
+        if location is None:
+            location = open_place(
                 place,
                 self.context,
                 stop=self.control,
@@ -86,9 +86,9 @@ class Run:
                 named=self.listed.get(place),
                 opened=self.folders,
             )
-            self._opened[place] = found
-            self.stores.append(found.store)
-        return found
+            self._opened[place] = location
+            self.stores.append(location.store)
+        return location
 
     def store_notes(self) -> list[str]:
         """Return what its stores cannot do, each once."""

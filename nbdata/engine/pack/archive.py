@@ -122,9 +122,9 @@ def _expected(
         yield from ((one.end - one.start, True) for one in kept)
         return
     while at < stream.size or not number:
-        found = volumes.kept(number, at) if isinstance(volumes, TarVolumes) else None
-        size = found.end - at if found else min(stream.size - at, op.volume_size or stream.size)
-        yield size, found is not None
+        known = volumes.kept(number, at) if isinstance(volumes, TarVolumes) else None
+        size = known.end - at if known else min(stream.size - at, op.volume_size or stream.size)
+        yield size, known is not None
         at += size
         number += 1
 

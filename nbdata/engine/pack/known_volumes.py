@@ -54,8 +54,8 @@ class KnownVolumes:
 
     def others(self) -> list[str]:
         """Existing files of the archive under names that this command has neither written nor begun to write."""
-        found = [name for name in self.there if not self._is_known(name)]
-        return sorted(found + list(self.otherwise.keys() - {*self.superseded()}))
+        unknown = [name for name in self.there if not self._is_known(name)]
+        return sorted(unknown + list(self.otherwise.keys() - {*self.superseded()}))
 
     def _is_known(self, name: str) -> bool:
         return self._index.get(name.removesuffix(SIDECAR)) is not None
@@ -76,10 +76,10 @@ class KnownVolumes:
     def _recorded(self, number: int, at: int) -> Kept | None:
         """The record of an existing volume that begins at an offset, if this command may keep it."""
         name = self.name(number)
-        found = recorded(self._index.get(name), self.there.get(name))
-        if found is None or self._op.overwrite == "always" or found.start != at:
+        record = recorded(self._index.get(name), self.there.get(name))
+        if record is None or self._op.overwrite == "always" or record.start != at:
             return None
-        return None if self._op.md5 and not found.md5 else found
+        return None if self._op.md5 and not record.md5 else record
 
 
 class TarVolumes(KnownVolumes):
@@ -95,12 +95,12 @@ class TarVolumes(KnownVolumes):
 
     def kept(self, number: int, at: int) -> Kept | None:
         """The record of an existing volume, if it is valid and begins at this offset; else None."""
-        found = self._recorded(number, at)
-        if found is None or found.end > self._stream.size:
+        record = self._recorded(number, at)
+        if record is None or record.end > self._stream.size:
             return None
-        if not self._names.numbered and found.end != self._stream.size:
+        if not self._names.numbered and record.end != self._stream.size:
             return None
-        return found if found.digest == self.digest(found.start, found.end) else None
+        return record if record.digest == self.digest(record.start, record.end) else None
 
 
 class ZipVolumes(KnownVolumes):

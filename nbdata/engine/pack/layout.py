@@ -68,10 +68,10 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
     while position < total:
         if op.shard_count is not None:
             end = (number + 1) * total // op.shard_count
-            yield (found := _cut(source, order, position, end, None))
+            yield (cut := _cut(source, order, position, end, None))
         else:
-            yield (found := _cut(source, order, position, total, op.most_bytes))
-        position += found.samples
+            yield (cut := _cut(source, order, position, total, op.most_bytes))
+        position += cut.samples
         number += 1
 
 

@@ -271,8 +271,8 @@ def _walk(run: Run, prefix: str) -> _Found:
                     yield _folder(prefix, path.rstrip("/"))
                 levels.append((path, iter(below)))
                 break
-            if (found := _file(prefix, path)) is not None:
-                yield found
+            if (member := _file(prefix, path)) is not None:
+                yield member
         else:
             levels.pop()
 
@@ -280,10 +280,10 @@ def _walk(run: Run, prefix: str) -> _Found:
 def _entries(prefix: str, folder: str) -> list[str]:
     path = "/" + prefix + folder
     try:
-        with os.scandir(path) as found:
+        with os.scandir(path) as entries:
             names = [
                 f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
-                for entry in found
+                for entry in entries
                 if not is_own_name(entry.name) and not entry.name.endswith(PARTIAL)
             ]
     except OSError as error:
@@ -293,23 +293,23 @@ def _entries(prefix: str, folder: str) -> list[str]:
 
 def _folder(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str:
     try:
-        found = os.stat("/" + prefix + path, follow_symlinks=False)
+        status = os.stat("/" + prefix + path, follow_symlinks=False)
     except OSError as error:
         raise disk_error(error, "/" + prefix + path) from error
-    return Member(path, 0, int(found.st_mtime // 1), FOLDER), ObjectInfo(prefix + path, 0)
+    return Member(path, 0, int(status.st_mtime // 1), FOLDER), ObjectInfo(prefix + path, 0)
 
 
 def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:
     """A file or link; for anything else, its path and kind; None if it is gone."""
     whole = "/" + prefix + path
     try:
-        found = os.stat(whole, follow_symlinks=False)
-        mtime = int(found.st_mtime // 1)
-        if stat.S_ISLNK(found.st_mode):
+        status = os.stat(whole, follow_symlinks=False)
+        mtime = int(status.st_mtime // 1)
+        if stat.S_ISLNK(status.st_mode):
             link = os.readlink(whole)
             return Member(path, 0, mtime, LINK, link), ObjectInfo(prefix + path, 0)
-        if not stat.S_ISREG(found.st_mode):
-            return f"{path} (a {special_kind(found.st_mode)})"
+        if not stat.S_ISREG(status.st_mode):
+            return f"{path} (a {special_kind(status.st_mode)})"
         # Report missing read permission now.
         if not os.access(whole, os.R_OK):
             raise PermissionError(13, "unreadable", whole)
@@ -317,5 +317,5 @@ def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:
         return None
     except OSError as error:
         raise disk_error(error, whole) from error
-    info = ObjectInfo(prefix + path, found.st_size, stat_tag(found))
-    return Member(path, found.st_size, mtime, FILE, "", bool(found.st_mode & 0o100)), info
+    info = ObjectInfo(prefix + path, status.st_size, stat_tag(status))
+    return Member(path, status.st_size, mtime, FILE, "", bool(status.st_mode & 0o100)), info

@@ -50,8 +50,8 @@ def record_cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
     sizes = _Sizes(op, source)
     while position < total:
         end = total if op.shard_count is None else (number + 1) * total // op.shard_count
-        yield (found := _cut(source, order, position, end, sizes, clashes, named=named))
-        position += found.samples
+        yield (cut := _cut(source, order, position, end, sizes, clashes, named=named))
+        position += cut.samples
         number += 1
     clashes.refuse(lambda: _paths(source, order))
 

@@ -229,12 +229,12 @@ class _Renamed:
         return self._source.key(number)
 
     def fields(self, number: int) -> list[Field]:
-        found = self._source.fields(number)
-        renamed = [self._renamed(field) for field in found]
+        fields = self._source.fields(number)
+        renamed = [self._renamed(field) for field in fields]
         if len({field.name for field in renamed}) < len(renamed):
             raise BadOption(
                 f"--rename gives two fields of {self.key(number)!r} one name",
-                path=found[0].piece.info.key,
+                path=fields[0].piece.info.key,
                 remedy="Choose another one",
             )
         return renamed
@@ -343,8 +343,8 @@ def _whole_source(run: Run) -> _Loose | _Shards | _Records:
         return _records(run_of_samples, run_of_samples.operation)
     if packs_shards(operation):
         return _shards(run_of_samples, run_of_samples.operation)
-    found = loose_index(run_of_samples)
-    return _Loose(found.index, found.prefix, run.open(folder_part(run_of_samples.operation.place)).store)
+    loose = loose_index(run_of_samples)
+    return _Loose(loose.index, loose.prefix, run.open(folder_part(run_of_samples.operation.place)).store)
 
 
 def _shards(run: Run, operation: SampleSource) -> _Shards:
@@ -390,10 +390,10 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
 
 def _stores(run: Run, shards: Sequence[Shard | RecordFile]) -> dict[str, Store]:
     """The store of each place; places in which a key means the same object share a store."""
-    found: dict[str, Store] = {}
+    stores_by_place: dict[str, Store] = {}
     for shard in shards:
-        if shard.place not in found:
+        if shard.place not in stores_by_place:
             store = run.open(shard.place).store
-            known = (one for one in set(found.values()) if one.same_objects(store))
-            found[shard.place] = next(known, store)
-    return found
+            known = (one for one in set(stores_by_place.values()) if one.same_objects(store))
+            stores_by_place[shard.place] = next(known, store)
+    return stores_by_place

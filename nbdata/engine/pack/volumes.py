@@ -85,14 +85,14 @@ class Existing(NamedTuple):
 def existing(run: Run, op: Pack, folder: Location) -> Existing:
     """The existing files of the archive when a run begins."""
     names, prefix = op.archive_names, folder.key
-    found = Existing({}, {})
+    known = Existing({}, {})
     for info in listing(run.control, folder.store, prefix + names.name):
         name = info.key[len(prefix) :]
         if names.is_one(name):
-            found.there[name] = info
+            known.there[name] = info
         elif names.other_form.is_one(name):
-            found.otherwise[name] = info
-    return found
+            known.otherwise[name] = info
+    return known
 
 
 def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> None:

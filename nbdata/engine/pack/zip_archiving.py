@@ -33,10 +33,10 @@ class ZipArchiving(Archiving):
         return len(self._stream.members)  # all volumes are kept, or none
 
     def _make_all(self) -> int:
-        if found := self._volumes.kept():
-            for number, kept in enumerate(found):
+        if volumes := self._volumes.kept():
+            for number, kept in enumerate(volumes):
                 self._keep(number, kept)
-            return len(found)
+            return len(volumes)
         writer = ZipWriter(os.path.join(self._run.folder, "directory.zip"))
         coming = in_turn(self._frames.ranges(), self._frames.make, self._pool)
         with contextlib.closing(writer), contextlib.closing(coming):

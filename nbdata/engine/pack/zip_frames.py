@@ -119,16 +119,16 @@ class ZipFrames:
             (data,), large = read_window([(0, field)], low, high, self._fetching, self._verify)
             last = high == member.size
             return ZipFrame([], (member, low == 0, last, data, deflated(data, last=last)), large)
-        found = [self._members[number] for number in range(first, behind)]
+        members = [self._members[number] for number in range(first, behind)]
         pieces: list[tuple[int, bytes | Field]] = []
         at = 0
-        for member, field in found:
+        for member, field in members:
             if member.size:
                 pieces.append((at, field))
                 at += member.size
         contents, large = read_window(pieces, 0, at, self._fetching, self._verify)
         coming = iter(contents)
-        entries = [_entry(member, next(coming) if member.size else b"") for member, _ in found]
+        entries = [_entry(member, next(coming) if member.size else b"") for member, _ in members]
         return ZipFrame(entries, None, large)
 
 

@@ -105,16 +105,16 @@ class BegunUploads:
     def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
         """Resume an upload of this key that an earlier run left, if there is one."""
         state = self._run.context.state_dir
-        while self._keep and store.reopens and (found := claim(state, self._known_as, key)) is not None:
+        while self._keep and store.reopens and (claimed := claim(state, self._known_as, key)) is not None:
             try:
-                upload = retrying(self._run.control, lambda known=found: store.reopen(key, size, known))  # type: ignore[misc]
+                upload = retrying(self._run.control, lambda known=claimed: store.reopen(key, size, known))  # type: ignore[misc]
             except NotFound as error:
                 if error.details.get("code") != "NoSuchUpload":
-                    leave(state, found)
+                    leave(state, claimed)
                     raise
-                forget(state, found)
+                forget(state, claimed)
             except NbdataError:
-                leave(state, found)
+                leave(state, claimed)
                 raise
             else:
                 self._begun[key] = upload.id
@@ -138,8 +138,8 @@ class BegunUploads:
     def _give_up_left(self, key: str) -> None:
         """Abort uploads of this key that earlier runs left, while the new one continues."""
         left: list[str] = []
-        while (found := claim(self._run.context.state_dir, self._known_as, key)) is not None:
-            left.append(found)
+        while (claimed := claim(self._run.context.state_dir, self._known_as, key)) is not None:
+            left.append(claimed)
         for upload_id in left:
             self._aside(self._abandon_now, key, upload_id)
 

@@ -47,7 +47,7 @@ def plan_local_deletions(
         if path in kept or not passes(path):
             continue
         try:
-            found = os.lstat(prefix_path + path)
+            status = os.lstat(prefix_path + path)
         except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
             continue
         if left_out.covers(decoded(path) if op.encode_names else path):
@@ -55,7 +55,7 @@ def plan_local_deletions(
             continue
         record = None if op.force else index.get(path)
         written = record is not None and record.ours
-        edited = record is not None and not record.local_same(found)
+        edited = record is not None and not record.local_same(status)
         if not op.force and (edited or not written):
             what = "was edited here since it was pulled" if written else "this pull never wrote"
             raise BadOption(
@@ -64,18 +64,18 @@ def plan_local_deletions(
                 remedy="Use --force if the whole folder is meant to be a mirror, or a folder of its own",
             )
         out.count("delete", info.size)
-        rows.add(Row(path, "delete", info.size, {"looks": looks(found)}))
+        rows.add(Row(path, "delete", info.size, {"looks": looks(status)}))
     spared = [f"not deleted: {counted(stay, 'files')} at or below what was left out"] if stay else []
     return [*left_out.notes(folders=False), *spared]
 
 
-def looks(found: os.stat_result) -> list[int]:
+def looks(status: os.stat_result) -> list[int]:
     """Return what changes when a file is edited or replaced: a plan may be hours old when it is performed."""
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _may_go(force: bool, row: Row, found: os.stat_result) -> bool:
-    return force or looks(found) == row.detail["looks"]
+def _may_go(force: bool, row: Row, status: os.stat_result) -> bool:
+    return force or looks(status) == row.detail["looks"]
 
 
 def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Results) -> None:

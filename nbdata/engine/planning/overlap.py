@@ -12,7 +12,7 @@ from nbdata.transfer.sources import Found
 __all__ = ["refuse_overlap"]
 
 
-def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mirror: bool) -> None:
+def refuse_overlap(source: Found, target: str, *, name: str = "", whole: bool, mirror: bool) -> None:
     """BadOption if a job would write over its source, read its own output, or delete what it reads.
 
     Otherwise files that existed before would count as staged by nbdata, and so could be deleted.
@@ -28,14 +28,14 @@ def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mi
     mirror : bool
         Whether files that the source lacks are deleted.
     """
-    if not isinstance(found.location.store, LocalStore):
+    if not isinstance(source.location.store, LocalStore):
         return
-    here, there = os.path.realpath(f"/{found.location.key}"), os.path.realpath(target)
-    if found.single is not None:
-        there = os.path.join(there, name or os.path.basename(found.single.key))
+    here, there = os.path.realpath(f"/{source.location.key}"), os.path.realpath(target)
+    if source.single is not None:
+        there = os.path.join(there, name or os.path.basename(source.single.key))
     if _same(here, there):
         raise BadOption("source and target are the same", path=target, remedy="Name another target")
-    if found.single is not None:
+    if source.single is not None:
         return
     if whole and is_inside(there, here):
         raise BadOption(

@@ -125,16 +125,16 @@ def plan(run: Run) -> Plan:
     return plan_of(run, find(run, op.source, left_out), left_out)
 
 
-def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
+def plan_of(run: Run, source: Found, left_out: LeftOut | None = None) -> Plan:
     """Make the plan for objects that are already found.
 
     `left_out` has the entries of the source that are no files, once they are listed. A mirror needs it.
     """
     op = run.operation
     assert isinstance(op, Pull)
-    root, rename = _target_of(op, found)
+    root, rename = _target_of(op, source)
     refuse_file(root)
-    refuse_overlap(found, root, name=rename, whole=not has_glob(op.source), mirror=op.delete)
+    refuse_overlap(source, root, name=rename, whole=not has_glob(op.source), mirror=op.delete)
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
     index = run.index(op.source, root, identity_of(root))
@@ -148,7 +148,7 @@ def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
     empty = _missing(root)  # then no local file needs to be looked at
     folders, parted = _NewFolders(root), 0
     looked = Looked()
-    for entry in Selection(op).apply(looked.at(found.entries)):
+    for entry in Selection(op).apply(looked.at(source.entries)):
         info = entry.info
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
         if reason and not (rename or op.encode_names):
@@ -169,7 +169,7 @@ def plan_of(run: Run, found: Found, left_out: LeftOut | None = None) -> Plan:
                 skip_written=gone,
             )
             if item.action in MOVES:
-                if found.location.store.ranges:
+                if source.location.store.ranges:
                     item.present = begun.present(path, op.source, info)
                 out.files += 1
                 out.bytes += max(info.size, 0)
@@ -259,11 +259,11 @@ class _NewFolders:
         return count
 
 
-def _target_of(op: Pull, found: Found) -> tuple[str, str]:
+def _target_of(op: Pull, source: Found) -> tuple[str, str]:
     """Return the target folder, and the file's name there if a single object was requested under a name."""
     target = op.target
     assert target is not None  # Pull.check
-    if found.single is not None and not target.endswith("/") and not os.path.isdir(target):
+    if source.single is not None and not target.endswith("/") and not os.path.isdir(target):
         return os.path.dirname(target), os.path.basename(target)
     return target.rstrip("/") or "/", ""
 
@@ -271,10 +271,10 @@ def _target_of(op: Pull, found: Found) -> tuple[str, str]:
 def identity_of(root: str) -> tuple[int, int] | None:
     """Return device and inode of a folder; None if it does not exist yet."""
     try:
-        found = os.stat(root)
+        status = os.stat(root)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _missing(path: str) -> bool:

@@ -46,10 +46,10 @@ def plan(run: Run) -> Plan:
             remedy="Name them, as in s3://bucket/train-{000000..000099}.tar or s3://bucket/train-*.tar; `samples` "
             "looks at folders of files",
         )  # fmt: skip
-    found = shards_of(replace(run, operation=source))
-    run.kept = found
+    shards = shards_of(replace(run, operation=source))
+    run.kept = shards
     out, rows = Plan("shards", op.places()[0]), run.row_file("plan")
-    for shard in found:
+    for shard in shards:
         out.files += 1
         out.bytes += max(0, shard.size)
         out.count("read", max(0, shard.size))

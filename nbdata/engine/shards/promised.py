@@ -76,11 +76,11 @@ class PromisedBody(Body):
             pass
         if not self._expected:
             return True
-        found = [digest.hexdigest() for digest in self._digests]
-        if self._expected in found:
+        digests = [digest.hexdigest() for digest in self._digests]
+        if self._expected in digests:
             return True
         if self._is_sure:
-            raise _differs(self._shard, "MD5" if self._promised.md5 else "ETag", self._expected, found[0])
+            raise _differs(self._shard, "MD5" if self._promised.md5 else "ETag", self._expected, digests[0])
         return False
 
     def close(self) -> None:

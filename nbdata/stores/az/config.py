@@ -159,12 +159,12 @@ def _credentials(
 
 def _connection(text: str) -> dict[str, str]:
     """Parse a connection string ("Configure Azure Storage connection strings"). Raises BadOption if it is not one."""
-    found = {}
+    fields = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, equals, value = part.partition("=")
         if not equals:
             raise BadOption("connection_string: this is none", expected="Name=value;Name=value …")
-        found[name] = value
-    if found.get("UseDevelopmentStorage", "").lower() == "true":
-        return {**_EMULATED, **found}
-    return found
+        fields[name] = value
+    if fields.get("UseDevelopmentStorage", "").lower() == "true":
+        return {**_EMULATED, **fields}
+    return fields

@@ -30,8 +30,8 @@ _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
 
 def configured(protocol: str, context: Context) -> dict[str, Any]:
     """The storage options of a protocol in fsspec's configuration."""
-    found = context.fsspec_conf.get(protocol)
-    return dict(found) if isinstance(found, dict) else {}
+    options = context.fsspec_conf.get(protocol)
+    return dict(options) if isinstance(options, dict) else {}
 
 
 def layered(context: Context, *protocols: str) -> dict[str, Any]:

@@ -121,12 +121,12 @@ class GsStore(ObjectStore):
         return error
 
     def _json(self, response: Response, key: str) -> dict[str, Any]:
-        found = _document(response.read())
-        if not found:
+        document = _document(response.read())
+        if not document:
             raise StoreUnavailable(
                 "the store's answer cannot be read", path=self.said(key), details={"retry": True}
             )
-        return found
+        return document
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -302,10 +302,10 @@ def _document(data: bytes) -> dict[str, Any]:
 def _parsed(data: bytes) -> dict[str, Any] | None:
     """Parse a JSON object; None if it is none."""
     try:
-        found = parse_json(data)
+        document = parse_json(data)
     except Unreadable:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _message(data: bytes) -> str:

@@ -74,10 +74,10 @@ def _refuse_unless_chunked(headers: dict[str, str]) -> None:
 
 def _one_length(lengths: Iterable[str]) -> str:
     """Return the length in one or more headers, each perhaps a list; raise Malformed unless all are equal."""
-    found = {one.strip(" \t") for length in lengths for one in length.split(",")}
-    if len(found) > 1:
-        raise Malformed(f"it gives its body different lengths: {', '.join(sorted(found))[:60]}")
-    length = found.pop()
+    different = {one.strip(" \t") for length in lengths for one in length.split(",")}
+    if len(different) > 1:
+        raise Malformed(f"it gives its body different lengths: {', '.join(sorted(different))[:60]}")
+    length = different.pop()
     if not _LENGTH.fullmatch(length):
         raise Malformed(f"its length {length[:40]!r} is no number of bytes")
     return length

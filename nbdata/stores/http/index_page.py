@@ -46,7 +46,7 @@ def links_below(page: str, url: str) -> set[str]:
         finder.feed(page)
     base = urlsplit(url)
     top = base.path[: base.path.rfind("/") + 1]
-    found = set[str]()
+    names = set[str]()
     for link in finder.links:
         try:
             there = urlsplit(link.strip(_BLANK))
@@ -61,8 +61,8 @@ def links_below(page: str, url: str) -> set[str]:
             continue
         # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
         # leads nowhere, and the file is counted as unreadable.
-        found.add("/".join(written if any("/" in part or "\0" in part for part in parts) else parts))
-    return _without_linked_above(found)
+        names.add("/".join(written if any("/" in part or "\0" in part for part in parts) else parts))
+    return _without_linked_above(names)
 
 
 def _path(link: SplitResult, base: SplitResult, top: str) -> str | None:
@@ -96,10 +96,10 @@ def _without_dots(path: str) -> str:
     return "/".join(kept)
 
 
-def _without_linked_above(found: set[str]) -> set[str]:
+def _without_linked_above(names: set[str]) -> set[str]:
     """Return the names without those that lie below a folder that is among them, or are one without its slash."""
     kept, above = set[str](), None
-    for name in sorted(found):  # what lies below a folder comes right behind it
+    for name in sorted(names):  # what lies below a folder comes right behind it
         if len(name) > LONGEST:
             kept.add(name)
         elif above is not None and name.startswith(above):
@@ -107,7 +107,7 @@ def _without_linked_above(found: set[str]) -> set[str]:
         elif name.endswith("/"):
             kept.add(name)
             above = name
-        elif f"{name}/" not in found:
+        elif f"{name}/" not in names:
             kept.add(name)
     return kept
 

@@ -30,11 +30,11 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
         return ""
     name = f"{parts.scheme}_proxy"
     # A web request's header can set HTTP_PROXY in capitals (httpoxy), so curl and nbdata ignore it.
-    found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
-    found = found or env.get("all_proxy") or env.get("ALL_PROXY") or ""
-    if not found:
+    address = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
+    address = address or env.get("all_proxy") or env.get("ALL_PROXY") or ""
+    if not address:
         return ""
-    proxy = found if "://" in found else f"http://{found}"
+    proxy = address if "://" in address else f"http://{address}"
     try:
         good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
     except ValueError:

@@ -268,14 +268,14 @@ class HttpStore(Store):
 
     def _begins_as_page(self, key: str) -> bool:
         """Whether the first bytes of a file are those of a web page; asked once for each file."""
-        found = self._pages.get(key)
-        if found is None:
+        is_page = self._pages.get(key)
+        if is_page is None:
             response, _ = self._send("GET", key, {"range": f"bytes=0-{BEGINNING - 1}"})
-            found = begins_as_page(response)
+            is_page = begins_as_page(response)
             if len(self._pages) >= _REMEMBERED:
                 self._pages.clear()
-            self._pages[key] = found
-        return found
+            self._pages[key] = is_page
+        return is_page
 
     # -- listing ------------------------------------------------------------------------------
 
@@ -305,12 +305,12 @@ class HttpStore(Store):
     ) -> Iterator[ObjectInfo]:
         """Yield all objects below a folder, in key order, from its index pages."""
         walked.folders += 1
-        found = self._page(folder)
-        if found is None and depth:
+        links = self._page(folder)
+        if links is None and depth:
             # The page above links to it: not an empty folder, but one that cannot be read.
             yield ObjectInfo(folder.rstrip("/"), -1)
-        names = sorted(name for name in found or () if name.startswith(start))
-        del found
+        names = sorted(name for name in links or () if name.startswith(start))
+        del links
         held = sum(map(len, names)) + _NAME * len(names)
         walked.names += held
         if depth > _DEPTH or walked.folders > _FOLDERS or walked.names > _NAMES:
@@ -454,20 +454,20 @@ def _checksums(response: Response) -> dict[str, str]:
     are of Google's, Azure's and Amazon's stores.
     """
     headers = response.headers
-    found = goog_hashes(headers.get("x-goog-hash", ""))
+    checksums = goog_hashes(headers.get("x-goog-hash", ""))
     for field in ("digest", "repr-digest"):
         for part in headers.get(field, "").split(","):
             name, _, value = part.strip().partition("=")
             digest = digest_in(value.strip().strip(":"), 32)
             if name.strip().lower() == "sha-256" and digest:
-                found["sha256"] = digest
+                checksums["sha256"] = digest
     whole = headers.get("x-ms-blob-content-md5", "")
     if response.status == 200:  # in a range response it is the digest of the range
         whole = whole or headers.get("content-md5", "")
     if digest := digest_in(whole, 16):
-        found["md5"] = digest
+        checksums["md5"] = digest
     if headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT":
         for name, size in (("sha256", 32), ("sha1", 20), ("crc32c", 4)):
             if digest := digest_in(headers.get(f"x-amz-checksum-{name}", ""), size):
-                found[name] = digest
-    return found
+                checksums[name] = digest
+    return checksums

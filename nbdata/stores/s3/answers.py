@@ -45,7 +45,7 @@ def quoted(etag: str | None) -> str:
 def listed(root: Element) -> list[ObjectInfo]:
     """Read the objects in a page of a listing."""
     encoded = root.findtext("EncodingType") == "url"
-    found = []
+    objects = []
     for item in root:
         if item.tag != "Contents":
             continue
@@ -62,8 +62,8 @@ def listed(root: Element) -> list[ObjectInfo]:
                 *_REST,
             ),
         )
-        found.append(info)
-    return found
+        objects.append(info)
+    return objects
 
 
 def info_of(key: str, response: Response | Head) -> ObjectInfo:

@@ -69,9 +69,9 @@ def new_region(response: Response, data: bytes) -> str:
         return ""
     if response.status in (400, 403) and field(data, "Code") not in ("AuthorizationHeaderMalformed", ""):
         return ""
-    found = response.headers.get("x-amz-bucket-region") or field(data, "Region")
+    region = response.headers.get("x-amz-bucket-region") or field(data, "Region")
     # It becomes a part of a host name and of a header.
-    return found if _NAME.fullmatch(found) else ""
+    return region if _NAME.fullmatch(region) else ""
 
 
 def says_wrong_bytes(data: bytes) -> bool:

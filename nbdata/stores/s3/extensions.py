@@ -41,15 +41,15 @@ def may_lack(
 
     A write is repeated without its digest only if the store says that it does not know that.
     """
-    found = [name for name in EXTENSIONS if name in asked and name not in known]
-    if not found or status not in (400, 405, 501) or says_wrong_bytes(data):
+    candidates = [name for name in EXTENSIONS if name in asked and name not in known]
+    if not candidates or status not in (400, 405, 501) or says_wrong_bytes(data):
         return []
     code, message = field(data, "Code"), field(data, "Message")
     if status == 501 or code == "NotImplemented":
-        return found
+        return candidates
     if code and not _UNKNOWN.search(code):
         return []
-    named = {name for name in found if any(header.lower() in name for header in _NAMES.findall(message))}
+    named = {name for name in candidates if any(header.lower() in name for header in _NAMES.findall(message))}
     if method in ("PUT", "POST"):
-        return [name for name in found if name in named]
-    return sorted(found, key=lambda name: name not in named)
+        return [name for name in candidates if name in named]
+    return sorted(candidates, key=lambda name: name not in named)

@@ -71,8 +71,8 @@ def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...
     query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
     root = client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
     objects = [info for info in listed(root) if not info.key.endswith("/")]
-    found = sorted([*_folders(root), *objects], key=_key)
-    return tuple(info for info in found if info.key.startswith(prefix))[:limit]
+    entries = sorted([*_folders(root), *objects], key=_key)
+    return tuple(info for info in entries if info.key.startswith(prefix))[:limit]
 
 
 def _folders(root: Element) -> list[ObjectInfo]:
@@ -91,12 +91,12 @@ def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:
     pages = Pages(client.said(prefix))
     while True:
         root = client.xml("GET", "", query)
-        found = [
+        uploads = [
             (item.findtext("Key") or "", item.findtext("UploadId") or "") for item in root.iterfind("Upload")
         ]
-        pages.add(found)
+        pages.add(uploads)
         # An upload is aborted by its key and id: one of another prefix is not ours, and one without an id is none.
-        yield from ((key, upload) for key, upload in found if upload and key.startswith(prefix))
+        yield from ((key, upload) for key, upload in uploads if upload and key.startswith(prefix))
         marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
         if root.findtext("IsTruncated") != "true" or not marker:
             return

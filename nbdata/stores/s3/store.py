@@ -230,9 +230,9 @@ class S3Store(ObjectStore):
         pages = Pages(self.said(key))
         while True:
             root = self._client.xml("GET", key, query)
-            found = [(whole_number(part.findtext("PartNumber")), part) for part in root.iterfind("Part")]
-            pages.add([number for number, _ in found])
-            for number, part in found:
+            parts = [(whole_number(part.findtext("PartNumber")), part) for part in root.iterfind("Part")]
+            pages.add([number for number, _ in parts])
+            for number, part in parts:
                 if 0 < number <= self.max_parts:  # a part that cannot be told is sent again
                     stored[number] = whole_number(part.findtext("Size")), quoted(part.findtext("ETag"))
             marker = root.findtext("NextPartNumberMarker")
@@ -324,11 +324,11 @@ class _S3Upload(Upload):
             return None
         whole = hashlib.md5(bytes.fromhex("".join(digests)), usedforsecurity=False).hexdigest()
         try:
-            found = self._store.head(self._key)
+            info = self._store.head(self._key)
         except NbdataError:
             return None
-        same = found.etag.strip('"').lower() == f"{whole}-{len(parts)}"
-        return found if same and self._size in (-1, found.size) else None
+        same = info.etag.strip('"').lower() == f"{whole}-{len(parts)}"
+        return info if same and self._size in (-1, info.size) else None
 
     def abort(self) -> None:
         self._store.abort(self._key, self.id)
