@@ -33,7 +33,8 @@ from nbdata.reading.pieces import Piece, PieceReader
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexed import IndexedShards
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
+from nbdata.reading.shards.listing import fingerprint_elsewhere
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import printable, redacted
 from nbdata.rendering import dim
@@ -62,7 +63,7 @@ class _Reading:
         self.epoch: Epoch | None = None
         self.counts, self.left_out = Counts(), LeftOut()
 
-    def store_of(self, shard: Shard) -> Store:
+    def store_of(self, shard: SourceFile) -> Store:
         """Return the store of a shard."""
         found = self.stores.get(shard.place)
         if found is None:
@@ -76,12 +77,12 @@ class ShardSamples(Samples):
     Parameters
     ----------
     operation : SampleSource
-    shards : list of Shard
+    shards : list of SourceFile
     quiet : bool
         Whether to hide the progress of making the index.
     """
 
-    def __init__(self, operation: SampleSource, shards: list[Shard], *, quiet: bool = True) -> None:
+    def __init__(self, operation: SampleSource, shards: list[SourceFile], *, quiet: bool = True) -> None:
         self.operation, self._shards, self._quiet = operation, shards, quiet
         self._begin()
 
@@ -111,7 +112,7 @@ class ShardSamples(Samples):
             self._index = known_index(state["index"], self._fingerprint, self._elsewhere)
 
     @property
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[SourceFile]:
         """The shards in the order of the source."""
         return list(self._shards)
 
@@ -330,7 +331,7 @@ class ShardSamples(Samples):
 
         return IndexedShards(index, self._shards, fetcher_of, self.operation.verify)
 
-    def _cached(self, shard: Shard, pieces: Callable[[int], list[Piece]]) -> PieceReader:
+    def _cached(self, shard: SourceFile, pieces: Callable[[int], list[Piece]]) -> PieceReader:
         """Return a reader of a shard, and of the others at its place, through the cache."""
         return StagedFetcher(cache_of(self.operation, shard.place), pieces)
 
