@@ -56,23 +56,19 @@ class FileFetching:
         if self._store.ranges and info.size >= BIG and validator(info):
             yield partial(self._large, wanted)
         else:
-            yield partial(self._whole, wanted)
+            yield partial(self.fetch_alone, wanted)
 
     def flush(self) -> Iterator[Unit]:
         """Yield the pending work; call this before waiting, as others may wait for these files."""
         return self._small.flush()
-
-    def fetch_alone(self, wanted: WantedFile) -> None:
-        """Fetch a file in one piece, in this thread."""
-        self._whole(wanted)
 
     def close(self) -> None:
         """Close files that a stop left unfinished."""
         for fd in self._open:
             os.close(fd)
 
-    def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
-        """Fetch a file in one piece; `error` is the error of a first attempt."""
+    def fetch_alone(self, wanted: WantedFile) -> None:
+        """Fetch a file in one piece, in this thread."""
         with wanted.fetched():
             fd = new_file(wanted)
             try:
@@ -82,14 +78,14 @@ class FileFetching:
                     wanted.info,
                     fd,
                     lambda told: self._checker(wanted.info, told).check(),
-                    failed=error,
+                    tries=wanted.tries,
                 )
             finally:
                 os.close(fd)
 
-    def _alone(self, wanted: WantedFile, error: NbdataError | None) -> None:
+    def _alone(self, wanted: WantedFile) -> None:
         with self._fatal():
-            self._whole(wanted, error)
+            self.fetch_alone(wanted)
 
     def _large(self, wanted: WantedFile) -> None:
         """Ask the store for the checksum of a large object, in a worker, and submit its parts."""
@@ -119,7 +115,7 @@ class FileFetching:
             if isinstance(error, RangesIgnored):
                 os.unlink(wanted.name, dir_fd=wanted.folder)
                 self._control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
-                self._whole(wanted)
+                self.fetch_alone(wanted)
                 return
             _refused(wanted, error)
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from nbdata.disk import disk_error
-from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.errors import ChecksumMismatch
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.control import Control
+from nbdata.transfer.retry import Tries
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verification.checker import decided, right
 
 __all__ = ["SmallFiles", "WantedFile", "new_file"]
 
 
-class WantedFile(NamedTuple):
+@dataclass(slots=True, eq=False)
+class WantedFile:
     """A file to be fetched.
 
     Attributes
@@ -35,6 +37,8 @@ class WantedFile(NamedTuple):
         Its whole path, for errors.
     fetched : callable
         Returns a context manager around making the file; it handles errors and counts the file.
+    tries : Tries or None
+        See `Batched`.
     """
 
     info: ObjectInfo
@@ -42,6 +46,7 @@ class WantedFile(NamedTuple):
     name: str
     path: str
     fetched: Callable[[], AbstractContextManager[None]]
+    tries: Tries | None = None
 
 
 class SmallFiles:
@@ -52,7 +57,7 @@ class SmallFiles:
     verify : str
         The option.
     alone : callable
-        Fetches one file by itself; called with the error of the first attempt, or None.
+        Fetches one file by itself.
     fatal : callable
         Returns a context manager; an error inside it ends the stream, in any thread.
     """
@@ -63,7 +68,7 @@ class SmallFiles:
         workers: WorkerPool,
         store: Store,
         verify: str,
-        alone: Callable[[WantedFile, NbdataError | None], None],
+        alone: Callable[[WantedFile], None],
         fatal: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._control, self._workers, self._store, self._verify = control, workers, store, verify
@@ -100,15 +105,15 @@ class SmallFiles:
         """Write a small object whose bytes are in memory, or handle its error."""
         small, body = answer.request.of, answer.data
         if answer.told is None:
-            self._batcher.failed(small, answer.error)
+            self._batcher.alone(small, answer.error)
             return
         try:
             verified = right(answer.told, self._verify, body)
         except ChecksumMismatch as error:
-            self._control.tried_again(error)
-            verified = None
+            self._batcher.alone(small, error)
+            return
         if verified is None:
-            self._batcher.failed(small, None)
+            self._batcher.alone(small)
             return
         with small.fetched():
             fd = new_file(small)
