@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import nbdata
-from nbdata.client.reading.staged import cache_of
+from nbdata.client.reading.cached import cache_of
 from nbdata.option import options_of
 from nbdata.verbs.options import Connecting, Decompressing, Filtering, HoldingSamples, Verifying
 from nbdata.verbs.pack import Pack

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from nbdata.client.opened import Opened
-from nbdata.client.reading.staged import StagedFetcher, cache_of
+from nbdata.client.reading.cached import CachedFetcher, cache_of
 from nbdata.errors import SourceChanged
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
@@ -161,7 +161,7 @@ class StoredRecords:
 
             def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
                 if self._operation.cache is not None:
-                    return StagedFetcher(cache_of(self._operation, place), pieces)
+                    return CachedFetcher(cache_of(self._operation, place), pieces)
                 return Fetcher(
                     store, control, pieces, verify="none", width=self._width, ahead_bytes=self._ahead_bytes
                 )

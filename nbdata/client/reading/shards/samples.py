@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.cached import CachedFetcher, cache_of
 from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
@@ -21,7 +22,6 @@ from nbdata.client.reading.shards.deal import shares_of
 from nbdata.client.reading.shards.stream import Limits, Order, pass_of
 from nbdata.client.reading.shares import Shares
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.disk import make_folders
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
@@ -324,7 +324,7 @@ class ShardSamples(Samples):
 
         def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
             if self.operation.cache is not None:
-                return StagedFetcher(cache_of(self.operation, place), pieces)
+                return CachedFetcher(cache_of(self.operation, place), pieces)
             return Fetcher(
                 store, reading.opened.control, pieces, verify="none", width=width, ahead_bytes=ahead_bytes
             )
@@ -333,7 +333,7 @@ class ShardSamples(Samples):
 
     def _cached(self, shard: SourceFile, pieces: Callable[[int], list[Piece]]) -> PieceReader:
         """Return a reader of a shard, and of the others at its place, through the cache."""
-        return StagedFetcher(cache_of(self.operation, shard.place), pieces)
+        return CachedFetcher(cache_of(self.operation, shard.place), pieces)
 
     def _bounds(self) -> tuple[int, int]:
         """Return the most requests at a time, and the most bytes fetched ahead."""
