@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from nbdata.caching.contents import CacheContents, Wanted
+from nbdata.cache.contents import CacheContents, Wanted
 from nbdata.protocols import Epoch
 
 OBJECTS, BATCH, AHEAD = 2000, 16, 8

@@ -1,4 +1,4 @@
-"""Protocols for carrying out and showing operations: Job, the items that it hands out, Staging and Display."""
+"""Protocols for carrying out and showing operations: Job, the items that it hands out, Cache and Display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbdata.errors import NbdataError
     from nbdata.interrupts import Held
 
-__all__ = ["Acquired", "Display", "Epoch", "Item", "Job", "Staging", "Waiting"]
+__all__ = ["Acquired", "Cache", "Display", "Epoch", "Item", "Job", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Job(Protocol):
         False if the process that carries it does not answer, and ends it later.
         """
 
-    def stage(self) -> Staging:
+    def use_cache(self) -> Cache:
         """Use the cache that the job keeps; NotFound if the job has just ended."""
 
 
@@ -216,7 +216,7 @@ class Epoch(NamedTuple):
     over: bool = False
 
 
-class Staging(Protocol):
+class Cache(Protocol):
     """One process's use of a cache that a job keeps; for one thread at a time."""
 
     @property

@@ -1,4 +1,4 @@
-"""Threads for when the system may refuse more, and locks that a fork may copy while they are held."""
+"""Threads for when the system may refuse more, locks that forks may copy while held, and the number of processors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nbdata.ending import Daemon
 
-__all__ = ["ForkLock", "begin"]
+__all__ = ["ForkLock", "begin", "processors"]
 
 
 def begin(work: Callable[..., object], *args: object, name: str) -> bool:
@@ -19,6 +19,11 @@ def begin(work: Callable[..., object], *args: object, name: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def processors() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ForkLock:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.caching.kept_folder import KeptFolder
+from nbdata.cache.kept_folder import KeptFolder
 from nbdata.client.converting.split_files import RECORD
 from nbdata.errors import UnsafeMember
 from nbdata.lock_files import file_lock, held

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.caching.kept_folder import KeptFolder
+from nbdata.cache.kept_folder import KeptFolder
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.guarded_trees import _DEEPEST, Below
 from nbdata.own_files import own_folder, read_small, remove

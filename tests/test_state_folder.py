@@ -10,7 +10,7 @@ import platformdirs
 import pytest
 
 import nbdata
-from nbdata.caching.known import known_caches, note_cache
+from nbdata.cache.known import known_caches, note_cache
 from nbdata.client.kept_lists import keep_list
 from nbdata.disk import make_folders
 from nbdata.errors import AccessDenied, BadOption

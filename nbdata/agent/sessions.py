@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from nbdata import wire
+from nbdata.agent.cache_messages import lives, serve
 from nbdata.agent.messages import context_of, number_of, operation_of
-from nbdata.agent.staging import lives, serve
 from nbdata.disk import internal_error, is_full
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
@@ -367,9 +367,9 @@ class Session:
             job.leases.give_back(self.id)
 
     def stage(self, message: dict[str, Any]) -> None:
-        """Use a job's cache until this connection ends. `nbdata.agent.staging` handles its messages."""
+        """Let a process use a job's cache until this connection ends; `nbdata.agent.cache_messages` serves it."""
         job = self._job(message)
-        consumer = job.staged.join(self.id)
+        consumer = job.cache.join(self.id)
         try:
             self._send({"ok": True, "folder": consumer.folder, "identity": consumer.identity})
             serve(self._sock, consumer, self._send)

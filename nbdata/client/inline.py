@@ -18,7 +18,7 @@ from nbdata.ending import at_end
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Job, Staging, Waiting
+from nbdata.protocols import Cache, Item, Job, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
@@ -113,8 +113,8 @@ class InlineJob(FutureMethods):
         self._job.task.wait_end(_RELEASED)
         return True
 
-    def stage(self) -> Staging:
-        return self._job.staged.join(f"inline-{id(self)}-{time.monotonic_ns()}")
+    def use_cache(self) -> Cache:
+        return self._job.cache.join(f"inline-{id(self)}-{time.monotonic_ns()}")
 
 
 class InlineHost:

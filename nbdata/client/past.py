@@ -8,7 +8,7 @@ from dataclasses import replace
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.errors import NotFound, error_from_dict
 from nbdata.history import Past
-from nbdata.protocols import Item, Staging, Waiting
+from nbdata.protocols import Cache, Item, Waiting
 from nbdata.report import Report, Snapshot
 
 __all__ = ["PastJob"]
@@ -79,5 +79,5 @@ class PastJob(FutureMethods):
     def release(self) -> bool:
         return True
 
-    def stage(self) -> Staging:
+    def use_cache(self) -> Cache:
         raise NotFound("this job is over")

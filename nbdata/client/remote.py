@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from nbdata.client.agent_cache import AgentCache
 from nbdata.client.connection import Connection
 from nbdata.client.context import capture
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.launch import connect
 from nbdata.client.naming import named
 from nbdata.client.past import PastJob
-from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.history import Past, past_jobs
 from nbdata.interrupts import PATIENCE, held_interrupt
 from nbdata.lock_files import held
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Job, Staging, Waiting
+from nbdata.protocols import Cache, Item, Job, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, state_folder
 
@@ -283,14 +283,14 @@ class AgentJob(FutureMethods):
         self._let_go()
         return not silent
 
-    def stage(self) -> Staging:
+    def use_cache(self) -> Cache:
         connection = _reach(self._where)
         try:
             answer = connection.ask({"do": "stage", "job": self._id})
         except BaseException:
             connection.close()
             raise
-        return AgentStaging(connection, answer["folder"], tuple(answer["identity"]))
+        return AgentCache(connection, answer["folder"], tuple(answer["identity"]))
 
 
 class AgentHost:

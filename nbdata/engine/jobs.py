@@ -8,8 +8,8 @@ from functools import partial
 
 from nbdata.engine import runner
 from nbdata.engine.job.leases import Leases
+from nbdata.engine.job.shared_cache import SharedCache
 from nbdata.engine.job.spool import read_page
-from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.engine.job.turns import Turns
 from nbdata.engine.journal import Journal
@@ -52,7 +52,7 @@ class EngineJob:
         self.operation, self.context, self.task, self.folder = operation, context, task, folder
         self.identity = runner.identity_of(operation, context)
         self.on_error = _on_error(operation)
-        self.leases, self.staged = Leases(task), Staged(task)
+        self.leases, self.cache = Leases(task), SharedCache(task)
         self.foreground = 0  # foreground connections that wait for it; guarded by `joining`
         self.joining = threading.Lock()
 
@@ -229,7 +229,7 @@ class Jobs:
 
     @staticmethod
     def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
-        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases, job.staged)
+        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases, job.cache)
 
     def _forget_old(self) -> None:
         finished = [job for job in self._jobs.values() if job.task.finished]

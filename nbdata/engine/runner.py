@@ -22,8 +22,8 @@ from typing import Protocol
 from nbdata.disk import full_disk_told
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.shared_cache import SharedCache
 from nbdata.engine.job.shortage import Shortage
-from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.engine.planning.target_path import refuse_unwritable
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
@@ -78,8 +78,8 @@ _VERBS = {
     "shards": "shards.perform",
     "md5check": "check.md5check",
     "untar_volumes": "unpack.untar_volumes",
-    "cache_stream": "stream.cache_stream",
-    "sample_cache": "stream.staging",
+    "cache_stream": "cache.cache_stream",
+    "sample_cache": "cache.sample_cache",
     "quota": "upkeep.quota",
     "cleanup": "upkeep.cleanup",
     "probe": "queries.probe",
@@ -266,7 +266,7 @@ def perform(
     folder: str,
     bindings: Mapping[str, object],
     leases: Leases,
-    staged: Staged,
+    cache: SharedCache,
 ) -> Report:
     """Plan, lock the target, reserve space, transfer and report; a Task runs this function.
 
@@ -295,7 +295,7 @@ def perform(
                 folder,
                 dict(bindings),
                 leases=leases,
-                staged=staged,
+                cache=cache,
                 folders=folders,
             )
             try:
@@ -313,7 +313,7 @@ def perform(
         folders.close()
         leases.end()
         leases.release()
-        staged.end()
+        cache.end()
 
 
 def _performed(run: Run, task: Task) -> Report:

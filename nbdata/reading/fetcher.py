@@ -24,7 +24,7 @@ from nbdata.reading.pieces import Content, Piece, SecondTry, refuse_beyond, too_
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
-from nbdata.stores.sessions import Answer, Read, Unusual
+from nbdata.stores.sessions import Answer, Read
 from nbdata.threads import begin
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
@@ -458,8 +458,7 @@ class Fetcher:
     # -- second tries -----------------------------------------------------------------------------
 
     def _try_again(self, item: _Object, error: NbdataError | None) -> None:
-        failed = None if isinstance(error, Unusual) else error
-        self._later(item, lambda: self._second_try.read(item.piece, failed))
+        self._later(item, lambda: self._second_try.read(item.piece, error))
 
     def _later(self, item: _Object, work: Callable[[], tuple[Content, bool]]) -> None:
         def run() -> None:

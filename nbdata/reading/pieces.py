@@ -12,7 +12,7 @@ from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Check, Reader
-from nbdata.transfer.retry import retrying, until_matching
+from nbdata.transfer.retry import Tries, retrying
 from nbdata.verification.checker import stream_check
 
 __all__ = ["Content", "Piece", "PieceReader", "SecondTry", "refuse_beyond", "too_large"]
@@ -130,28 +130,26 @@ class SecondTry:
         Parameters
         ----------
         failed : NbdataError or None
-            The error of the first try, if that counts as a try.
+            The error of the first try, if there was one.
         """
+        tries = Tries(self._control, failed)
         control, store, (info, start, end) = self._control, self._store, piece
         check = self._check if end is None else None
 
-        def attempt(error: Exception | None) -> tuple[Content, bool]:
+        def attempt() -> tuple[Content, bool]:
             data = bytearray()
 
             def begins(_told: ObjectInfo) -> None:
                 data.clear()
 
             with Reader(
-                control, store, info, start, end, begins=begins, anew=True, failed=error, check=check
+                control, store, info, start, end, begins=begins, anew=True, tries=tries, check=check
             ) as reader:
                 for block in reader.blocks():
                     data += block
             return (bytes(data), bool(reader.proven)) if end is None else (data, True)
 
-        if isinstance(failed, ChecksumMismatch):
-            control.tried_again(failed)
-            failed = None
-        return until_matching(control, attempt, failed=failed)
+        return tries.until_matching(attempt)
 
     def compare(self, piece: Piece, data: Content) -> tuple[Content, bool]:
         """Compare bytes with a checksum that needs another request; read them again if they are wrong."""

@@ -11,15 +11,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from nbdata.errors import NbdataError
 from nbdata.stores.another_try import pushed_back
-from nbdata.stores.sessions import Answer, Session, Unusual
+from nbdata.stores.sessions import Answer, Session
 from nbdata.transfer.control import Control
+from nbdata.transfer.retry import Tries
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 
-__all__ = ["BATCH", "MAX_BYTES", "Batcher"]
+__all__ = ["BATCH", "MAX_BYTES", "Batched", "Batcher"]
 
 #: Objects of one batch.
 BATCH = 64
@@ -30,7 +31,20 @@ _WAITING, _RETRIES = 4 * BATCH, 64
 # Seconds between two checks whether the work must stop.
 _POLL = 0.2
 
-T = TypeVar("T")
+
+class Batched(Protocol):
+    """A small object.
+
+    Attributes
+    ----------
+    tries : Tries or None
+        The tries so far; None before the first one has failed.
+    """
+
+    tries: Tries | None
+
+
+T = TypeVar("T", bound=Batched)
 
 
 class Batcher(Generic[T]):
@@ -45,7 +59,7 @@ class Batcher(Generic[T]):
         Transfers the added objects by calling `run_session`; one thread at a time. An error it raises ends all the
         work.
     retry : callable
-        Transfers one object that failed at the first try; called with the object, and the error or None.
+        Transfers one object by itself, after its first try in a session.
     """
 
     def __init__(
@@ -53,7 +67,7 @@ class Batcher(Generic[T]):
         control: Control,
         workers: WorkerPool,
         transfer: Callable[[], None],
-        retry: Callable[[T, NbdataError | None], None],
+        retry: Callable[[T], None],
     ) -> None:
         self._control, self._workers, self._transfer, self._retry = control, workers, transfer, retry
         self._changed = threading.Condition()
@@ -170,13 +184,12 @@ class Batcher(Generic[T]):
             return self._workers.wanted
         return max(1, self._workers.wanted - self._retries)
 
-    def failed(self, wanted: T, error: NbdataError | None) -> None:
-        """Leave an object to `retry`. Passes no error if only a request of its own can show the cause."""
-        if isinstance(error, Unusual):
-            error = None
-        if error is not None and pushed_back(error):
+    def alone(self, wanted: T, failed: NbdataError | None = None) -> None:
+        """Leave an object to `retry`: its try has failed, or its answer alone does not show whether it is right."""
+        if failed is not None and pushed_back(failed):
             self._control.pushed_back()
-        self.submit(lambda: self._retry(wanted, error))
+        wanted.tries = Tries(self._control, failed)
+        self.submit(partial(self._retry, wanted))
 
     def submit(self, unit: Unit) -> None:
         """Leave slow work to any free worker."""

@@ -12,7 +12,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts
 from nbdata.transfer.reader import Check, Reader
-from nbdata.transfer.retry import until_matching
+from nbdata.transfer.retry import Tries
 
 __all__ = ["BIG", "PartedFetch", "fetch_whole"]
 
@@ -30,12 +30,12 @@ def fetch_whole(
     checks: CheckFactory,
     *,
     claim: Callable[[int], None] = lambda _size: None,
-    failed: Exception | None = None,
+    tries: Tries | None = None,
 ) -> bool:
     """Fetch a whole object to an empty file. Returns whether its bytes were verified.
 
-    An object of unknown size is read to its end, and disk space is claimed before each write. `failed` is as in
-    `retrying`.
+    An object of unknown size is read to its end, and disk space is claimed before each write. `tries` has the
+    tries so far, if there were any.
     """
     count = claimed = 0
     check: Check
@@ -53,9 +53,11 @@ def fetch_whole(
             claim(end - claimed)
             claimed = end
 
-    def attempt(failed: Exception | None) -> bool:
+    tries = tries or Tries(control)
+
+    def attempt() -> bool:
         nonlocal count
-        with Reader(control, store, info, begins=begins, anew=True, failed=failed) as reader:
+        with Reader(control, store, info, begins=begins, anew=True, tries=tries) as reader:
             for block in reader.into(fd, claim_to):
                 # Hashed only after the write: the digest must never cover bytes that are not in the file.
                 check.offer(count, block)
@@ -64,7 +66,7 @@ def fetch_whole(
         return check.finish(fd, count)
 
     try:
-        return until_matching(control, attempt, failed=failed)
+        return tries.until_matching(attempt)
     except BaseException:
         control.advance(bytes=-count)
         raise
@@ -170,7 +172,7 @@ class PartedFetch:
         """Verify the complete object. If it is wrong, fetch everything again, in order."""
         anew = False
 
-        def attempt(_failed: Exception | None) -> bool:
+        def attempt() -> bool:
             nonlocal anew
             if anew:
                 self._check = self._checks(self._info)
@@ -192,4 +194,4 @@ class PartedFetch:
                     self._partial.restart()
                 raise
 
-        return until_matching(self._control, attempt)
+        return Tries(self._control).until_matching(attempt)

@@ -16,7 +16,7 @@ from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.base import Body, ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.retry import Patience
+from nbdata.transfer.retry import Tries
 
 __all__ = ["BLOCK", "Check", "RangesIgnored", "Reader"]
 
@@ -79,8 +79,8 @@ class Reader:
     check : callable, optional
         Makes the check of all bytes from the store's metadata; for reads from 0 to the end. If the bytes are wrong,
         ChecksumMismatch is raised in place of the last ones.
-    failed : Exception, optional
-        The error of a first try that was made elsewhere and already counted by the control.
+    tries : Tries, optional
+        The tries of the request so far, for one that goes on after other readers or a session.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Reader:
         skips: bool = True,
         retries: bool = True,
         check: Callable[[ObjectInfo], Check] | None = None,
-        failed: Exception | None = None,
+        tries: Tries | None = None,
     ) -> None:
         self._control, self._store, self._info = control, store, info
         self._start, self._asked_end = start, end
@@ -120,8 +120,7 @@ class Reader:
         self._end = end if end is not None else info.size if info.size >= 0 else None
         self._begins, self._skips, self._make_check = begins, skips, check
         self._anew = anew and not validator(info)
-        self._patience = Patience(control) if retries else None
-        self._failed = failed
+        self._tries = (tries or Tries(control)) if retries else None
         self._body: Body | None = None
         self._check: Check | None = None
         self._furthest = start
@@ -140,8 +139,8 @@ class Reader:
         self.at += count
         if self.at > self._furthest:
             self._furthest = self.at
-            if self._patience is not None:
-                self._patience.succeeded()
+            if self._tries is not None:
+                self._tries.succeeded()
         return count
 
     def blocks(self) -> Iterator[memoryview]:
@@ -182,17 +181,14 @@ class Reader:
 
     def _trying(self, attempt: Callable[[], _T]) -> _T:
         while True:
-            failed, self._failed = self._failed, None
             try:
                 self._control.checkpoint()
-                if failed is not None:
-                    raise failed
                 return attempt()
             except Exception as error:
                 self.close()
-                if self._patience is None:
+                if self._tries is None:
                     raise
-                self._patience.after(error, told=error is failed)
+                self._tries.after(error)
 
     def _next(self, buffer: memoryview) -> int:
         if self.at and self.at == self._end and (self._body is None or self._cuts):

@@ -13,11 +13,12 @@ from typing import TypeVar
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.another_try import pushed_back, retry_after, worth_retrying
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.sessions import Unusual
 from nbdata.transfer.bad_entries import why_unusable
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "listing", "listing_of_folder", "retrying", "told_part_size", "until_matching"]
+__all__ = ["BUDGET", "TRIES", "Tries", "listing", "listing_of_folder", "retrying", "told_part_size"]
 
 # The most tries. With the delays below, they span about a minute of a store that does not respond.
 TRIES = 8
@@ -34,35 +35,88 @@ _SURELY_SHORT = 1024
 _T = TypeVar("_T")
 
 
-class Patience:
-    """Decides after each failure whether to try again, and waits before the next try."""
+class Tries:
+    """The tries of one request: counts those that failed, and waits before the next one, or gives up.
 
-    def __init__(self, control: Control) -> None:
+    Parameters
+    ----------
+    control : Control
+    failed : NbdataError, optional
+        The error of a first try that was made together with those of other requests (`stores.sessions`).
+
+    Attributes
+    ----------
+    count : int
+        The failed tries in succession.
+    """
+
+    def __init__(self, control: Control, failed: NbdataError | None = None) -> None:
         self._control = control
-        self.tries = 0  # in succession
+        self.count = 0
+        # Wrong bytes and unusual answers do not blame the store, so the second try is made at once. Their errors are
+        # not kept: they hold the frames that hold the bytes.
+        self._first = None if isinstance(failed, (ChecksumMismatch, Unusual)) else failed
+        if isinstance(failed, ChecksumMismatch):
+            control.tried_again(failed)
+
+    def run(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of `attempt`, repeating it while its error is worth another try.
+
+        Raises the last error if no tries are left, and Cancelled if the job must stop.
+        """
+        self._begin()
+        while True:
+            self._control.checkpoint()
+            try:
+                return attempt()
+            except Exception as error:
+                self.after(error)
+
+    def until_matching(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of `attempt`, repeating it while the bytes that arrive are wrong.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If they are wrong for the `MISMATCHES`th time, or if another try could not be right either, as when the
+            store has nothing to compare with.
+        """
+        self._begin()
+        for number in range(1, MISMATCHES + 1):
+            try:
+                return attempt()
+            except ChecksumMismatch as error:
+                if number == MISMATCHES or error.details.get("retry") is False:
+                    raise
+                self._control.tried_again(error)
+                self.succeeded()  # all bytes came
+        raise AssertionError("unreachable")
+
+    def _begin(self) -> None:
+        """Wait for the second try if the first one failed, or raise its error."""
+        failed, self._first = self._first, None
+        if failed is not None:  # the control knows already whether the store pushed back
+            self._control.checkpoint()
+            self._wait_after(failed)
 
     def succeeded(self) -> None:
         """Start the count again."""
-        self.tries = 0
+        self.count = 0
 
-    def after(self, error: Exception, *, told: bool = False) -> None:
-        """Wait for the next try, or raise `error` if it is not worth one. Raises Cancelled if the job must stop.
-
-        `told` means that the control already knows that the store pushed back.
-        """
+    def after(self, error: Exception) -> None:
+        """Wait for the next try, or raise `error` if it is not worth one. Raises Cancelled if the job must stop."""
         self._control.checkpoint()  # an aborted connection looks like a broken one
-        self.tries += 1
-        if not told and pushed_back(error):
+        if pushed_back(error):
             self._control.pushed_back()
+        self._wait_after(error)
+
+    def _wait_after(self, error: Exception) -> None:
+        self.count += 1
         bound = TRIES_UNREACHED if getattr(error, "details", {}).get("unreached") else TRIES
-        if not worth_retrying(error) or self.tries >= bound or self._overdrawn():
+        if not worth_retrying(error) or self.count >= bound or self._overdrawn():
             raise error
-        wait = random.uniform(0, min(_LONGEST, _FIRST * 2**self.tries))
-        asked = retry_after(error)
-        if asked is not None:
-            wait = max(wait, min(asked, _LONGEST_ASKED))
         self._control.tried_again(error)
-        self._control.sleep(wait)
+        self._control.sleep(_pause(self.count, error))
 
     def _overdrawn(self) -> bool:
         """Whether the job has retried far more often than it made progress, so that more retries are no help."""
@@ -70,44 +124,16 @@ class Patience:
         return pulse.retries >= BUDGET + pulse.units + pulse.moved // PART
 
 
-def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
-    """Return the result of `attempt`, repeating it while its error is worth another try.
-
-    `failed` is the error of a first try that was made already, and that the control knows of. Raises the last error if
-    no tries are left, and Cancelled if the job must stop.
-    """
-    patience = Patience(control)
-    if failed is not None:
-        patience.after(failed, told=True)
-    while True:
-        control.checkpoint()
-        try:
-            return attempt()
-        except Exception as error:
-            patience.after(error)
+def _pause(count: int, error: Exception) -> float:
+    """Return the seconds to wait after so many failed tries in succession, of which the last one met `error`."""
+    wait = random.uniform(0, min(_LONGEST, _FIRST * 2**count))
+    asked = retry_after(error)
+    return wait if asked is None else max(wait, min(asked, _LONGEST_ASKED))
 
 
-def until_matching(
-    control: Control, attempt: Callable[[Exception | None], _T], *, failed: Exception | None = None
-) -> _T:
-    """Return the result of `attempt`, repeating it while the bytes that arrive are wrong.
-
-    `attempt` gets `failed` (see `retrying`) the first time, then None.
-
-    Raises
-    ------
-    ChecksumMismatch
-        If they are wrong for the `MISMATCHES`th time, or if another try could not be right either, as when the store
-        has nothing to compare with.
-    """
-    for tries in range(1, MISMATCHES + 1):
-        try:
-            return attempt(failed if tries == 1 else None)
-        except ChecksumMismatch as error:
-            if tries == MISMATCHES or error.details.get("retry") is False:
-                raise
-            control.tried_again(error)
-    raise AssertionError("unreachable")
+def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
+    """Return the result of `attempt`, repeating it as `Tries.run` does."""
+    return Tries(control).run(attempt)
 
 
 def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:
@@ -135,7 +161,7 @@ def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]
     BadOption
         If no entry can be used. SeaweedFS, for example, lists keys without the prefix for ``a//b``.
     """
-    patience, after, unusable = Patience(control), "", ""
+    tries, after, unusable = Tries(control), "", ""
     text_only = store.flat
     while True:
         try:
@@ -152,11 +178,11 @@ def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]
                     continue
                 yield info
                 after = key
-                if patience.tries:
-                    patience.succeeded()
+                if tries.count:
+                    tries.succeeded()
             break
         except NbdataError as error:
-            patience.after(error)
+            tries.after(error)
     if unusable and not after:
         raise _nothing_usable(unusable)
 
@@ -176,7 +202,7 @@ def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[O
     SourceChanged
         If that key no longer exists by then.
     """
-    patience, last, unusable = Patience(control), "", ""
+    tries, last, unusable = Tries(control), "", ""
     while True:
         known = last
         try:
@@ -192,10 +218,10 @@ def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[O
                     continue
                 yield info
                 last = info.key
-                patience.succeeded()
+                tries.succeeded()
             break
         except NbdataError as error:
-            patience.after(error)
+            tries.after(error)
     if unusable and not last:
         raise _nothing_usable(unusable)
     if known:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, NotFound
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying, until_matching
+from nbdata.transfer.retry import Tries, retrying
 
 __all__ = [
     "BIG",
@@ -115,14 +115,14 @@ def send_whole(
     size: int,
     hashers: Callable[[], Hasher],
     *,
-    failed: Exception | None = None,
+    tries: Tries | None = None,
     wrong: ObjectInfo | None = None,
 ) -> tuple[ObjectInfo, bool]:
     """Create one object in one piece. Returns the store's metadata, and whether the object is verified.
 
     There is no object if the source raises at its end. Nor is there one if the store reports other bytes than were
-    sent, and retries do not help. `failed` is as in `retrying`. `wrong` is the store's metadata of a wrong object from
-    an earlier try.
+    sent, and retries do not help. `tries` has the tries so far, if there were any. `wrong` is the store's metadata of a
+    wrong object from an earlier try.
     """
 
     def attempt() -> tuple[ObjectInfo, bool]:
@@ -146,10 +146,9 @@ def send_whole(
                 wrong = info if error.details.get("disproved") else wrong
                 raise
 
+    tries = tries or Tries(control)
     try:
-        return until_matching(
-            control, lambda failed: retrying(control, attempt, failed=failed), failed=failed
-        )
+        return tries.until_matching(lambda: tries.run(attempt))
     except NbdataError as error:
         if wrong is not None and not isinstance(error, Cancelled):
             told = withdrawn(control, store, key, wrong)
@@ -187,7 +186,8 @@ def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]
                 verified = hasher.verify("" if upload.encrypted else answer)
                 return SentPart(answer, hasher.hexdigest(), verified)
 
-        return until_matching(control, lambda _failed: retrying(control, attempt))
+        tries = Tries(control)
+        return tries.until_matching(lambda: tries.run(attempt))
 
     return send
 

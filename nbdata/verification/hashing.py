@@ -7,7 +7,6 @@ alone. With ``posix_fadvise``, cold files were read no faster, and users mostly 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from nbdata.integrity.digests import Digest
 from nbdata.report import Plan, Row
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
+from nbdata.threads import processors
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Reader
 
@@ -38,13 +38,6 @@ def hashing_workers(concurrency: int | None, store: Store) -> int | None:
     if concurrency is not None or not isinstance(store, LocalStore):
         return concurrency
     return min(_AT_ONCE, 2 * processors())
-
-
-def processors() -> int:
-    """The number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def biggest_first(planned: Plan) -> Iterator[Row]:

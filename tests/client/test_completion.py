@@ -20,7 +20,7 @@ from nbdata.report import Snapshot
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, described, split_line
 from tests.conftest import client_of
-from tests.engine.stream.test_cache_stream import Put
+from tests.engine.cache.test_cache_stream import Put
 from tests.kernel import Kernel
 from tests.waiting import AT_ONCE, PATIENCE
 

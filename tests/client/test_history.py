@@ -26,7 +26,7 @@ from nbdata.sizes import format_size
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.transfers import JobList
 from tests.agent.rig import Rig, rigged
-from tests.engine.stream.test_cache_stream import Put
+from tests.engine.cache.test_cache_stream import Put
 from tests.faults.gate import Gate
 from tests.waiting import PATIENCE, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.runtime import runtime_folder
-from tests.engine.stream.test_cache_stream import Put
+from tests.engine.cache.test_cache_stream import Put
 from tests.slow import SlowProxy
 
 DATA = b"the right bytes, " * 1000

@@ -14,7 +14,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.disk import disk_error
-from nbdata.engine.stream import small_files as stream_small
+from nbdata.engine.cache import small_files as cached_small
 from nbdata.errors import NotEnoughSpace, TransferFailed
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
@@ -108,14 +108,14 @@ def test_a_stream_outlives_a_burst_of_refusals(
 ) -> None:
     """There are more refusals than may wait for a retry, while the next item waits for room."""
     files = {f"{folder}/{number:03}": bytes([number]) * 1000 for folder in "abc" for number in range(250)}
-    url, made, make = put(files), itertools.count(), stream_small.new_file
+    url, made, make = put(files), itertools.count(), cached_small.new_file
 
-    def file(wanted: stream_small.WantedFile) -> int:
+    def file(wanted: cached_small.WantedFile) -> int:
         if full and next(made) == 100:
             raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), str(tmp_path))
         return make(wanted)
 
-    monkeypatch.setattr(stream_small, "new_file", file)
+    monkeypatch.setattr(cached_small, "new_file", file)
     refused = always(Fault("refuse", BEFORE, status=500), action="get")
     proxy.begin(lambda request, before: None if before or request.key > "a/130" else refused(request, before))
     stream = nbdata.cache_stream(

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nbdata
-import nbdata.engine.stream.staging
+import nbdata.engine.cache.sample_cache
 import nbdata.transfer.marks
 from nbdata.errors import NbdataError
 from nbdata.transfer.part_records import names
@@ -257,7 +257,7 @@ def main() -> None:
     """Play the scenes that standard input names, below the working folder."""
     with folder_server(Path.cwd()) as server:
         # Nobody else works there: no mark from the future need be watched for long, and no cache wait for readers.
-        nbdata.transfer.marks._DEAD = nbdata.engine.stream.staging.IDLE = 0.1
+        nbdata.transfer.marks._DEAD = nbdata.engine.cache.sample_cache.IDLE = 0.1
         player = _Player(Path.cwd(), server.url)
         before = _memory()
         for line in sys.stdin:

@@ -12,10 +12,10 @@ import pytest
 
 import nbdata
 from nbdata import lock_files, own_files, runtime
-from nbdata.caching import folder, kept_folder
-from nbdata.caching.folder import CacheFolder
-from nbdata.caching.kept_folder import KeptFolder
-from nbdata.caching.kept_names import is_name
+from nbdata.cache import folder, kept_folder
+from nbdata.cache.folder import CacheFolder
+from nbdata.cache.kept_folder import KeptFolder
+from nbdata.cache.kept_names import is_name
 from nbdata.client.converting import conversion, layout
 from nbdata.client.inline import inline_host
 from nbdata.made_folders import MadeFolders

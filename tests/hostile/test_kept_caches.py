@@ -12,8 +12,8 @@ import pytest
 
 import nbdata
 from nbdata import seals
-from nbdata.caching.kept_folder import KeptFolder
-from nbdata.caching.kept_names import is_name
+from nbdata.cache.kept_folder import KeptFolder
+from nbdata.cache.kept_names import is_name
 from nbdata.client.inline import inline_host
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import AccessDenied

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.caching.kept_folder import KeptFolder
+from nbdata.cache.kept_folder import KeptFolder
 from nbdata.engine.job.task import Task
 from nbdata.engine.upkeep import cleanup
 from nbdata.errors import UnsafeMember

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.client.reading.staged import cache_of
+from nbdata.client.reading.cached import cache_of
 from nbdata.errors import BadOption
 from nbdata.option import options_of
 from nbdata.verbs.options import Connecting, Decompressing, Filtering, HoldingSamples, Verifying

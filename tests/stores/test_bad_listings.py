@@ -300,3 +300,13 @@ def test_entries_without_end_of_any_file_system_are_an_error(monkeypatch: pytest
     with pytest.raises(nbdata.BadOption, match="the folders have no end"):
         _find(_Endless(20, 100), "top")
     assert len(_find(_Endless(20, 10), "top")) == 220
+
+
+def test_a_key_that_is_not_below_the_place_is_refused(
+    put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    """SeaweedFS treats two slashes as one, so names below such a place would be cut at the wrong position."""
+    url = put({"set/take-0": b"0", "set/take-1": b"1"})
+    with pytest.raises(nbdata.BadOption, match="the store lists 'set/take-0' when it is asked for '/set/'"):
+        nbdata.pull(f"{url}/set/", tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from nbdata.engine.runner import Planning
-from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import AHEAD, Answer, Read, Threads, Unusual
 from nbdata.transfer import batcher as batcher_module
 from nbdata.transfer.batcher import _WAITING, BATCH, Batcher
+from nbdata.transfer.retry import Tries
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from tests.waiting import PATIENCE, wait_until
 
@@ -20,6 +21,14 @@ from tests.waiting import PATIENCE, wait_until
 # read the plan; requests that were sent before the limit was met take `AHEAD` and one of them.
 RETRIES = 8
 WORKERS, COUNT = 2 * (RETRIES + AHEAD), 60 * BATCH
+
+
+@dataclass(eq=False)
+class Small:
+    """A small object."""
+
+    number: int
+    tries: Tries | None = None
 
 
 class Waiting(Planning):
@@ -44,30 +53,30 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try(monkeypatch: 
     read = moved = 0
 
     def each() -> None:
-        def refuse(read: Read[int]) -> Answer[Read[int]]:
+        def refuse(read: Read[Small]) -> Answer[Read[Small]]:
             raise Unusual("to be asked for by itself")
 
         session = Threads(refuse, width=lambda: 1, size=lambda _: 0, max_bytes=1)
         batcher.run_session(
             session,
-            lambda number: Read(number, ObjectInfo(str(number), 0)),
-            lambda answer: batcher.failed(answer.request.of, answer.error),
+            lambda small: Read(small, ObjectInfo(str(small.number), 0)),
+            lambda answer: batcher.alone(answer.request.of, answer.error),
         )
 
-    def alone(wanted: int, why: NbdataError | None) -> None:
+    def alone(wanted: Small) -> None:
         nonlocal moved
         stands.set()
         assert go.wait(PATIENCE)
         moved += 1
 
-    batcher = Batcher[int](control, workers, each, alone)
+    batcher = Batcher[Small](control, workers, each, alone)
 
     def units() -> Iterator[Unit]:
         nonlocal read
         for first in range(0, COUNT, BATCH):
             read += BATCH
             control.looks, control.reader = 0, threading.get_ident()
-            unit = batcher.unit(list(range(first, first + BATCH)))
+            unit = batcher.unit([Small(number) for number in range(first, first + BATCH)])
             control.reader = None
             yield unit
 

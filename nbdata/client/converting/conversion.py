@@ -17,27 +17,25 @@ from typing import Any
 from nbdata.client.context import capture
 from nbdata.client.converting.layout import make_unfinished_folder, opened_unfinished_folder
 from nbdata.client.converting.process import Request
+from nbdata.client.in_process import InProcessRun, Progress
 from nbdata.disk import disk_error
 from nbdata.errors import NbdataError, UnsafeMember, error_from_dict
 from nbdata.lock_files import lock_for_children
 from nbdata.made_folders import MADE
-from nbdata.operation import slots
 from nbdata.optional_calls import Watch
 from nbdata.own_files import again_if_removed, own_folder, taken
 from nbdata.paths import CONVERTING
-from nbdata.protocols import Display
 from nbdata.ready import is_ready
 from nbdata.report import Plan, Report, Row, Rows
 from nbdata.sizes import counted, format_size
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.space.limits import limited_folders
+from nbdata.threads import processors
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.convert import MMDET3D, Convert
 
 __all__ = ["Conversion"]
 
-# Seconds between two updates of the display.
-_SHOW_EVERY = 0.5
 # Seconds that processes have to end after the request to do so.
 _GRACE = 1.0
 # Flags to open the lock of a data set.
@@ -53,13 +51,15 @@ _BEGIN = (
 _NOT_YET = "the sizes are those of the first samples; how large all are shows while they are converted"
 
 
-class Conversion:
-    """A conversion in child processes of this one; see `nbdata.operation.InProcess`.
+class Conversion(InProcessRun):
+    """A conversion in child processes of this one.
 
     Parameters
     ----------
     operation : Convert
     """
+
+    again = "run it again to resume: it makes the files that are missing"
 
     def __init__(self, operation: Convert) -> None:
         self._operation = operation
@@ -120,31 +120,11 @@ class Conversion:
 
     # -- doing --------------------------------------------------------------------------------------
 
-    def run(self, *, quiet: bool) -> Report:
-        """Convert, and show the progress."""
-        display, began = slots.display(), time.monotonic()
-        try:
-            report = self._run(display, quiet=quiet)
-        except KeyboardInterrupt:
-            again = "run it again to resume: it makes the files that are missing"
-            if not quiet:
-                display.tell("")
-                display.end(f"interrupted; {again}", None)
-            raise KeyboardInterrupt(again) from None
-        except BaseException:
-            display.tell("")
-            raise
-        report.seconds = time.monotonic() - began
-        if not quiet:
-            display.tell("")
-            display.end(report.line, report)
-        return report
-
-    def _run(self, display: Display, *, quiet: bool) -> Report:
+    def perform(self, progress: Progress) -> Report:
+        """Convert."""
         folder, watch = self._operation.folder, Watch()
         with ExitStack() as stack:
-            if not quiet:
-                display.tell("convert: the data set is loaded, and its first samples are looked at")
+            progress.tell("convert: the data set is loaded, and its first samples are looked at")
             lock = stack.enter_context(_held(folder))
             process = stack.enter_context(_Process(self._request(only_plan=False), lock))
             said = process.next("plan")
@@ -152,7 +132,7 @@ class Conversion:
             room = stack.enter_context(self._reserved(planned))
             process.go()
             report = self._report(planned, said)
-            self._follow(process, planned, report, room, display, quiet=quiet)
+            self._follow(process, planned, report, room, progress)
             report.notes += watch.notes([folder])
             return report
 
@@ -164,19 +144,11 @@ class Conversion:
         )  # fmt: skip
 
     def _follow(
-        self,
-        process: _Process,
-        planned: Plan,
-        report: Report,
-        room: Reservation,
-        display: Display,
-        *,
-        quiet: bool,
+        self, process: _Process, planned: Plan, report: Report, room: Reservation, progress: Progress
     ) -> None:
         """Handle the events of the conversion until its end."""
         samples = done = 0
-        shown, rows = time.monotonic(), list[Row]()
-        reserved = planned.needed
+        rows, reserved = list[Row](), planned.needed
         for event in process.events():
             kind = event.pop("event")
             if kind in ("written", "copied"):
@@ -195,9 +167,8 @@ class Conversion:
                 report.notes += event["notes"]
             elif kind == "copied":
                 report.counts["copied"] = report.counts.get("copied", 0) + 1
-            if not quiet and time.monotonic() - shown > _SHOW_EVERY:
-                shown = time.monotonic()
-                display.tell(
+            if progress.is_due:
+                progress.tell(
                     f"convert: {counted(samples, 'samples')} so far, {format_size(done)} of {format_size(reserved)}"
                 )
         report.counts["converted"] = len(rows)
@@ -232,7 +203,7 @@ class Conversion:
             run_config=operation.run_config,
             file_size=operation.file_size,
             overwrite=operation.overwrite,
-            workers=operation.workers or _processors(),
+            workers=operation.workers or processors(),
             only_plan=only_plan,
             state_dir=self._state_dir,
             here=operation.here,
@@ -474,8 +445,3 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
     ends = os.pipe()
     opened += ends
     return ends
-
-
-def _processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

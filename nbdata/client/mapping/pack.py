@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from contextlib import ExitStack
 
+from nbdata.client.in_process import InProcessRun, Progress
 from nbdata.client.mapping.commands import CommandChanger
 from nbdata.client.mapping.functions import FunctionChanger
 from nbdata.client.mapping.ordered import Changer, changed
@@ -14,29 +13,28 @@ from nbdata.client.mapping.source import MappedSource
 from nbdata.client.opened import Opened
 from nbdata.client.shard_writer import ShardWriter
 from nbdata.errors import NotFound
-from nbdata.operation import slots
-from nbdata.protocols import Display
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row, Rows
 from nbdata.sizes import counted, format_size
+from nbdata.threads import processors
 from nbdata.verbs.ends import ends_of
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.shard_target import ShardTarget
 
 __all__ = ["MappedPack"]
 
-# Seconds between two updates of the display.
-_SHOW_EVERY = 0.5
 _REPLACING = "--overwrite always"
 
 
-class MappedPack:
-    """A pack that this process carries out; see `nbdata.operation.InProcess`.
+class MappedPack(InProcessRun):
+    """A pack that this process carries out.
 
     Parameters
     ----------
     operation : Pack
     """
+
+    again = f"run it again with {_REPLACING} to start over"
 
     def __init__(self, operation: Pack) -> None:
         self._operation = operation
@@ -73,42 +71,22 @@ class MappedPack:
                 )
         return out
 
-    def run(self, *, quiet: bool) -> Report:
-        """Read, change and write the samples, and show the progress."""
-        display, began = slots.display(), time.monotonic()
-        try:
-            report = self._run(display, quiet=quiet)
-        except KeyboardInterrupt:
-            again = f"run it again with {_REPLACING} to start over"
-            if not quiet:
-                display.tell("")
-                display.end(f"interrupted; {again}", None)
-            raise KeyboardInterrupt(again) from None
-        except BaseException:
-            display.tell("")
-            raise
-        report.seconds = time.monotonic() - began
-        if not quiet:
-            display.tell("")
-            display.end(report.line, report)
-        return report
-
-    def _run(self, display: Display, *, quiet: bool) -> Report:
+    def perform(self, progress: Progress) -> Report:
+        """Read, change and write the samples."""
         with ExitStack() as stack:
             changer = self._changer(stack)  # first, because it may fork
-            source = stack.enter_context(self._source(quiet=quiet))
+            source = stack.enter_context(self._source(quiet=progress.quiet))
             source.refuse_own(Opened(self._target))
             writer = stack.enter_context(ShardWriter(self._target, {}, replacing=_REPLACING))
             results = stack.enter_context(contextlib.closing(changed(source, changer)))
-            read, left_out, shown = 0, 0, time.monotonic()
+            read = left_out = 0
             for made in results:
                 read += 1
                 left_out += not made
                 for sample in made:
                     writer.write(sample)
-                if not quiet and time.monotonic() - shown > _SHOW_EVERY:
-                    shown = time.monotonic()
-                    display.tell(
+                if progress.is_due:
+                    progress.tell(
                         f"pack: {counted(writer.samples, 'samples')} so far, {format_size(writer.bytes)}"
                     )
             if not writer.samples:
@@ -149,14 +127,9 @@ class MappedPack:
     def _changer(self, stack: ExitStack) -> Changer:
         """Return the workers that change samples; they end with the stack."""
         operation = self._operation
-        workers = operation.map_workers or _processors()
+        workers = operation.map_workers or processors()
         if callable(operation.map):
             functions = FunctionChanger(operation.map, workers, operation.seed)
             stack.callback(functions.stop)
             return functions
         return stack.enter_context(CommandChanger(operation.map_words, workers))
-
-
-def _processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -21,7 +21,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
-from nbdata.reading.shards.indexing import compressed
+from nbdata.reading.shards.indexing import refuse_compressed
 from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
@@ -70,9 +70,7 @@ class MappedSource:
         self.renamed = self._not_selected = 0
         self._all: Samples = make_samples(self._read, quiet)
         if isinstance(self._all, ShardSamples) and self._in_other_order:
-            for shard in self._all.shards:
-                if not shard.is_plain:
-                    raise compressed(shard.url, "Leave --shuffle and --sort out")
+            refuse_compressed(self._all.shards, "Leave --shuffle and --sort out")
 
     def __enter__(self) -> MappedSource:
         return self

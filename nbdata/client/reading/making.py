@@ -7,11 +7,11 @@ from functools import partial
 
 from nbdata.archives.volumes import guess_format, set_titles
 from nbdata.client.opened import Opened
+from nbdata.client.reading.cached import refuse_too_little
 from nbdata.client.reading.records.making import record_samples
 from nbdata.client.reading.samples import Concatenated, Samples
 from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples
-from nbdata.client.reading.staged import refuse_too_little
 from nbdata.client.reading.stored import StoredSamples
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, slots

@@ -15,7 +15,7 @@ from nbdata.own_files import folder_of, write_record
 from nbdata.paths import as_folder, has_glob
 from nbdata.reading.loose import INDEX_NAME, index_name, known_index
 from nbdata.reading.shards.indexing import foreign_index, saved_name
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.source_file import SourceFile
 from nbdata.reading.stored_index import MOST, fetch_index
 from nbdata.redaction import redacted
 from nbdata.sizes import format_size
@@ -52,7 +52,7 @@ def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
     return SampleIndex(path)
 
 
-def fetch_of_shards(operation: SampleSource, path: str, shards: list[Shard]) -> SampleIndex | None:
+def fetch_of_shards(operation: SampleSource, path: str, shards: list[SourceFile]) -> SampleIndex | None:
     """Fetch the index stored beside shards; None also if it belongs to other shards, or to other versions of them."""
     with _fetched(operation, _beside_shards(operation), path) as fresh:
         if foreign_index(fresh, shards) is None:

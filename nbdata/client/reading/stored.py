@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.cached import CachedFetcher, cache_of
 from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import save
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.protocols import Epoch
@@ -54,7 +54,7 @@ class StoredSamples(Samples):
     def _begin(self) -> None:
         self._lock = ForkLock()
         self._workers = 1
-        self._fetcher: Fetcher | StagedFetcher | None = None
+        self._fetcher: Fetcher | CachedFetcher | None = None
         self._pid = 0
         self._closing: Callable[[], object] | None = None
         place = folder_part(self.operation.place)
@@ -156,11 +156,11 @@ class StoredSamples(Samples):
     def _url(self, path: str) -> str:
         return self._place + path
 
-    def _reader(self) -> Fetcher | StagedFetcher:
+    def _reader(self) -> Fetcher | CachedFetcher:
         """Return the fetcher of this process."""
         with self._lock:
             if self._fetcher is None or self._pid != os.getpid():
-                self._fetcher, stop = self._staged() if self.operation.cache is not None else self._straight()
+                self._fetcher, stop = self._cached() if self.operation.cache is not None else self._straight()
                 self._pid = os.getpid()
                 self._closing = weakref.finalize(self, _close, self._fetcher, stop, self._pid)
                 READERS.add(self)
@@ -177,10 +177,10 @@ class StoredSamples(Samples):
         )  # fmt: skip
         return fetcher, opened.control.stop
 
-    def _staged(self) -> tuple[StagedFetcher, Callable[[], object]]:
+    def _cached(self) -> tuple[CachedFetcher, Callable[[], object]]:
         """Make a reader through a cache on the disk, and the function that stops it."""
         cache = cache_of(self.operation, self.operation.place)
-        return StagedFetcher(cache, partial(_pieces, self._index, self._prefix)), lambda: None
+        return CachedFetcher(cache, partial(_pieces, self._index, self._prefix)), lambda: None
 
     def save_index(self) -> str:
         """Store the index beside the data, as ``_nbdata-index.….idx``, and return its URL.
@@ -227,7 +227,7 @@ def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:
     ]
 
 
-def _close(fetcher: Fetcher | StagedFetcher, stop: Callable[[], object], pid: int) -> None:
+def _close(fetcher: Fetcher | CachedFetcher, stop: Callable[[], object], pid: int) -> None:
     if os.getpid() == pid:  # a forked child has a copy, whose connections belong to the parent
         fetcher.close()
         stop()

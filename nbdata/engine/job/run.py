@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field, replace
 
 from nbdata.engine.job.leases import Leases
+from nbdata.engine.job.shared_cache import SharedCache
 from nbdata.engine.job.spool import RowFile
-from nbdata.engine.job.staged import Staged
 from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
 from nbdata.space.ledger import Reservation
@@ -35,7 +35,7 @@ class Run:
         The reserved disk space, during performing.
     leases : Leases or None
         The items that it hands out, during performing.
-    staged : Staged or None
+    cache : SharedCache or None
         Access of processes to the cache that it keeps, during performing.
     bindings : dict
         Objects of this process: ``fs``.
@@ -60,7 +60,7 @@ class Run:
     bindings: dict[str, object] = field(default_factory=dict)
     reservation: Reservation | None = None
     leases: Leases | None = None
-    staged: Staged | None = None
+    cache: SharedCache | None = None
     only_plan: bool = False
     moving: bool = False
     kept: object = None

@@ -17,14 +17,15 @@ from nbdata.formats.samples import is_hidden_key, split_name
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
-from nbdata.reading.records.files import RecordFile, files_of, key_of_record, names_wanted
+from nbdata.reading.records.files import files_of, key_of_record, names_wanted, stem_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.packed import index_of_packed
 from nbdata.reading.records.remote import fetch_heads, heads_path, kept_heads
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import Shard, fingerprint_of, shards_of
+from nbdata.reading.shards.listing import shards_of
 from nbdata.reading.shards.packing import packs_records, packs_shards
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
@@ -155,7 +156,7 @@ class _Shards(_Indexed):
     def __init__(
         self,
         index: SampleIndex,
-        shards: Sequence[Shard],
+        shards: Sequence[SourceFile],
         stores: Sequence[Store],
         packed: Heads | None = None,
     ) -> None:
@@ -192,7 +193,7 @@ class _Records:
     left_out: tuple[int, list[str]] = (0, [])
     field_names: ClassVar[set[str]] = {"bin"}
 
-    def __init__(self, heads: Heads, files: Sequence[RecordFile], stores: Sequence[Store]) -> None:
+    def __init__(self, heads: Heads, files: Sequence[SourceFile], stores: Sequence[Store]) -> None:
         self._heads, self._files, self._stores, self.stores = heads, files, stores, set(stores)
         self.shards = [(store, file.key) for store, file in zip(stores, files, strict=True)]
 
@@ -201,7 +202,7 @@ class _Records:
 
     def key(self, number: int) -> str:
         file, own = self._heads.find(number)
-        return key_of_record(self._files[file].stem, own)
+        return key_of_record(stem_of(self._files[file]), own)
 
     def fields(self, number: int) -> list[Field]:
         file, own = self._heads.find(number)
@@ -372,7 +373,7 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     stores = _stores(run, files)
     of_each = [stores[file.place] for file in files]
 
-    def store_of(file: RecordFile) -> Store:
+    def store_of(file: SourceFile) -> Store:
         return stores[file.place]
 
     state = run.context.state_dir
@@ -382,13 +383,13 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     heads.check()
     index = index_of_packed(run.control, operation, files, heads, store_of, state)
     if index is not None:
-        return _Shards(index, [Shard(*file) for file in files], of_each, heads)
+        return _Shards(index, files, of_each, heads)
     if operation.filtered:
         raise names_wanted()
     return _Records(heads, files, of_each)
 
 
-def _stores(run: Run, shards: Sequence[Shard | RecordFile]) -> dict[str, Store]:
+def _stores(run: Run, shards: Sequence[SourceFile]) -> dict[str, Store]:
     """The store of each place; places in which a key means the same object share a store."""
     stores_by_place: dict[str, Store] = {}
     for shard in shards:

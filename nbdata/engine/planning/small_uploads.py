@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.errors import ChecksumMismatch
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Write
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import Tries, retrying
 from nbdata.transfer.send import answer_of
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verification.sent_checker import SentHasher
@@ -29,11 +29,14 @@ class SmallObject(Protocol):
         Bytes.
     wrong : ObjectInfo or None
         The store's description of an earlier try that arrived damaged.
+    tries : Tries or None
+        See `Batched`.
     """
 
     key: str
     size: int
     wrong: ObjectInfo | None
+    tries: Tries | None
 
 
 class Content(NamedTuple):
@@ -68,7 +71,7 @@ class SmallUploads(Generic[T]):
         Called when the store has an object, with its `Content`, the store's description, and whether that proves the
         bytes.
     whole : callable
-        Sends one object by itself after a failed first try; called with the object and the error or None.
+        Sends one object by itself after a failed first try.
     failed : callable
         Called with an object and its error.
     """
@@ -81,7 +84,7 @@ class SmallUploads(Generic[T]):
         *,
         content: Callable[[T], Content],
         sent: Callable[[T, Content, ObjectInfo, bool], None],
-        whole: Callable[[T, NbdataError | None], None],
+        whole: Callable[[T], None],
         failed: Callable[[T, Exception], None],
     ) -> None:
         self._control, self._workers, self._store = control, workers, store
@@ -113,7 +116,7 @@ class SmallUploads(Generic[T]):
         """Handle the store's response for an object."""
         (item, content), info = answer.request.of, answer.told
         if info is None:
-            self._missed(item, answer.error)
+            self._batcher.alone(item, answer.error)
             return
         if info.etag:
             self._compared(item, content, info)
@@ -132,7 +135,7 @@ class SmallUploads(Generic[T]):
             self._compared(item, content, info)
         else:
             item.wrong = info
-            self._batcher.failed(item, None)
+            self._batcher.alone(item)
 
     def _compared(self, item: T, content: Content, info: ObjectInfo) -> None:
         try:
@@ -140,16 +143,10 @@ class SmallUploads(Generic[T]):
         except ChecksumMismatch as error:
             if error.details.get("disproved"):
                 item.wrong = info
-            self._missed(item, error)
+            self._batcher.alone(item, error)
         else:
             try:
                 self._sent(item, content, info, verified)
             except Exception as error:
                 self._failed(item, error)
         self._workers.done += 1
-
-    def _missed(self, item: T, error: NbdataError | None) -> None:
-        if isinstance(error, ChecksumMismatch):  # to send again at once: the store is not to blame
-            self._control.tried_again(error)
-            error = None
-        self._batcher.failed(item, error)

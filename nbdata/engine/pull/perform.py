@@ -149,8 +149,8 @@ class _Pulling:
 
     # -- in one piece -------------------------------------------------------------------------
 
-    def _whole(self, item: PullRow, failed: Exception | None = None) -> None:
-        """Fetch an object in one piece, or compare it first; `failed` is the error of a first try."""
+    def _whole(self, item: PullRow) -> None:
+        """Fetch an object in one piece, or compare it first."""
         info = item.info
         try:
             final, staging = self._target.prepare(item.path)
@@ -170,11 +170,11 @@ class _Pulling:
                     self._anew(item)
                 Partial.remove_of(self._target.opened(staging), item.path)
             item.claimed = item.needed
-            self._fetch_whole(item, final, staging, failed)
+            self._fetch_whole(item, final, staging)
         except Exception as error:
             self._results.fail(item.path, error)
 
-    def _fetch_whole(self, item: PullRow, final: str, staging: str, failed: Exception | None) -> None:
+    def _fetch_whole(self, item: PullRow, final: str, staging: str) -> None:
         info, expected = item.info, max(0, item.info.size)
         self._committer.reserve(expected)
         try:
@@ -184,7 +184,7 @@ class _Pulling:
             raise
         try:
             item.verified = fetch_whole(
-                self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
+                self._control, self._store, info, fd, self._check, claim=self._space.claim, tries=item.tries
             )
             self._target.set_mode(fd, final)
             written = os.fstat(fd)
@@ -292,7 +292,7 @@ class _Pulling:
             if answer.told is not None:
                 verified = right(answer.told, self._op.verify, body)
             if verified is None:
-                self._small.failed(item, answer.error)
+                self._small.alone(item, answer.error)
                 return
             final, staging = self._target.prepare(item.path)
             item.claimed, item.verified = item.needed, verified
@@ -304,8 +304,7 @@ class _Pulling:
                 )
                 self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
-            self._control.tried_again(error)
-            self._small.failed(item, None)
+            self._small.alone(item, error)
             return
         except Exception as error:
             self._results.fail(item.path, error)

@@ -23,6 +23,7 @@ from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
+from nbdata.transfer.retry import Tries
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.transfer.sources import Found, find
 from nbdata.transfer.staging import Staging
@@ -67,6 +68,8 @@ class PullRow:
         Whether it is a conflict if its bytes differ; see `Decision`.
     seen : list of int or None
         The look of the known file that it replaces, see `looks`.
+    tries : Tries or None
+        See `nbdata.transfer.batcher.Batched`.
     """
 
     path: str
@@ -81,6 +84,7 @@ class PullRow:
     verified: bool = False
     guarded: bool = False
     seen: list[int] | None = None
+    tries: Tries | None = None
 
     def row(self) -> Row:
         """Return its row in the plan."""

@@ -124,8 +124,8 @@ class _Pushing:
 
     # -- in one piece -------------------------------------------------------------------------
 
-    def _whole(self, item: PushRow, failed: NbdataError | None = None) -> None:
-        """Send a file of any size in one piece, or compare it; `failed` is the error of a first try."""
+    def _whole(self, item: PushRow) -> None:
+        """Send a file of any size in one piece, or compare it."""
         wrong = item.wrong
         try:
             fd, before = open_listed(item.file, item.size, item.mtime_ns)
@@ -162,7 +162,7 @@ class _Pushing:
                     ),
                     item.size,
                     partial(self._hasher, item),
-                    failed=failed,
+                    tries=item.tries,
                     wrong=item.wrong,
                 )
                 unchanged()

@@ -23,6 +23,7 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.file_source import blocks
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded
+from nbdata.transfer.retry import Tries
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.transfer.sources import find
 from nbdata.verbs.push import Push
@@ -60,6 +61,8 @@ class PushRow:
         Whether it is a conflict if its bytes differ; see `Decision`.
     pulled : bool
         Whether a pull has a record of it; then a push announces it although it has none.
+    tries : Tries or None
+        See `nbdata.transfer.batcher.Batched`.
     """
 
     path: str
@@ -73,6 +76,7 @@ class PushRow:
     wrong: ObjectInfo | None = None
     guarded: bool = False
     pulled: bool = False
+    tries: Tries | None = None
 
     @property
     def there(self) -> ObjectInfo:

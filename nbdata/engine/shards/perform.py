@@ -18,7 +18,8 @@ from nbdata.formats.shards import APART, LeftOut, sums_in
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path
-from nbdata.reading.shards.listing import Shard, are_shards, fingerprint_of, shards_of
+from nbdata.reading.shards.listing import are_shards, shards_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
@@ -70,7 +71,7 @@ def perform(run: Run, planned: Plan) -> Report:
 class _Looking:
     """Reads all shards of one run and collects the results."""
 
-    def __init__(self, run: Run, op: Shards, shards: list[Shard]) -> None:
+    def __init__(self, run: Run, op: Shards, shards: list[SourceFile]) -> None:
         self._run, self._op, self._shards, self._results = run, op, shards, Results(run)
         self._source = op.samples()
         self._bodies = Bodies(
@@ -102,7 +103,7 @@ class _Looking:
             left_out_names=self._left_out.names,
         )
 
-    def _look(self, number: int, shard: Shard) -> None:
+    def _look(self, number: int, shard: SourceFile) -> None:
         self._bodies.coming = lambda: range(number + 1, len(self._shards))
         left_out, samples = LeftOut(), 0
 

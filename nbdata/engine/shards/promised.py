@@ -6,7 +6,7 @@ from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import Digest, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.reading.shards.content import Body
-from nbdata.reading.shards.listing import Promised, Shard
+from nbdata.reading.source_file import Promised, SourceFile
 
 __all__ = ["PromisedBody"]
 
@@ -22,7 +22,7 @@ class PromisedBody(Body):
     Parameters
     ----------
     body : Body
-    shard : Shard
+    shard : SourceFile
         The shard with its entry in the index.
 
     Raises
@@ -31,7 +31,7 @@ class PromisedBody(Body):
         If the size of the shard differs from the index.
     """
 
-    def __init__(self, body: Body, shard: Shard) -> None:
+    def __init__(self, body: Body, shard: SourceFile) -> None:
         super().__init__()
         self._body, self._shard = body, shard
         self._promised = promised = shard.promised or Promised()
@@ -88,7 +88,7 @@ class PromisedBody(Body):
         super().close()
 
 
-def _differs(shard: Shard, what: str, expected: str, got: str) -> ChecksumMismatch:
+def _differs(shard: SourceFile, what: str, expected: str, got: str) -> ChecksumMismatch:
     return ChecksumMismatch(
         f"the shard has another {what} than its JSON index says",
         path=shard.url,

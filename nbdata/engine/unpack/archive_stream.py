@@ -25,8 +25,8 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.redaction import redacted
+from nbdata.threads import processors
 from nbdata.verbs.untar_volumes import UntarVolumes
-from nbdata.verification.hashing import processors
 
 __all__ = ["ArchiveStream"]
 

@@ -270,7 +270,7 @@ class MemberSender:
                 if len(self._batch) == BATCH:
                     yield from self._send_batch()
             else:
-                yield partial(self._whole, item, None)
+                yield partial(self._whole, item)
             return
         self._memory.release(member.size)
 
@@ -288,14 +288,14 @@ class MemberSender:
     def _small_sent(self, item: SentMember, content: Content, info: ObjectInfo, verified: bool) -> None:
         self._sent_members.sent(item, info, verified)
 
-    def _whole(self, item: SentMember, failed: NbdataError | None) -> None:
-        """Send a file in one piece; `failed` is the error of a first attempt."""
+    def _whole(self, item: SentMember) -> None:
+        """Send a file in one piece."""
         try:
             hasher = self._hashed(item)
             info, verified = send_whole(
                 self._control, self._store, item.key,
                 lambda _start, _size, _hasher: HeldBytes(item.data, None, md5=hasher.hexdigest()),
-                item.size, lambda: hasher, failed=failed, wrong=item.wrong,
+                item.size, lambda: hasher, tries=item.tries, wrong=item.wrong,
             )  # fmt: skip
         except Exception as error:
             self._sent_members.failed(item, error)

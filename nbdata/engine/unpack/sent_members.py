@@ -16,6 +16,7 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
+from nbdata.transfer.retry import Tries
 
 __all__ = ["SentMember", "SentMembers"]
 
@@ -30,6 +31,7 @@ class SentMember:
     tag: Tag
     data: bytes = b""
     wrong: ObjectInfo | None = None
+    tries: Tries | None = None
     over: bool = False  # True if it was sent or has failed
 
 

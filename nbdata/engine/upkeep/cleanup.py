@@ -12,9 +12,9 @@ import itertools
 import os
 import stat
 
-from nbdata.caching.folder import LOCK
-from nbdata.caching.kept_folder import lock_of
-from nbdata.caching.kept_names import kept_in
+from nbdata.cache.folder import LOCK
+from nbdata.cache.kept_folder import lock_of
+from nbdata.cache.kept_names import kept_in
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results

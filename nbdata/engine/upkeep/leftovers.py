@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nbdata.caching.folder import LOCK, cache_folders, is_cache
-from nbdata.caching.kept_folder import KeptFolder
-from nbdata.caching.kept_names import KEPT, kept_in
+from nbdata.cache.folder import LOCK, cache_folders, is_cache
+from nbdata.cache.kept_folder import KeptFolder
+from nbdata.cache.kept_names import KEPT, kept_in
 from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.engine.upkeep.proofs import is_made, strange_files

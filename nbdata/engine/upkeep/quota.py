@@ -8,7 +8,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from nbdata.caching.known import KnownCache, known_caches
+from nbdata.cache.known import KnownCache, known_caches
 from nbdata.engine.job.run import Run
 from nbdata.own_files import has_own_folder
 from nbdata.paths import is_inside

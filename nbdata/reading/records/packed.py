@@ -17,9 +17,9 @@ from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.own_files import write_record
 from nbdata.reading.loose import grouped, index_name, refuse_twice
-from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.remote import bytes_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -39,7 +39,7 @@ _NAMED = 10
 
 
 def names_in(
-    control: Control, store: Store, file: RecordFile, head: Head, *, compare: bool
+    control: Control, store: Store, file: SourceFile, head: Head, *, compare: bool
 ) -> list[tuple[str, int]] | None:
     """Return the paths in a packed folder with the numbers of their samples; None if the file is not one.
 
@@ -68,7 +68,7 @@ def names_in(
     return list(files_of(names_of(bytes(data), head.count - 1, file.url)))
 
 
-def _is_named(control: Control, store: Store, file: RecordFile, head: Head) -> bool:
+def _is_named(control: Control, store: Store, file: SourceFile, head: Head) -> bool:
     """True if the last record of a file starts as names do."""
     if not head.count:
         return False
@@ -81,9 +81,9 @@ def _is_named(control: Control, store: Store, file: RecordFile, head: Head) -> b
 def index_of_packed(
     control: Control,
     operation: SampleSource,
-    files: Sequence[RecordFile],
+    files: Sequence[SourceFile],
     heads: Heads,
-    store_of: Callable[[RecordFile], Store],
+    store_of: Callable[[SourceFile], Store],
     state_dir: str,
 ) -> SampleIndex | None:
     """Return the index of the samples in packed folders, kept in the state folder; None if the files have no names.
@@ -142,7 +142,7 @@ def index_of_packed(
     return maker.finish(path, files, {"listing": fingerprint, "heads": heads.fingerprint})
 
 
-def _mixed(file: RecordFile) -> BadOption:
+def _mixed(file: SourceFile) -> BadOption:
     return BadOption(
         "this FFRecord file has no names, while others of the same source have",
         path=file.url,
@@ -198,7 +198,7 @@ class _Maker:
         if len(self._left_out_names) < _NAMED:
             self._left_out_names.append(name)
 
-    def finish(self, path: str, files: Sequence[RecordFile], about: dict[str, str]) -> SampleIndex:
+    def finish(self, path: str, files: Sequence[SourceFile], about: dict[str, str]) -> SampleIndex:
         """Write the index; `about` says of which files it is."""
         writer, operation = self._writer, self._operation
         if not len(writer):

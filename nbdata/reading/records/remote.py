@@ -19,9 +19,9 @@ from nbdata.own_files import through_no_link, write_record
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
-from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.runs import Run, cut, first_wrong, is_ascending, runs_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -51,7 +51,7 @@ def bytes_of(control: Control, store: Store, info: ObjectInfo, start: int, end: 
     return data
 
 
-def _head(control: Control, store: Store, file: RecordFile) -> Head:
+def _head(control: Control, store: Store, file: SourceFile) -> Head:
     """Read and check the header of a file, with one or two requests."""
     data = bytes_of(control, store, file.info, 0, min(file.size, _FIRST_READ)) if file.size else bytearray()
     end = head_size(count_in(data[:FIXED], file.size, file.url))
@@ -68,12 +68,12 @@ def _head(control: Control, store: Store, file: RecordFile) -> Head:
     return head
 
 
-def heads_path(state_dir: str, files: Sequence[RecordFile]) -> str:
+def heads_path(state_dir: str, files: Sequence[SourceFile]) -> str:
     """Return the path at which the headers of these versions of files are kept."""
     return os.path.join(state_dir, "samples", f"{fingerprint_of(files)}.heads")
 
 
-def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
+def kept_heads(path: str, files: Sequence[SourceFile]) -> Heads | None:
     """Return the headers kept at a path, mapped into memory; None if there are none, or they are of other files."""
     try:
         with open(path, "rb", opener=through_no_link) as file:
@@ -90,7 +90,7 @@ def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
 
 
 def fetch_heads(
-    control: Control, files: Sequence[RecordFile], store_of: Callable[[RecordFile], Store], path: str
+    control: Control, files: Sequence[SourceFile], store_of: Callable[[SourceFile], Store], path: str
 ) -> Heads:
     """Fetch and check the headers of files in stores, and keep them at a path.
 
@@ -129,7 +129,7 @@ class RemoteRecords:
     Parameters
     ----------
     heads : Heads
-    files : sequence of RecordFile
+    files : sequence of SourceFile
     fetcher_of : callable
         Makes a fetcher from a function that returns the pieces by number.
     compare : bool
@@ -139,7 +139,7 @@ class RemoteRecords:
     def __init__(
         self,
         heads: Heads,
-        files: Sequence[RecordFile],
+        files: Sequence[SourceFile],
         fetcher_of: Callable[[Callable[[int], list[Piece]]], PieceReader],
         *,
         compare: bool,
@@ -237,7 +237,7 @@ class RemoteRecords:
         self._fetcher.close()
 
 
-def _piece(heads: Heads, files: Sequence[RecordFile], run: int) -> list[Piece]:
+def _piece(heads: Heads, files: Sequence[SourceFile], run: int) -> list[Piece]:
     first, count = Run.of_number(run)
     file, start, end = heads.place(first)
     if count > 1:

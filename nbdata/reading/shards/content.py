@@ -11,7 +11,7 @@ from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import Fetcher
 from nbdata.reading.pieces import Piece, PieceReader
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.source_file import SourceFile
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -135,7 +135,7 @@ class Bodies:
     Parameters
     ----------
     control : Control
-    shards : sequence of Shard
+    shards : sequence of SourceFile
     store_of : callable
         Returns the store of a shard.
     verify : str
@@ -158,13 +158,13 @@ class Bodies:
     def __init__(
         self,
         control: Control,
-        shards: Sequence[Shard],
-        store_of: Callable[[Shard], Store],
+        shards: Sequence[SourceFile],
+        store_of: Callable[[SourceFile], Store],
         *,
         verify: str,
         width: int,
         ahead_bytes: int,
-        cached: Callable[[Shard, Callable[[int], list[Piece]]], PieceReader] | None = None,
+        cached: Callable[[SourceFile, Callable[[int], list[Piece]]], PieceReader] | None = None,
     ) -> None:
         self._control, self._shards, self._store_of = control, shards, store_of
         # Objects in a cache were compared when they were fetched to it.
@@ -204,7 +204,7 @@ class Bodies:
     def _checker(self, store: Store) -> Callable[[ObjectInfo], Check]:
         return lambda told: stream_check(self._control, store, told, self.verify)
 
-    def _fetcher(self, store: Store, shard: Shard) -> PieceReader:
+    def _fetcher(self, store: Store, shard: SourceFile) -> PieceReader:
         found = self._fetchers.get(store)
         if found is None:
             found = self._fetchers[store] = self._cached(shard, self._pieces) if self._cached else Fetcher(
@@ -215,7 +215,7 @@ class Bodies:
                 found.note_epoch(self._epoch)
         return found
 
-    def _in_ranges(self, store: Store, shard: Shard) -> bool:
+    def _in_ranges(self, store: Store, shard: SourceFile) -> bool:
         """True if a shard is read in ranges."""
         return self._cached is not None or (store.ranges and shard.size >= 0 and bool(validator(shard.info)))
 

@@ -13,7 +13,7 @@ from nbdata.formats.sample_objects import ShardMember
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, PieceReader
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.source_file import SourceFile
 from nbdata.reading.timeline import Timeline
 
 __all__ = ["IndexedShards"]
@@ -38,7 +38,7 @@ class IndexedShards:
     Parameters
     ----------
     index : SampleIndex
-    shards : sequence of Shard
+    shards : sequence of SourceFile
     fetcher_of : callable
         Makes a fetcher from a function that returns the pieces by number.
     verify : str
@@ -48,7 +48,7 @@ class IndexedShards:
     def __init__(
         self,
         index: SampleIndex,
-        shards: Sequence[Shard],
+        shards: Sequence[SourceFile],
         fetcher_of: Callable[[Callable[[int], list[Piece]]], PieceReader],
         verify: str,
     ) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
@@ -19,12 +19,13 @@ from nbdata.formats.shards import LeftOut, sums_in
 from nbdata.own_files import write_record
 from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
-from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
+from nbdata.reading.shards.listing import fingerprint_elsewhere, is_plain
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name"]
+__all__ = ["foreign_index", "index_of", "index_path", "known_index", "refuse_compressed", "saved_name"]
 
 # Seconds between two progress updates.
 _SHOW_EVERY = 0.5
@@ -58,7 +59,7 @@ def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex
     return found if found.about.get("listing") == fingerprint else None
 
 
-def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
+def foreign_index(path: str, shards: Sequence[SourceFile]) -> SampleIndex | None:
     """Return the index at a path, which another user may have made, after a further check; else None."""
     found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
     return found if found is not None and found.is_of_shards(len(shards)) else None
@@ -66,7 +67,7 @@ def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
 
 def index_of(
     path: str,
-    shards: Sequence[Shard],
+    shards: Sequence[SourceFile],
     bodies: Bodies,
     *,
     fingerprint: str,
@@ -89,9 +90,7 @@ def index_of(
     BadArchive
         If a shard is damaged.
     """
-    for shard in shards:
-        if not shard.is_plain:
-            raise compressed(shard.url, otherwise)
+    refuse_compressed(shards, otherwise)
     writer, left_out, unproven = IndexWriter(), LeftOut(), 0
     shown = time.monotonic()
     for number, shard in enumerate(shards):
@@ -100,7 +99,7 @@ def index_of(
         with contextlib.closing(body):
             stream, found = open_decompressed(body, name=shard.url)
             if found != "tar":
-                raise compressed(shard.url, otherwise)
+                raise _compressed(shard.url, otherwise)
             reader = ForwardReader(stream, shard.url, 0)
             with contextlib.closing(reader), contextlib.closing(stream):
                 for key, fields, places in sums_in(reader, _noted(left_out, shard.url)):
@@ -133,6 +132,13 @@ def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:
     return lambda name, why: left_out.add(f"{url}: {name}", why)
 
 
-def compressed(url: str, otherwise: str = _STREAM) -> BadOption:
+def refuse_compressed(shards: Iterable[SourceFile], otherwise: str) -> None:
+    """Raise BadOption if a shard's name shows that it is compressed; `otherwise` is the remedy."""
+    for shard in shards:
+        if not is_plain(shard):
+            raise _compressed(shard.url, otherwise)
+
+
+def _compressed(url: str, otherwise: str) -> BadOption:
     """Make the error for a compressed shard that is to be read by number."""
     return BadOption("a compressed shard is read from its beginning only", path=url, remedy=otherwise)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -13,13 +11,12 @@ from urllib.parse import urljoin
 
 from nbdata.bounded import parse_json
 from nbdata.errors import AccessDenied, BadOption, NotFound
-from nbdata.integrity.etags import parse_etag
 from nbdata.origins import is_below, store_of
 from nbdata.paths import canonical, glob_pattern, has_glob, is_inside, is_url, last_component, leads_out
+from nbdata.reading.source_file import Promised, SourceFile, all_or_none, digest_of
 from nbdata.redaction import redacted
-from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
-from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.base import Location
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.sources import Opener, find, folder_part
@@ -27,9 +24,14 @@ from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.samples import SampleSource
 
 __all__ = [
-    "Promised", "Shard", "are_shards", "fingerprint_elsewhere", "fingerprint_of", "is_shard", "named_by_braces",
-    "none_missing", "shards_of",
-]  # fmt: skip
+    "are_shards",
+    "fingerprint_elsewhere",
+    "is_plain",
+    "is_shard",
+    "named_by_braces",
+    "none_missing",
+    "shards_of",
+]
 
 _SHARD = re.compile(r"(?i)\.(tar|tgz|tzst|txz|tbz2?|tar\.(gz|zst|xz|bz2))$")
 _PLAIN = re.compile(r"(?i)\.tar$")
@@ -42,94 +44,19 @@ _MOST_VALUES = 4 << 20
 _NAMED = 5
 
 
-class Promised(NamedTuple):
-    """A JSON index's entry about the bytes of a shard.
-
-    Attributes
-    ----------
-    size : int or None
-    md5, etag : str
-        Of all bytes, or of parts of `part_size` bytes; empty if not given.
-    part_size : int
-        0 if not given.
-    samples : int or None
-    """
-
-    size: int | None = None
-    md5: str = ""
-    etag: str = ""
-    part_size: int = 0
-    samples: int | None = None
-
-    @classmethod
-    def of(cls, said: dict[str, Any]) -> Promised:
-        """Read the entry of a shard; values that make no sense are skipped."""
-        size, part_size, samples = said.get("filesize"), said.get("part_size"), said.get("nsamples")
-        md5, etag = (parse_etag(str(said.get(word) or "")) for word in ("md5sum", "etag"))
-        return cls(
-            size if isinstance(size, int) else None,
-            md5.md5 or "",
-            etag.value if etag.kind == "multipart" else "",
-            part_size if isinstance(part_size, int) and part_size > 0 else 0,
-            samples if isinstance(samples, int) else None,
-        )
-
-
-class Shard(NamedTuple):
-    """One shard, in the version that was listed.
-
-    Attributes
-    ----------
-    place : str
-        The place that opens its store: the fixed part of the source that named it.
-    url : str
-        The name of the shard in its samples, without secrets.
-    key, size, etag, modified, version
-        As in `ObjectInfo`.
-    promised : Promised or None
-        The entry of the JSON index that named it.
-    """
-
-    place: str
-    url: str
-    key: str
-    size: int
-    etag: str = ""
-    modified: float | None = None
-    version: str = ""
-    promised: Promised | None = None
-
-    @property
-    def info(self) -> ObjectInfo:
-        """The shard as an `ObjectInfo`."""
-        return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
-
-    @property
-    def is_told_apart(self) -> bool:
-        """True if the store tells this version from another one at all."""
-        return bool(self.etag or self.version or self.modified is not None)
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the name shows that the shard is not compressed, so that single samples can be read."""
-        return _PLAIN.search(self.key) is not None
-
-
 def is_shard(name: str) -> bool:
     """Whether a file is a tar shard, by its name."""
     return _SHARD.search(name) is not None
 
 
+def is_plain(shard: SourceFile) -> bool:
+    """True if the name shows that a shard is not compressed, so that single samples can be read."""
+    return _PLAIN.search(shard.key) is not None
+
+
 def are_shards(places: Sequence[str]) -> bool:
     """True if all places are shards, by their names; BadOption if only some are."""
-    said = [_names_shards(place) for place in places]
-    if any(said) and not all(said):
-        raise BadOption(
-            "some of these are shards, others are not",
-            got=redacted(places[said.index(False)]),
-            remedy="Make samples of each, and join them with +",
-        )
-    return all(said)
+    return all_or_none(_names_shards, places, "shards")
 
 
 def _names_shards(place: str) -> bool:
@@ -166,7 +93,7 @@ def none_missing(place: str, names: Sequence[str], found: Container[str]) -> Non
         )
 
 
-def shards_of(opener: Opener) -> list[Shard]:
+def shards_of(opener: Opener) -> list[SourceFile]:
     """List the shards of a source in the order of their naming; those of a glob in key order.
 
     Raises
@@ -194,7 +121,7 @@ def _first_twice(names: Iterable[object]) -> int | None:
     return None
 
 
-def _of_place(opener: Opener, place: str) -> list[Shard]:
+def _of_place(opener: Opener, place: str) -> list[SourceFile]:
     name = last_component(place)
     if not has_glob(place):
         return (
@@ -210,17 +137,14 @@ def _of_place(opener: Opener, place: str) -> list[Shard]:
         named = [prefix + one + (f"?{query}" if query else "") for one in names]
         return _heads(opener, [*_located(opener, named)])
     root = redacted(base).rstrip("/") + "/"
-    found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opener, place).entries}
+    found = {
+        entry.path: SourceFile.of(base, root + entry.path, entry.info)
+        for entry in find(opener, place).entries
+    }
     if not names:
         return list(found.values())
     none_missing(place, names, found)
     return [found[one] for one in names]
-
-
-def _shard(place: str, url: str, info: ObjectInfo) -> Shard:
-    # The time identifies a version only if nothing better does.
-    modified = None if info.etag or info.version else info.modified
-    return Shard(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
 class _Located(NamedTuple):
@@ -242,7 +166,7 @@ def _located(opener: Opener, places: Iterable[str]) -> Iterator[_Located]:
         yield _Located(last.opens, Location(last.location.store, found.key, redacted(place)))
 
 
-def _head(opener: Opener, named: _Located) -> Shard:
+def _head(opener: Opener, named: _Located) -> SourceFile:
     location = named.location
     try:
         info = retrying(opener.control, lambda: location.store.head(location.key))
@@ -252,15 +176,15 @@ def _head(opener: Opener, named: _Located) -> Shard:
                 "Only an index names this server, so it gets no credentials: name the shards themselves"
             )
         raise
-    return _shard(named.opens, location.place, info)
+    return SourceFile.of(named.opens, location.place, info)
 
 
-def _heads(opener: Opener, named: list[_Located]) -> list[Shard]:
+def _heads(opener: Opener, named: list[_Located]) -> list[SourceFile]:
     with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
         return list(asking.map(lambda one: _head(opener, one), named))
 
 
-def _of_wids(opener: Opener, place: str) -> list[Shard]:
+def _of_wids(opener: Opener, place: str) -> list[SourceFile]:
     """List the shards of an index that the wids library wrote."""
     location = opener.open(place)
     info = retrying(opener.control, lambda: location.store.head(location.key))
@@ -352,23 +276,8 @@ def _no_index(place: str, got: str) -> BadOption:
     )
 
 
-def fingerprint_elsewhere(shards: Iterable[Shard]) -> str:
+def fingerprint_elsewhere(shards: Sequence[SourceFile]) -> str:
     """Return a digest that is equal for the same shards at any place; empty if one of them has no ETag."""
-    digest = hashlib.blake2b(digest_size=16)
-    for shard in shards:
-        if not shard.etag:
-            return ""
-        said = json.dumps([last_component(shard.key), shard.size, shard.etag])
-        digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()
-
-
-def fingerprint_of(shards: Iterable[Shard]) -> str:
-    """Return a digest that is equal only for the same shards in the same order and versions."""
-    digest = hashlib.blake2b(digest_size=16)
-    for shard in shards:
-        said = json.dumps(
-            [without_signature(shard.url), shard.size, shard.etag, shard.modified, shard.version]
-        )
-        digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()
+    if not all(shard.etag for shard in shards):
+        return ""
+    return digest_of([last_component(shard.key), shard.size, shard.etag] for shard in shards)

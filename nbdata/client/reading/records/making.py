@@ -8,9 +8,10 @@ from nbdata.client.reading.records.packed import PackedSamples
 from nbdata.client.reading.records.samples import RecordSamples
 from nbdata.client.reading.samples import Samples
 from nbdata.errors import BadOption
-from nbdata.reading.records.files import RecordFile, names_wanted
+from nbdata.reading.records.files import names_wanted
 from nbdata.reading.records.local import LocalRecords
 from nbdata.reading.records.packed import index_of_packed
+from nbdata.reading.source_file import SourceFile
 from nbdata.stores.base import Store
 from nbdata.verbs.samples import SampleSource
 
@@ -35,12 +36,12 @@ def record_samples(operation: SampleSource) -> Samples:
 
 
 def _packed(
-    operation: SampleSource, files: list[RecordFile], headers: LocalRecords | Headers
+    operation: SampleSource, files: list[SourceFile], headers: LocalRecords | Headers
 ) -> Samples | None:
     opened = Opened(operation)
     stores: dict[str, Store] = {}
 
-    def store_of(file: RecordFile) -> Store:
+    def store_of(file: SourceFile) -> Store:
         if file.place not in stores:
             stores[file.place] = opened.open(file.place).store
         return stores[file.place]

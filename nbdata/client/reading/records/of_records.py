@@ -26,9 +26,9 @@ from nbdata.formats.block_order import BlockOrder
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content
-from nbdata.reading.records.files import RecordFile
 from nbdata.reading.records.local import LocalRecords
 from nbdata.reading.records.runs import is_ascending, stretches
+from nbdata.reading.source_file import SourceFile
 from nbdata.reading.timeline import Timeline
 from nbdata.threads import ForkLock
 from nbdata.verbs.samples import SampleSource
@@ -76,12 +76,12 @@ class OfRecords(Samples):
     Parameters
     ----------
     operation : SampleSource
-    files : list of RecordFile
+    files : list of SourceFile
     headers : LocalRecords or Headers
     """
 
     def __init__(
-        self, operation: SampleSource, files: list[RecordFile], headers: LocalRecords | Headers
+        self, operation: SampleSource, files: list[SourceFile], headers: LocalRecords | Headers
     ) -> None:
         self.operation, self._files = operation, files
         self._begin()
@@ -111,7 +111,7 @@ class OfRecords(Samples):
         self._use(headers_of(self.operation, self._files, check=False, fingerprint=state["fingerprint"]))
 
     @property
-    def files(self) -> list[RecordFile]:
+    def files(self) -> list[SourceFile]:
         """The files in their order."""
         return list(self._files)
 

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from nbdata.client.opened import Opened
-from nbdata.client.reading.staged import StagedFetcher, cache_of
+from nbdata.client.reading.cached import CachedFetcher, cache_of
 from nbdata.errors import SourceChanged
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.reading.pieces import Content, Piece, PieceReader
-from nbdata.reading.records.files import RecordFile, files_of
+from nbdata.reading.records.files import files_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.local import LocalFile, LocalRecords
 from nbdata.reading.records.remote import Plan, RemoteRecords, fetch_heads, heads_path, kept_heads
+from nbdata.reading.source_file import SourceFile
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import Store
 from nbdata.verbs.samples import SampleSource
@@ -38,7 +39,7 @@ class _Kept:
 
 
 def headers_of(
-    operation: SampleSource, files: Sequence[RecordFile], *, check: bool = True, fingerprint: str = ""
+    operation: SampleSource, files: Sequence[SourceFile], *, check: bool = True, fingerprint: str = ""
 ) -> LocalRecords | Headers:
     """Return the headers of files; for files on the disk, together with their reader.
 
@@ -76,7 +77,7 @@ def headers_of(
     return found
 
 
-def listed(operation: SampleSource) -> list[RecordFile]:
+def listed(operation: SampleSource) -> list[SourceFile]:
     """Return the files of a source."""
     opened = Opened(operation)
     try:
@@ -106,14 +107,14 @@ class StoredRecords:
     Parameters
     ----------
     operation : SampleSource
-    files : sequence of RecordFile
+    files : sequence of SourceFile
     heads : Heads
     workers : int
         Number of processes that share the default connections and bytes.
     """
 
     def __init__(
-        self, operation: SampleSource, files: Sequence[RecordFile], heads: Heads, workers: int = 1
+        self, operation: SampleSource, files: Sequence[SourceFile], heads: Heads, workers: int = 1
     ) -> None:
         self.pid = os.getpid()
         self._operation, self._files, self._heads = operation, files, heads
@@ -160,7 +161,7 @@ class StoredRecords:
 
             def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
                 if self._operation.cache is not None:
-                    return StagedFetcher(cache_of(self._operation, place), pieces)
+                    return CachedFetcher(cache_of(self._operation, place), pieces)
                 return Fetcher(
                     store, control, pieces, verify="none", width=self._width, ahead_bytes=self._ahead_bytes
                 )

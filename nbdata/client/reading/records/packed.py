@@ -11,8 +11,8 @@ from nbdata.client.reading.records.opened import Headers
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.pieces import Content
-from nbdata.reading.records.files import RecordFile
 from nbdata.reading.records.local import LocalRecords
+from nbdata.reading.source_file import SourceFile
 from nbdata.redaction import printable, redacted
 from nbdata.sizes import counted, format_size
 from nbdata.verbs.samples import SampleSource
@@ -26,7 +26,7 @@ class PackedSamples(OfRecords):
     Parameters
     ----------
     operation : SampleSource
-    files : list of RecordFile
+    files : list of SourceFile
     headers : LocalRecords or Headers
     index : SampleIndex
         The index of these headers.
@@ -35,7 +35,7 @@ class PackedSamples(OfRecords):
     def __init__(
         self,
         operation: SampleSource,
-        files: list[RecordFile],
+        files: list[SourceFile],
         headers: LocalRecords | Headers,
         index: SampleIndex,
     ) -> None:

@@ -10,7 +10,7 @@ from nbdata.client.reading.records.of_records import OfRecords
 from nbdata.client.reading.records.opened import Headers
 from nbdata.errors import BadOption
 from nbdata.reading.pieces import Content
-from nbdata.reading.records.files import key_of_record
+from nbdata.reading.records.files import key_of_record, stem_of
 from nbdata.reading.records.local import LocalRecords
 from nbdata.redaction import printable, redacted
 from nbdata.sizes import counted, format_size
@@ -36,11 +36,11 @@ class RecordSamples(OfRecords):
 
     def key(self, number: int) -> str:
         file, own = self._heads.find(self._checked(number))
-        return key_of_record(self._files[file].stem, own)
+        return key_of_record(stem_of(self._files[file]), own)
 
     def _use(self, headers: LocalRecords | Headers) -> None:
         super()._use(headers)
-        self._names = [(file.stem, file.url) for file in self._files]
+        self._names = [(stem_of(file), file.url) for file in self._files]
 
     def _records(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
         return list(itertools.chain.from_iterable(itertools.starmap(range, ranges)))

@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.cached import CachedFetcher, cache_of
 from nbdata.client.reading.changed import advising_on_changes
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
@@ -21,7 +22,6 @@ from nbdata.client.reading.shards.deal import shares_of
 from nbdata.client.reading.shards.stream import Limits, Order, pass_of
 from nbdata.client.reading.shares import Shares
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.disk import make_folders
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
@@ -33,7 +33,8 @@ from nbdata.reading.pieces import Piece, PieceReader
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexed import IndexedShards
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
+from nbdata.reading.shards.listing import fingerprint_elsewhere
+from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import printable, redacted
 from nbdata.rendering import dim
@@ -62,7 +63,7 @@ class _Reading:
         self.epoch: Epoch | None = None
         self.counts, self.left_out = Counts(), LeftOut()
 
-    def store_of(self, shard: Shard) -> Store:
+    def store_of(self, shard: SourceFile) -> Store:
         """Return the store of a shard."""
         found = self.stores.get(shard.place)
         if found is None:
@@ -76,12 +77,12 @@ class ShardSamples(Samples):
     Parameters
     ----------
     operation : SampleSource
-    shards : list of Shard
+    shards : list of SourceFile
     quiet : bool
         Whether to hide the progress of making the index.
     """
 
-    def __init__(self, operation: SampleSource, shards: list[Shard], *, quiet: bool = True) -> None:
+    def __init__(self, operation: SampleSource, shards: list[SourceFile], *, quiet: bool = True) -> None:
         self.operation, self._shards, self._quiet = operation, shards, quiet
         self._begin()
 
@@ -111,7 +112,7 @@ class ShardSamples(Samples):
             self._index = known_index(state["index"], self._fingerprint, self._elsewhere)
 
     @property
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[SourceFile]:
         """The shards in the order of the source."""
         return list(self._shards)
 
@@ -323,16 +324,16 @@ class ShardSamples(Samples):
 
         def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
             if self.operation.cache is not None:
-                return StagedFetcher(cache_of(self.operation, place), pieces)
+                return CachedFetcher(cache_of(self.operation, place), pieces)
             return Fetcher(
                 store, reading.opened.control, pieces, verify="none", width=width, ahead_bytes=ahead_bytes
             )
 
         return IndexedShards(index, self._shards, fetcher_of, self.operation.verify)
 
-    def _cached(self, shard: Shard, pieces: Callable[[int], list[Piece]]) -> PieceReader:
+    def _cached(self, shard: SourceFile, pieces: Callable[[int], list[Piece]]) -> PieceReader:
         """Return a reader of a shard, and of the others at its place, through the cache."""
-        return StagedFetcher(cache_of(self.operation, shard.place), pieces)
+        return CachedFetcher(cache_of(self.operation, shard.place), pieces)
 
     def _bounds(self) -> tuple[int, int]:
         """Return the most requests at a time, and the most bytes fetched ahead."""

@@ -29,7 +29,7 @@ from nbdata.formats.shards import LeftOut, Sample, samples_in
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
 from nbdata.reading.shards.content import Bodies
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.source_file import SourceFile
 
 __all__ = ["Limits", "Order", "pass_of"]
 
@@ -129,7 +129,7 @@ class _Slot:
 
 
 def pass_of(
-    shards: Sequence[Shard],
+    shards: Sequence[SourceFile],
     bodies: Bodies,
     order: Order,
     *,
@@ -196,7 +196,7 @@ class _Walk:
 
     def __init__(
         self,
-        shards: Sequence[Shard],
+        shards: Sequence[SourceFile],
         bodies: Bodies,
         order: Order,
         part: tuple[int, int],
