@@ -37,39 +37,57 @@ def fetch_whole(
     An object of unknown size is read to its end, and disk space is claimed before each write. `tries` has the
     tries so far, if there were any.
     """
-    count = claimed = 0
-    check: Check
+    return _WholeFetch(control, store, info, fd, checks, claim).run(tries or Tries(control))
 
-    def begins(told: ObjectInfo) -> None:
-        nonlocal count, check
-        control.advance(bytes=-count)  # the bytes fetched before are fetched again
-        count = 0
-        os.ftruncate(fd, 0)  # only once new bytes arrive: the old ones may be worth keeping
-        check = checks(told)
 
-    def claim_to(end: int) -> None:
-        nonlocal claimed
-        if info.size < 0 and end > claimed:
-            claim(end - claimed)
-            claimed = end
+class _WholeFetch:
+    """One object on its way to an empty file: what has arrived, what is claimed, and the digest so far."""
 
-    tries = tries or Tries(control)
+    def __init__(
+        self,
+        control: Control,
+        store: Store,
+        info: ObjectInfo,
+        fd: int,
+        checks: CheckFactory,
+        claim: Callable[[int], None],
+    ) -> None:
+        self._control, self._store, self._info, self._fd = control, store, info, fd
+        self._checks, self._claim = checks, claim
+        self._check: Check
+        self._count = self._claimed = 0
 
-    def attempt() -> bool:
-        nonlocal count
-        with Reader(control, store, info, begins=begins, anew=True, tries=tries) as reader:
-            for block in reader.into(fd, claim_to):
+    def run(self, tries: Tries) -> bool:
+        """Fetch it, and again while its bytes are wrong. If it fails, its bytes count as not fetched."""
+        try:
+            return tries.until_matching(lambda: self._fetch(tries))
+        except BaseException:
+            self._control.advance(bytes=-self._count)
+            raise
+
+    def _fetch(self, tries: Tries) -> bool:
+        with Reader(
+            self._control, self._store, self._info, begins=self._begin, anew=True, tries=tries
+        ) as reader:
+            for block in reader.into(self._fd, self._claim_to):
                 # Hashed only after the write: the digest must never cover bytes that are not in the file.
-                check.offer(count, block)
-                count += len(block)
-                control.advance(bytes=len(block))
-        return check.finish(fd, count)
+                self._check.offer(self._count, block)
+                self._count += len(block)
+                self._control.advance(bytes=len(block))
+        return self._check.finish(self._fd, self._count)
 
-    try:
-        return tries.until_matching(attempt)
-    except BaseException:
-        control.advance(bytes=-count)
-        raise
+    def _begin(self, answered: ObjectInfo) -> None:
+        """Begin the file and its digest anew: bytes arrive, from the object's start."""
+        self._control.advance(bytes=-self._count)  # the bytes fetched before are fetched again
+        self._count = 0
+        os.ftruncate(self._fd, 0)  # only once new bytes arrive: the old ones may be worth keeping
+        self._check = self._checks(answered)
+
+    def _claim_to(self, end: int) -> None:
+        """Claim disk space before a write; that of a known size is reserved already."""
+        if self._info.size < 0 and end > self._claimed:
+            self._claim(end - self._claimed)
+            self._claimed = end
 
 
 class PartedFetch:

@@ -122,8 +122,8 @@ def plan(run: Run) -> Plan:
     own.refuse_others()
     if there:
         raise BadOption(
-            f"{counted(len(there), 'shards', 'are')} there with higher numbers, such as {min(there)}: who reads "
-            "them all would see samples twice",
+            f"{counted(len(there), 'shards', 'are')} there with higher numbers, such as {min(there)}, from an earlier "
+            "run: a loader that reads the whole folder would get their samples too",
             path=op.target,
             remedy="Delete them, or give the new shards another name",
         )

@@ -70,7 +70,7 @@ def plan_local_deletions(
 
 
 def looks(status: os.stat_result) -> list[int]:
-    """Return what changes when a file is edited or replaced: a plan may be hours old when it is performed."""
+    """Return the inode, size and times of a file: they differ once it was edited or replaced, hours after the plan."""
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
