@@ -172,8 +172,10 @@ def state_folder() -> str:
     if chosen and not os.path.isabs(chosen):
         raise BadOption(
             "NBDATA_STATE_DIR is relative, so each working folder would have another one",
-            expected="an absolute path", got=chosen, remedy=f"Perhaps {os.path.abspath(chosen)} is meant",
-        )  # fmt: skip
+            expected="an absolute path",
+            got=chosen,
+            remedy=f"Perhaps {os.path.abspath(chosen)} is meant",
+        )
     folder = os.path.normpath(chosen) if chosen else _platform_folder()
     usable = None if folder is None else _usable_state(folder, named=bool(chosen))
     return usable or os.path.join(runtime_folder(), "state")

@@ -101,8 +101,14 @@ _VERBS = {
     "zip": "pack",
 }
 for _word, _same in {
-    "delete": "rm", "remove": "rm", "head": "cat", "tail": "cat", "move": "mv", "rb": "mb", "rsync": "sync",
-}.items():  # fmt: skip
+    "delete": "rm",
+    "remove": "rm",
+    "head": "cat",
+    "tail": "cat",
+    "move": "mv",
+    "rb": "mb",
+    "rsync": "sync",
+}.items():
     _VERBS[_word] = _VERBS[_same]
 
 

@@ -68,9 +68,10 @@ def keep_list(operation: _Op) -> _Op:
         source = os.dup(int(own[1] or 0)) if own else os.open(given, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(
-            f"{_FLAG} cannot be read ({os.strerror(error.errno or 0)})", path=given,
+            f"{_FLAG} cannot be read ({os.strerror(error.errno or 0)})",
+            path=given,
             remedy="Name a file with relative paths, one a line",
-        ) from error  # fmt: skip
+        ) from error
     try:
         if stat.S_ISREG(os.fstat(source).st_mode) and not own:
             return operation

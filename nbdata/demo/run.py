@@ -122,10 +122,11 @@ def _check_room(folder: Path, size: int, *, small: bool, in_memory: bool) -> Non
         less = "" if small else " or --small"
         raise NotEnoughSpace(
             f"the demo needs {format_size(needed)} for its server, its data set and the results, and "
-            f"{format_size(free)} are free", path=str(folder),
+            f"{format_size(free)} are free",
+            path=str(folder),
             remedy=f"Name a folder on a larger disk with --folder, or use less: --size 10MB{less}",
             details={"needed": needed, "free": free},
-        )  # fmt: skip
+        )
 
 
 def _serve(folder: str | None, size: int | None, kind: str) -> int:

@@ -135,9 +135,13 @@ def unpack(data: bytes, budget: Budget) -> Any:
         most = len(data)
     try:
         return msgpack.unpackb(
-            data, list_hook=counted_list, object_hook=counted_map, ext_hook=counted_extension,
-            max_array_len=most, max_map_len=most,
-        )  # fmt: skip
+            data,
+            list_hook=counted_list,
+            object_hook=counted_map,
+            ext_hook=counted_extension,
+            max_array_len=most,
+            max_map_len=most,
+        )
     except ValueError as error:
         if "exceeds max_" in str(error) and most < len(data):
             raise TooLarge from error

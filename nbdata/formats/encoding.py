@@ -54,15 +54,19 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
         return _bytes(value)
     if extension in _PICKLES:
         raise _wrong(
-            key, field, f"{type(value).__name__} would be pickled, and unpickling foreign data runs foreign code",
+            key,
+            field,
+            f"{type(value).__name__} would be pickled, and unpickling foreign data runs foreign code",
             "bytes, or another extension: json, npy, npz, msgpack",
-        )  # fmt: skip
+        )
     kind = kind_of(field, b"")
     if kind is None:
         raise _wrong(
-            key, field, f"there is no encoder for {type(value).__name__} with this extension",
+            key,
+            field,
+            f"there is no encoder for {type(value).__name__} with this extension",
             "bytes, or a function in encoders=",
-        )  # fmt: skip
+        )
     try:
         return _ENCODERS[kind](value, extension)
     except ImportError as error:
@@ -72,9 +76,11 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
         ) from error
     except Exception as error:  # any of many libraries' errors
         raise _wrong(
-            key, field, f"{type(value).__name__} cannot be written as {kind} ({type(error).__name__}: {error})",
+            key,
+            field,
+            f"{type(value).__name__} cannot be written as {kind} ({type(error).__name__}: {error})",
             "bytes, or " + _VALUES[kind],
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _wrong(key: str, field: str, what: str, expected: str) -> BadOption:

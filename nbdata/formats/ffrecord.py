@@ -66,19 +66,25 @@ def count_in(start: Buffer, size: int, path: str) -> int:
     if size < FIXED or memoryview(start).nbytes < FIXED:
         raise BadArchive(
             "this is no FFRecord file: it is too short for a header",
-            path=path, expected=f"{FIXED} bytes or more", got=f"{size:,}", remedy=_AGAIN,
-        )  # fmt: skip
+            path=path,
+            expected=f"{FIXED} bytes or more",
+            got=f"{size:,}",
+            remedy=_AGAIN,
+        )
     crc, count = _START.unpack_from(start)
     if not crc and not count:
         raise BadArchive(
             "the header of this FFRecord file is empty: its writer never finished it",
-            path=path, remedy="Write it again: its samples cannot be found",
-        )  # fmt: skip
+            path=path,
+            remedy="Write it again: its samples cannot be found",
+        )
     if count < 0 or head_size(count) > size:
         raise BadArchive(
             f"this is no FFRecord file, or a damaged one: its header names {counted(count, 'samples')}",
-            path=path, expected=f"at most {(size - FIXED) // _EACH:,} in {size:,} bytes", remedy=_AGAIN,
-        )  # fmt: skip
+            path=path,
+            expected=f"at most {(size - FIXED) // _EACH:,} in {size:,} bytes",
+            remedy=_AGAIN,
+        )
     return int(count)
 
 
@@ -119,8 +125,11 @@ class Head:
         if len(view) < end:
             raise BadArchive(
                 "the header of this FFRecord file is cut off",
-                path=path, expected=f"{end:,} bytes", got=f"{len(view):,}", remedy=_AGAIN,
-            )  # fmt: skip
+                path=path,
+                expected=f"{end:,} bytes",
+                got=f"{len(view):,}",
+                remedy=_AGAIN,
+            )
         self._view = view[:end]
         middle = FIXED + 4 * self.count
         self.crcs: memoryview[Any] = view[FIXED:middle].cast("I")
@@ -185,21 +194,30 @@ class Head:
         if self.crc and (got := crc32(self._view[4:])) != self.crc:
             raise ChecksumMismatch(
                 "the header of this FFRecord file has another CRC-32 than it says",
-                path=self.path, expected=f"{self.crc:08x}", got=f"{got:08x}", remedy=_AGAIN,
-            )  # fmt: skip
+                path=self.path,
+                expected=f"{self.crc:08x}",
+                got=f"{got:08x}",
+                remedy=_AGAIN,
+            )
         starts = self._starts
         if not self.count:
             if self.size > FIXED:
                 raise BadArchive(
-                    "this FFRecord file has no samples, and bytes behind its header", path=self.path,
-                    expected=f"{FIXED} bytes", got=f"{self.size:,}", remedy=_AGAIN,
-                )  # fmt: skip
+                    "this FFRecord file has no samples, and bytes behind its header",
+                    path=self.path,
+                    expected=f"{FIXED} bytes",
+                    got=f"{self.size:,}",
+                    remedy=_AGAIN,
+                )
             return
         if starts[0] != head_size(self.count):
             raise BadArchive(
-                "the first sample of this FFRecord file does not begin behind the header", path=self.path,
-                expected=f"byte {head_size(self.count):,}", got=f"{starts[0]:,}", remedy=_AGAIN,
-            )  # fmt: skip
+                "the first sample of this FFRecord file does not begin behind the header",
+                path=self.path,
+                expected=f"byte {head_size(self.count):,}",
+                got=f"{starts[0]:,}",
+                remedy=_AGAIN,
+            )
         for at in range(0, self.count, _SOME):
             here = starts[at : at + _SOME + 1].tolist()
             if not all(map(operator.le, here, here[1:])):
@@ -208,8 +226,11 @@ class Head:
         if starts[-1] > self.size:
             raise BadArchive(
                 "this FFRecord file is too short: its last sample would begin after its end",
-                path=self.path, expected=f"{starts[-1]:,} bytes or more", got=f"{self.size:,}", remedy=_AGAIN,
-            )  # fmt: skip
+                path=self.path,
+                expected=f"{starts[-1]:,} bytes or more",
+                got=f"{self.size:,}",
+                remedy=_AGAIN,
+            )
 
     def _out_of_order(self, number: int) -> BadArchive:
         return BadArchive(
@@ -232,9 +253,11 @@ def refuse_wrong(head: Head, number: int, data: Buffer, *, record: int | None = 
             expected=f"{expected:08x}",
             got=f"{got:08x}",
             remedy="The last sample ends with the file: bytes were cut off or appended, or it is damaged. Copy or make "
-            "the file again" if number == head.count - 1 else _AGAIN,
+            "the file again"
+            if number == head.count - 1
+            else _AGAIN,
             details={} if record is None else {"record": record},
-        )  # fmt: skip
+        )
 
 
 class HeadWriter:

@@ -103,10 +103,11 @@ def names_bytes(paths: Sequence[str]) -> bytes:
             shared += 1
         if parts == before or (len(parts) > len(before) and parts[: len(before)] == before and before):
             raise BadOption(
-                f"two files are called {'/'.join(parts)!r}" if parts == before
+                f"two files are called {'/'.join(parts)!r}"
+                if parts == before
                 else f"{'/'.join(before)!r} is a file, and a folder with {'/'.join(parts)!r}",
                 remedy="Leave one of them out, or give it another name",
-            )  # fmt: skip
+            )
         while len(opened) > shared:
             opened.pop()
             counts.pop()
@@ -158,9 +159,10 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
     """
     if not is_packed(sample):
         raise BadArchive(
-            "this FFRecord file is no packed folder", path=path,
+            "this FFRecord file is no packed folder",
+            path=path,
             remedy="Read its samples by number, with nbdata.ffrecord.FileReader or nbdata.samples",
-        )  # fmt: skip
+        )
     try:
         tree = _carried_out(bytes(sample[len(MARK) :]))
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
@@ -263,6 +265,7 @@ def _set(folder: Any, name: Any, child: Any) -> None:
 
 def _bad(what: str, path: str) -> BadArchive:
     return BadArchive(
-        f"the names of this packed folder {what}", path=path,
+        f"the names of this packed folder {what}",
+        path=path,
         remedy="It is damaged, or not made by pack_folder; nothing of it was executed",
-    )  # fmt: skip
+    )

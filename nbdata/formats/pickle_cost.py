@@ -145,14 +145,31 @@ class _Effect(NamedTuple):
 
 
 _KINDS = {
-    "PUT": "remember", "BINPUT": "remember", "LONG_BINPUT": "remember", "MEMOIZE": "remember",
-    "GET": "recall", "BINGET": "recall", "LONG_BINGET": "recall", "DUP": "again",
-    "MARK": "mark", "POP": "pop", "STOP": "stop",
-    "TUPLE": "tuple", "TUPLE1": "tuple", "TUPLE2": "tuple", "TUPLE3": "tuple",
-    "SETITEM": "keys", "SETITEMS": "keys", "DICT": "keys", "ADDITEMS": "items", "FROZENSET": "items",
+    "PUT": "remember",
+    "BINPUT": "remember",
+    "LONG_BINPUT": "remember",
+    "MEMOIZE": "remember",
+    "GET": "recall",
+    "BINGET": "recall",
+    "LONG_BINGET": "recall",
+    "DUP": "again",
+    "MARK": "mark",
+    "POP": "pop",
+    "STOP": "stop",
+    "TUPLE": "tuple",
+    "TUPLE1": "tuple",
+    "TUPLE2": "tuple",
+    "TUPLE3": "tuple",
+    "SETITEM": "keys",
+    "SETITEMS": "keys",
+    "DICT": "keys",
+    "ADDITEMS": "items",
+    "FROZENSET": "items",
     # Registered classes: CPython keeps those that were loaded before, and would not ask for their names again.
-    "EXT1": "refused", "EXT2": "refused", "EXT4": "refused",
-}  # fmt: skip
+    "EXT1": "refused",
+    "EXT2": "refused",
+    "EXT4": "refused",
+}
 
 
 def _effect(opcode: pickletools.OpcodeInfo) -> _Effect:

@@ -289,8 +289,12 @@ class SampleIndex:
         self._odd = columns["odd"]
         samples, objects = len(self._key_ends), len(self._sizes)
         if (len(self._begins), self._begins[-1], len(self._fields), len(self._kinds), len(self._tags)) != (
-            samples + 1, objects, objects, objects, 16 * objects,
-        ):  # fmt: skip
+            samples + 1,
+            objects,
+            objects,
+            objects,
+            16 * objects,
+        ):
             raise ValueError("columns of other lengths")
         self.about = about
         self.fields: list[str] = list(map(str, about["fields"]))
@@ -362,9 +366,11 @@ class SampleIndex:
             if _leads_out(one.path):
                 raise UnsafeMember(
                     "the index names an object outside of its folder",
-                    path=self.path, expected="paths without ..", got=one.path,
+                    path=self.path,
+                    expected="paths without ..",
+                    got=one.path,
                     remedy='Look where the index came from, and build it anew: refresh="always"',
-                )  # fmt: skip
+                )
         return found
 
     def members(self, number: int) -> list[ShardMember]:

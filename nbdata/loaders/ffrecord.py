@@ -228,9 +228,13 @@ class DataLoader(torch_data.DataLoader[Any]):
         if args:
             options.update(zip(("timeout", "worker_init_fn", "multiprocessing_context"), args, strict=False))
         super().__init__(
-            _Batches(dataset), batch_sampler=self._skipping, num_workers=num_workers,
-            collate_fn=collate_fn, pin_memory=pin_memory, **options,
-        )  # fmt: skip
+            _Batches(dataset),
+            batch_sampler=self._skipping,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            **options,
+        )
 
     def set_step(self, step: int) -> None:
         """Have each later pass skip that many batches, until it is set to 0 again.

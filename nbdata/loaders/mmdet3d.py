@@ -96,9 +96,10 @@ class LoadMultiViewImageFromFilesHF:
         images = [_image(data, self.color_type) for data in self._read(names)]
         if len({image.shape for image in images}) > 1:
             raise BadOption(
-                "the images of these cameras differ in size", got=", ".join(str(image.shape) for image in images),
+                "the images of these cameras differ in size",
+                got=", ".join(str(image.shape) for image in images),
                 remedy="Load them one by one",
-            )  # fmt: skip
+            )
         image = np.stack(images, axis=-1)
         if self.to_float32:
             image = image.astype(np.float32)

@@ -98,6 +98,8 @@ def _other_fields(sample: dict[str, Any], fields: list[str]) -> NbdataError:
 
     return NbdataError(
         f"the sample {sample['__key__']!r} has other fields than the first one",
-        expected=named(fields), got=named(sample), path=sample["__url__"],
+        expected=named(fields),
+        got=named(sample),
+        path=sample["__url__"],
         remedy="Give a transform and an output_signature, or leave such samples out with include or exclude",
-    )  # fmt: skip
+    )

@@ -16,10 +16,20 @@ __all__ = ["Source", "source"]
 _PROMPT = {
     stage.f
     for stage in (
-        filters.decode, filters.extract_keys, filters.log_keys, filters.map, filters.map_dict, filters.map_tuple,
-        filters.rename, filters.rename_keys, filters.rsample, filters.select, filters.to_tuple, filters.xdecode,
+        filters.decode,
+        filters.extract_keys,
+        filters.log_keys,
+        filters.map,
+        filters.map_dict,
+        filters.map_tuple,
+        filters.rename,
+        filters.rename_keys,
+        filters.rsample,
+        filters.select,
+        filters.to_tuple,
+        filters.xdecode,
     )
-}  # fmt: skip
+}
 
 
 class Source(DataPipeline, FluidInterface):  # type: ignore[misc]

@@ -300,9 +300,11 @@ class FsspecStore(Store):
         status = getattr(error, "status", None)
         if status in (401, 403, 407):
             return AccessDenied(
-                "the server denies access", path=path, got=f"status {status}",
+                "the server denies access",
+                path=path,
+                got=f"status {status}",
                 remedy="Check user and password; a signed URL may have expired",
-            )  # fmt: skip
+            )
         if status in (404, 410):
             return NotFound("no such object or folder", path=path, remedy="Check the spelling")
         if isinstance(status, int) and (status in (408, 429) or status >= 500):

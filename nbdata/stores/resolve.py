@@ -68,9 +68,10 @@ def open_place(
         bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
         if redacted(place) != place:  # keys that could not be sent would look like a bucket
             raise BadOption(
-                f"an {scheme}:// URL holds no keys", path=redacted(place),
+                f"an {scheme}:// URL holds no keys",
+                path=redacted(place),
                 remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
-            )  # fmt: skip
+            )
         kind = "obs" if scheme == "obs" else "s3"
         store = S3Store(
             bucket,
@@ -152,19 +153,25 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
         raise BadOption(f"{place} names no bucket", expected=expected)
     if bucket.startswith("arn:"):
         raise BadOption(
-            "an ARN is no name of a bucket", path=redacted(place), expected=expected,
+            "an ARN is no name of a bucket",
+            path=redacted(place),
+            expected=expected,
             remedy="Name the access point by its alias, which ends in -s3alias, or the bucket itself",
-        )  # fmt: skip
+        )
     if ":" in bucket and "@" not in bucket:  # with it, they are keys
         raise BadOption(
-            "the address of a server is no part of the URL", path=redacted(place), expected=expected,
+            "the address of a server is no part of the URL",
+            path=redacted(place),
+            expected=expected,
             remedy="Give the server as --option endpoint_url=https://HOST:PORT or in AWS_ENDPOINT_URL",
-        )  # fmt: skip
+        )
     if _NO_BUCKET.search(bucket):  # it becomes a part of a host name or of a path
         raise BadOption(
-            "this is no name of a bucket", path=redacted(place), expected="letters, digits and .-_",
+            "this is no name of a bucket",
+            path=redacted(place),
+            expected="letters, digits and .-_",
             remedy="What follows the bucket begins with a slash",
-        )  # fmt: skip
+        )
     return bucket, slash, key
 
 
@@ -202,9 +209,10 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
         ) from error
     except Exception as error:  # some connect at once; a foreign error's text may hold a secret
         raise StoreUnavailable(
-            f"{scheme}:// cannot be opened ({type(error).__name__})", path=redacted(place),
+            f"{scheme}:// cannot be opened ({type(error).__name__})",
+            path=redacted(place),
             remedy="Check the address, the credentials and the network",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _of_url(cls: Any, place: str) -> dict[str, Any]:

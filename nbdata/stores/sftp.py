@@ -99,14 +99,16 @@ def _told(error: Exception, place: str) -> NbdataError:
         )
     if isinstance(error, paramiko.AuthenticationException):
         return AccessDenied(
-            "the server refuses the user, the password or the key", path=place,
+            "the server refuses the user, the password or the key",
+            path=place,
             remedy="Name them: sftp://user@host/…, --option password=env:NAME or --option key_filename=FILE",
-        )  # fmt: skip
+        )
     if type(error) is paramiko.SSHException and "authentication methods" in str(error):
         return AccessDenied(
-            "nbdata has neither a key nor a password for the server", path=place,
+            "nbdata has neither a key nor a password for the server",
+            path=place,
             remedy="--option password=env:NAME or --option key_filename=FILE, or put a key into ~/.ssh",
-        )  # fmt: skip
+        )
     if isinstance(error, socket.gaierror):
         why = "its name cannot be resolved"
     elif isinstance(error, TimeoutError):
@@ -134,9 +136,11 @@ class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         """Accept the key, or raise AccessDenied."""
         if self._refuse:
             raise AccessDenied(
-                "the server's key is unknown", path=hostname, got=f"{key.get_name()} {key.fingerprint}",
+                "the server's key is unknown",
+                path=hostname,
+                got=f"{key.get_name()} {key.fingerprint}",
                 remedy="ssh-keyscan HOST >> ~/.ssh/known_hosts, once you know that it is the right one",
-            )  # fmt: skip
+            )
 
 
 def _close_all(connections: list[Any]) -> None:

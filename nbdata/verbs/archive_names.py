@@ -51,9 +51,13 @@ def refuse_unwritten(target: str) -> None:
     if (end := next((end for end in _UNWRITTEN if name.lower().endswith(end)), "")) and name.lower() != end:
         stem = name[: -len(end)]
         raise BadOption(
-            f"{end} archives are read, not written" if end not in _NOT_READ else f"{end} archives are not written",
-            path=target, expected="tar, tar.gz, tar.zst or zip", remedy=f"Call it {stem}.tar.zst, for example",
-        )  # fmt: skip
+            f"{end} archives are read, not written"
+            if end not in _NOT_READ
+            else f"{end} archives are not written",
+            path=target,
+            expected="tar, tar.gz, tar.zst or zip",
+            remedy=f"Call it {stem}.tar.zst, for example",
+        )
 
 
 class ArchiveNames(NamedTuple):

@@ -133,9 +133,10 @@ class Convert(Operation):
         for name, place in {"DATASET.py": self.dataset, **places}.items():
             if is_url(place):
                 raise BadOption(
-                    f"{name} is a local path", got=redacted(place),
+                    f"{name} is a local path",
+                    got=redacted(place),
                     remedy="Pull it first: Python data sets read local files",
-                )  # fmt: skip
+                )
         if self.mini == 0:
             raise BadOption("--mini: 0 samples make no data set", expected="1 or more")
         if self.file_size < 1 << 10:
@@ -154,8 +155,9 @@ class Convert(Operation):
             return
         if not self.dataset.endswith(".py"):
             raise BadOption(
-                f"{self.dataset!r} is not a Python module", expected="a file DATASET.py, or the word mmdet3d",
-            )  # fmt: skip
+                f"{self.dataset!r} is not a Python module",
+                expected="a file DATASET.py, or the word mmdet3d",
+            )
         for name in ("key", "sweeps", "root", "run_config"):
             if getattr(self, name):
                 raise BadOption(

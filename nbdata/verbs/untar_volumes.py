@@ -87,9 +87,11 @@ class UntarVolumes(Decompressing, Fetching, Writing):
         identity=False,
     )
     set: tuple[str, ...] = option(
-        (), "If SOURCE holds several archives, unpack the one called NAME (with or without its suffix). Repeatable.",
-        kind="texts", metavar="NAME",
-    )  # fmt: skip
+        (),
+        "If SOURCE holds several archives, unpack the one called NAME (with or without its suffix). Repeatable.",
+        kind="texts",
+        metavar="NAME",
+    )
     members: tuple[str, ...] = option(
         (),
         "Unpack only members whose whole path matches GLOB: '*.json' only those outside of folders, '**/*.json' those "
@@ -188,9 +190,10 @@ class UntarVolumes(Decompressing, Fetching, Writing):
             )
         if self.set and not isinstance(self.source, str):
             raise BadOption(
-                "--set is for a SOURCE that may hold several archives", expected="a folder or a glob",
+                "--set is for a SOURCE that may hold several archives",
+                expected="a folder or a glob",
                 remedy="Leave it out",
-            )  # fmt: skip
+            )
         if self.target is None and not self.list:
             raise BadOption(
                 "untar_volumes: no TARGET", remedy="Name the folder to unpack into, or use --list"
@@ -216,9 +219,10 @@ class UntarVolumes(Decompressing, Fetching, Writing):
         if names is None:
             if self.shard_size is not None:
                 raise BadOption(
-                    "--shard-size is for a TARGET that is shards", expected="a name such as train-%06d.tar",
+                    "--shard-size is for a TARGET that is shards",
+                    expected="a name such as train-%06d.tar",
                     remedy="Leave it out, or name the shards",
-                )  # fmt: skip
+                )
             return
         check_shard_size(self.shard_size)
         if isinstance(self.source, str) and self.source.rstrip("/") == names.folder.rstrip("/"):

@@ -92,8 +92,10 @@ class Split:
         if not isinstance(data, bytes):
             raise BadOption(
                 f"serialize_sample of split {self.name!r} returned no bytes for sample {number:,}",
-                expected="bytes", got=type(data).__name__, remedy="Return bytes(…), or array.tobytes()",
-            )  # fmt: skip
+                expected="bytes",
+                got=type(data).__name__,
+                remedy="Return bytes(…), or array.tobytes()",
+            )
         return data
 
 
@@ -228,8 +230,9 @@ def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) ->
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise BadOption(
             f"the data set of split {name!r} has no length, or no samples by number",
-            expected="a class with __len__ and __getitem__", got=type(dataset).__name__,
-        )  # fmt: skip
+            expected="a class with __len__ and __getitem__",
+            got=type(dataset).__name__,
+        )
     with told(f"len() of split {name!r}"):
         count = len(dataset)
     serialize: Any = getattr(dataset, "serialize_sample", None)
@@ -238,17 +241,24 @@ def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) ->
         stored = "pickle" if store == "auto" else store
         serialize = {"pickle": pickle.dumps, "npy": _npy, "bytes": _bytes}[stored]
     return Split(
-        name, dataset, count if mini is None else min(mini, count), count, serialize, stored, said,
+        name,
+        dataset,
+        count if mini is None else min(mini, count),
+        count,
+        serialize,
+        stored,
+        said,
         beside=lambda: _meta(dataset, name),
-    )  # fmt: skip
+    )
 
 
 def _bytes(sample: object) -> bytes:
     if not isinstance(sample, (bytes, bytearray, memoryview)):
         raise BadOption(
-            "--store bytes is for data sets whose samples are bytes", got=type(sample).__name__,
+            "--store bytes is for data sets whose samples are bytes",
+            got=type(sample).__name__,
             remedy="Return the bytes of the file, or use --store npy for arrays",
-        )  # fmt: skip
+        )
     return bytes(sample)
 
 
@@ -312,18 +322,20 @@ def _copies(module: ModuleType, folder: str, source: Source) -> None:
         given = function()
     if not isinstance(given, (list, tuple)):
         raise BadOption(
-            "get_files_or_dirs returned no list", expected="[(path, new path or None), …], or paths alone",
+            "get_files_or_dirs returned no list",
+            expected="[(path, new path or None), …], or paths alone",
             got=type(given).__name__,
-        )  # fmt: skip
+        )
     for one in given:
         path, new = one if isinstance(one, (list, tuple)) and len(one) == 2 else (one, None)
         path, new = os.fspath(path), os.fspath(path if new is None else new)
         new = posixpath.normpath(new)
         if posixpath.isabs(new) or new.split("/")[0] == "..":
             raise UnsafeMember(
-                f"get_files_or_dirs would copy a file out of {FILES}/", path=new,
+                f"get_files_or_dirs would copy a file out of {FILES}/",
+                path=new,
                 remedy="Give it a path in there: [(path, 'name'), …]",
-            )  # fmt: skip
+            )
         full = os.path.join(folder, path)
         if not os.path.exists(full):
             source.notes.append(f"get_files_or_dirs names {full}, which is not there: it is not copied")

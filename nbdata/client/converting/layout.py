@@ -220,8 +220,9 @@ class SplitPlan:
                 except OSError as error:
                     raise NbdataError(
                         "something else lies in the folder of an unfinished split, and cannot be removed",
-                        path=os.path.join(self.unfinished, path), remedy="Remove it, then run the command again",
-                    ) from error  # fmt: skip
+                        path=os.path.join(self.unfinished, path),
+                        remedy="Remove it, then run the command again",
+                    ) from error
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
@@ -263,9 +264,13 @@ class SplitPlan:
             for name, content in beside.files.items():
                 write_file(os.path.join(self.unfinished, name), [content], folder=at)
             said: dict[str, Any] = {
-                "version": 1, "identity": self.identity, "samples": self.split.count, "of": self.split.of,
-                "stored": self.split.stored, "files": [self._described(part) for part in self.parts],
-            }  # fmt: skip
+                "version": 1,
+                "identity": self.identity,
+                "samples": self.split.count,
+                "of": self.split.of,
+                "stored": self.split.stored,
+                "files": [self._described(part) for part in self.parts],
+            }
             said["seal"] = self.seals.of(*sealed_values(said, self.split.name))
             write_file(
                 os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()], folder=at
@@ -418,9 +423,10 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
             return "unchanged"
     if overwrite == "never":
         raise BadOption(
-            f"split {plan.split.name!r} is there, and holds something else", path=final,
+            f"split {plan.split.name!r} is there, and holds something else",
+            path=final,
             remedy="Give NAME another name, or leave --overwrite never out to replace it",
-        )  # fmt: skip
+        )
     refuse_others(plan.there, final)
     return "replace"
 

@@ -148,22 +148,33 @@ def _load(request: Request) -> Source:
         from nbdata.client.converting.mmdet3d.source import load
 
         return load(
-            request.source, request.root, request.key, mini=request.mini, sweeps=request.sweeps,
+            request.source,
+            request.root,
+            request.key,
+            mini=request.mini,
+            sweeps=request.sweeps,
             run=request.run_config,
-        )  # fmt: skip
+        )
     return contract.load(request.dataset, request.source, request.mini, request.store)
 
 
 def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
     splits = [
         {
-            "name": plan.split.name, "action": plan.action, "samples": plan.split.count, "of": plan.split.of,
-            "stored": plan.split.stored, "files": len(plan.parts), "kept": len(plan.kept),
-            "bytes": sum(map(plan.size, plan.parts)), "needed": sum(map(plan.size, plan.missing)),
-            "missing": len(plan.missing), "unproven": plan.unproven,
+            "name": plan.split.name,
+            "action": plan.action,
+            "samples": plan.split.count,
+            "of": plan.split.of,
+            "stored": plan.split.stored,
+            "files": len(plan.parts),
+            "kept": len(plan.kept),
+            "bytes": sum(map(plan.size, plan.parts)),
+            "needed": sum(map(plan.size, plan.missing)),
+            "missing": len(plan.missing),
+            "unproven": plan.unproven,
         }
         for plan in plans
-    ]  # fmt: skip
+    ]
     return {
         "splits": splits,
         "copies": len(source.copies),

@@ -52,9 +52,12 @@ def cache_of(samples: SampleSource, place: str) -> SampleCache:
     options["storage_options"] = resolved(samples.storage_options)
     source = folder_part(place)
     return SampleCache(
-        source=source, cache_dir=samples.cache_dir or ".", max_size=samples.cache or 0,
-        led=origin_of(source) not in samples.origins(), **options,
-    )  # fmt: skip
+        source=source,
+        cache_dir=samples.cache_dir or ".",
+        max_size=samples.cache or 0,
+        led=origin_of(source) not in samples.origins(),
+        **options,
+    )
 
 
 def refuse_too_little(samples: SampleSource) -> None:

@@ -91,9 +91,11 @@ def _save(operation: SampleSource, index: SampleIndex, url: str) -> str:
     if (size := os.path.getsize(index.path)) > MOST:
         raise NbdataError(
             "the index is larger than readers take",
-            path=redacted(url), expected=f"at most {format_size(MOST)}", got=format_size(size),
+            path=redacted(url),
+            expected=f"at most {format_size(MOST)}",
+            got=format_size(size),
             remedy="Store the data as shards",
-        )  # fmt: skip
+        )
     Push(source=index.path, target=url, **operation.options_in(Connecting)).run(quiet=True)
     return redacted(url)
 

@@ -170,11 +170,13 @@ class StoredSamples(Samples):
         """Make a fetcher to memory, and the function that stops it."""
         opened, operation = Opened(self.operation), self.operation
         fetcher = Fetcher(
-            opened.open(folder_part(operation.place)).store, opened.control,
+            opened.open(folder_part(operation.place)).store,
+            opened.control,
             partial(_pieces, self._index, self._prefix),
-            verify=operation.verify, width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
+            verify=operation.verify,
+            width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
             ahead_bytes=operation.ahead_bytes or AHEAD_BYTES // self._workers,
-        )  # fmt: skip
+        )
         return fetcher, opened.control.stop
 
     def _cached(self) -> tuple[CachedFetcher, Callable[[], object]]:

@@ -64,9 +64,10 @@ def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool
     folder = canonical(fname, name="fname")
     if is_url(folder):
         raise BadOption(
-            "dump writes to the local disk", path=redacted(folder),
+            "dump writes to the local disk",
+            path=redacted(folder),
             remedy="Write there, then push the folder; pack --format ffrecord writes to a store",
-        )  # fmt: skip
+        )
     folder = folder.rstrip("/") or "/"
     folders = GuardedFolders(folder)
     try:
@@ -84,8 +85,9 @@ def _refuse_records(folder: str, at: int) -> None:
     if found := [name for name in os.listdir(at) if name.endswith(SUFFIX)]:
         raise BadOption(
             f"the folder already has FFRecord files ({min(found)}), which would be read with the new ones",
-            path=folder, remedy="Delete them, or write to another folder",
-        )  # fmt: skip
+            path=folder,
+            remedy="Delete them, or write to another folder",
+        )
 
 
 def _dump_parts(

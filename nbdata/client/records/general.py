@@ -92,9 +92,10 @@ class GeneralDataset:
         records = os.path.join(folder, "ffrdata")
         if not os.path.isdir(records):
             raise NotFound(
-                f"there is no converted split {split!r}", path=records,
+                f"there is no converted split {split!r}",
+                path=records,
                 remedy="nbdata convert makes it; one that is being converted has its name when it is whole",
-            )  # fmt: skip
+            )
         self.reader = FileReader(records, check_data)
         self._stored = _stored(folder)
         self._deserialize = deserialize_sample
@@ -159,9 +160,11 @@ def _stored(folder: str) -> str:
         stored = None
     if stored not in ("pickle", "npy", "bytes", "own"):
         raise BadOption(
-            "this file does not say how the samples are stored", path=os.path.join(folder, _RECORD),
-            expected='"stored": "pickle", "npy", "bytes" or "own"', remedy="Convert the data set again",
-        )  # fmt: skip
+            "this file does not say how the samples are stored",
+            path=os.path.join(folder, _RECORD),
+            expected='"stored": "pickle", "npy", "bytes" or "own"',
+            remedy="Convert the data set again",
+        )
     return str(stored)
 
 

@@ -65,9 +65,10 @@ class NamedRecords:
             return self._index[name]
         except KeyError:
             raise NotFound(
-                f"there is no file {name!r} in these records", path=self._folder,
+                f"there is no file {name!r} in these records",
+                path=self._folder,
                 remedy="Check fname= and the split; point clouds of sweeps need convert --sweeps",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _index(folder: str, count: int) -> dict[str, int]:

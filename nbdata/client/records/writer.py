@@ -48,9 +48,10 @@ def one_byte_each(buffer: Buffer) -> memoryview:
     if view.itemsize != 1 or not view.c_contiguous:
         raise BadOption(
             f"a sample is bytes in one piece: this has items of {view.itemsize} bytes (format {view.format!r})"
-            if view.itemsize != 1 else "a sample is bytes in one piece: these do not lie one behind the other",
+            if view.itemsize != 1
+            else "a sample is bytes in one piece: these do not lie one behind the other",
             remedy="Give array.tobytes(), and keep its type and shape beside it, or write it as npy",
-        )  # fmt: skip
+        )
     return view if view.ndim == 1 and view.format == "B" else view.cast("B")
 
 
@@ -86,9 +87,10 @@ class FileWriter:
         self._path = canonical(fname, name="fname")
         if is_url(self._path):
             raise BadOption(
-                "FileWriter writes to the local disk", path=redacted(self._path),
+                "FileWriter writes to the local disk",
+                path=redacted(self._path),
                 remedy="Write there, then push the file; pack --format ffrecord writes to a store",
-            )  # fmt: skip
+            )
         if not self._path.endswith(SUFFIX):
             raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=self._path)
         if n is not None and n < 0:
@@ -142,9 +144,10 @@ class FileWriter:
         view = one_byte_each(buffer)
         if self.n is not None and self.count >= self.n:
             raise BadOption(
-                f"this is one more than the {counted(self.n, 'samples')} that were announced", path=self._path,
+                f"this is one more than the {counted(self.n, 'samples')} that were announced",
+                path=self._path,
                 remedy="Give the right n, or n=None if it is not known beforehand",
-            )  # fmt: skip
+            )
         try:
             if len(self._held) + len(view) > _HELD:
                 self._flush()
@@ -176,10 +179,12 @@ class FileWriter:
         try:
             if self.n is not None and self.count != self.n:
                 raise BadOption(
-                    "fewer samples were written than were announced, so there is no file", path=self._path,
-                    expected=f"{self.n:,}", got=f"{self.count:,}",
+                    "fewer samples were written than were announced, so there is no file",
+                    path=self._path,
+                    expected=f"{self.n:,}",
+                    got=f"{self.count:,}",
                     remedy="Give the right n, or n=None if it is not known beforehand",
-                )  # fmt: skip
+                )
             self._flush()
             if self.n is None:
                 self._behind_its_header()

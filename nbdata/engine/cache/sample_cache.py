@@ -127,11 +127,15 @@ class _ObjectCache:
                 self.files.close()
         source, target = self.op.places()
         return Report(
-            verb="sample_cache", source=source, target=target, state="DONE",
+            verb="sample_cache",
+            source=source,
+            target=target,
+            state="DONE",
             counts={"fetched": self.contents.fetched},
             details={"read": self.cache.read, "fetched": self.cache.fetched},
-            files=self.contents.fetched, bytes=self.bytes,
-        )  # fmt: skip
+            files=self.contents.fetched,
+            bytes=self.bytes,
+        )
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -307,10 +311,16 @@ class _ObjectCache:
         """Note the content of the cache on disk, if it has changed."""
         self.noted, contents = time.monotonic(), self.contents
         about = KnownCache(
-            self.folder.path, redacted(self.op.source), self.op.verify, self.op.max_size,
-            contents.used + self.folder.overhead, self.folder.files, self.cache.read, self.cache.fetched,
+            self.folder.path,
+            redacted(self.op.source),
+            self.op.verify,
+            self.op.max_size,
+            contents.used + self.folder.overhead,
+            self.folder.files,
+            self.cache.read,
+            self.cache.fetched,
             self.cache.consumers,
-        )  # fmt: skip
+        )
         if about != self.about:
             self.about = about
             try:

@@ -55,9 +55,10 @@ def plan(run: Run) -> Plan:
         return sidecars.plan(run, op, data) if op.write == "sidecars" else manifest.plan(run, op, data)
     if data.single and op.against is None and is_checksum_file(data.single):
         raise BadOption(
-            "this is a checksum file, but PATH must name the files to check", path=redacted(op.source),
+            "this is a checksum file, but PATH must name the files to check",
+            path=redacted(op.source),
             remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
-        )  # fmt: skip
+        )
     known = known_checksums(run, op, data)
     notes = [*known.notes, *data.left_out]
     out = Plan("md5check", *op.places(), notes=notes, details={"biggest": 0})
@@ -91,10 +92,14 @@ def _missing(path: str, known: KnownChecksums) -> CheckRow:
     """The row of a missing file that has a checksum."""
     expected = known.lost.get(path)
     return CheckRow(
-        path, "missing", None, expected.source if expected is not None else known.place, expected,
+        path,
+        "missing",
+        None,
+        expected.source if expected is not None else known.place,
+        expected,
         known.objects.get(path) if expected is None else None,
         reason=f"is missing; a checksum of it is in {known.place}",
-    )  # fmt: skip
+    )
 
 
 def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
@@ -198,9 +203,10 @@ class _Checking:
         wrong = self.wrong is not None and self.wrong.count
         if counts.get(Outcome.UNVERIFIABLE) and not counts.keys() - {"unverifiable", "extra"} and not wrong:
             raise NotFound(
-                f"nothing could be verified: {self._reason}", path=redacted(self.op.source),
+                f"nothing could be verified: {self._reason}",
+                path=redacted(self.op.source),
                 remedy="Use --against to name the checksums: a folder of them, or a manifest",
-            )  # fmt: skip
+            )
 
     def _units(self) -> Iterator[Callable[[], None]]:
         for rows, small in batches(map(CheckRow.of, biggest_first(self.plan)), self.store):
@@ -268,9 +274,13 @@ class _Checking:
         error = ChecksumMismatch(answer.reason, path=row.path, expected=expected, got=got)
         reason = str(ChecksumMismatch(answer.reason, expected=expected, got=got))
         self.results.fail(
-            row.path, error, outcome=Outcome.MISMATCH, size=read if read >= 0 else row.size, moved=read >= 0,
+            row.path,
+            error,
+            outcome=Outcome.MISMATCH,
+            size=read if read >= 0 else row.size,
+            moved=read >= 0,
             **row.told(answer) | {"reason": reason},
-        )  # fmt: skip
+        )
 
     def _unchecked(self, row: CheckRow) -> None:
         """Record a file without a usable digest, or a checksum file with a line that cannot be used."""

@@ -13,8 +13,16 @@ __all__ = ["in_order", "wrong_table"]
 _SHOWN = 30
 # Worst first; good outcomes are only counted.
 _BAD = (
-    "mismatch", "missing", "failed", "unrepresentable", "refused", "conflict", "unreadable", "unverifiable", "extra"
-)  # fmt: skip
+    "mismatch",
+    "missing",
+    "failed",
+    "unrepresentable",
+    "refused",
+    "conflict",
+    "unreadable",
+    "unverifiable",
+    "extra",
+)
 # Digits of a digest that are shown, to keep a file on one line; the rows have all digits.
 _DIGITS = 16
 _PATH = 60

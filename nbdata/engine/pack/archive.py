@@ -146,8 +146,9 @@ def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
     if otherwise := [name for name in others if name in volumes.otherwise]:
         raise BadOption(
             f"{shown(otherwise)} is there, and this command has not made it: there would be two versions of it",
-            path=op.target, remedy="Delete it, or choose another name",
-        )  # fmt: skip
+            path=op.target,
+            remedy="Delete it, or choose another name",
+        )
     if others and op.overwrite != "always":
         raise others_are_there(op, shown(others))
 

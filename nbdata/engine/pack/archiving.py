@@ -210,9 +210,11 @@ class Archiving(abc.ABC):
                     self._results.add(name, Outcome.REMOVED, self._there[name].size)
             elif name == volume:
                 self._results.add(
-                    name, Outcome.CONFLICT, self._there[name].size,
+                    name,
+                    Outcome.CONFLICT,
+                    self._there[name].size,
                     reason="a volume behind the last one, which this command has not made: delete it",
-                )  # fmt: skip
+                )
                 self._control.advance(failures=1)
         self._index.put(dict.fromkeys(gone))  # at the end: a checksum is known by the record of its volume
 

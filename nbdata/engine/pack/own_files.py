@@ -45,9 +45,10 @@ def shown(names: list[str]) -> str:
 def others_are_there(op: Pack, names: str) -> BadOption:
     """Make the error about files that would be replaced."""
     return BadOption(
-        f"{names} is there, and this command has not made it", path=op.target,
+        f"{names} is there, and this command has not made it",
+        path=op.target,
         remedy="Choose another name, or say --overwrite always to replace it",
-    )  # fmt: skip
+    )
 
 
 class OwnFiles:

@@ -135,9 +135,10 @@ def _cut(
         position += 1
     if records > MOST_RECORDS and position - first > 1:
         raise BadOption(
-            f"an FFRecord file would have {counted(records, 'records')}", expected=f"at most {MOST_RECORDS:,}",
+            f"an FFRecord file would have {counted(records, 'records')}",
+            expected=f"at most {MOST_RECORDS:,}",
             remedy="Make more files: a larger --shard-count, or a TARGET with a place for a number",
-        )  # fmt: skip
+        )
     return Cut(first, position - first, size(), digest.hexdigest(), renamed, unguarded)
 
 
@@ -157,15 +158,17 @@ def _refuse(path: str, field: Field, *, named: bool) -> None:
     """Raise BadOption if this record could not be read again."""
     if field.piece.size < 0:
         raise BadOption(
-            "the store does not report the size of this object", path=field.piece.info.key,
+            "the store does not report the size of this object",
+            path=field.piece.info.key,
             remedy="Pull the source, and pack it from the disk",
-        )  # fmt: skip
+        )
     why = unrepresentable(path) if named else None
     if why is not None:
         raise BadOption(
-            f"the name {path!r} {why}: no packed folder can have it", path=field.piece.info.key,
+            f"the name {path!r} {why}: no packed folder can have it",
+            path=field.piece.info.key,
             remedy="Leave it out with --exclude, give it another name, or use --no-names",
-        )  # fmt: skip
+        )
 
 
 def _keys(source: PackSource, order: Order) -> Iterator[str]:

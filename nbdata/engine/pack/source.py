@@ -356,9 +356,13 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
     index = known_index(path, fingerprint) if all(shard.is_told_apart for shard in shards) else None
     if index is None:
         bodies = Bodies(
-            run.control, shards, lambda shard: stores[shard.place],
-            verify=operation.verify, width=WIDTH, ahead_bytes=_AHEAD,
-        )  # fmt: skip
+            run.control,
+            shards,
+            lambda shard: stores[shard.place],
+            verify=operation.verify,
+            width=WIDTH,
+            ahead_bytes=_AHEAD,
+        )
         try:
             index = index_of(
                 path, shards, bodies, fingerprint=fingerprint, told=lambda _: None, otherwise=_COMPRESSED

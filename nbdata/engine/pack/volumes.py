@@ -113,9 +113,11 @@ def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> Non
     if isinstance(store, LocalStore):
         if os.path.isdir(path) and not op.archive_names.numbered:
             raise BadOption(
-                "the target is a folder", path=path, expected="the name of an archive",
+                "the target is a folder",
+                path=path,
+                expected="the name of an archive",
                 remedy="Choose another name",
-            )  # fmt: skip
+            )
     elif not store.multipart and largest > _IN_MEMORY:
         raise BadOption(
             f"{folder.place.partition('://')[0]}:// takes whole objects only, so that a volume has to be in memory",
@@ -175,6 +177,10 @@ class VolumeWriter(GrowingOutputs):
                 self.drop(output)
             return
         send_whole(
-            control, store, key, partial(OutgoingBytes, [memoryview(data)]), len(data),
+            control,
+            store,
+            key,
+            partial(OutgoingBytes, [memoryview(data)]),
+            len(data),
             partial(SentHasher, key, "none" if self._verify == "none" else "auto"),
-        )  # fmt: skip
+        )

@@ -43,10 +43,11 @@ def plan(run: Run) -> Plan:
     source = op.samples()
     if not are_shards(source.sources):
         raise BadOption(
-            "SOURCE names no shards", path=redacted(source.place),
+            "SOURCE names no shards",
+            path=redacted(source.place),
             remedy="Name them, as in s3://bucket/train-{000000..000099}.tar or s3://bucket/train-*.tar; `samples` "
             "looks at folders of files",
-        )  # fmt: skip
+        )
     shards = shards_of(replace(run, operation=source))
     run.kept = shards
     out, rows = Plan("shards", op.places()[0]), run.row_file("plan")
@@ -75,9 +76,13 @@ class _Looking:
         self._run, self._op, self._shards, self._results = run, op, shards, Results(run)
         self._source = op.samples()
         self._bodies = Bodies(
-            run.control, shards, lambda shard: run.open(shard.place).store,
-            verify=self._source.verify, width=op.concurrency or WIDTH, ahead_bytes=_AHEAD,
-        )  # fmt: skip
+            run.control,
+            shards,
+            lambda shard: run.open(shard.place).store,
+            verify=self._source.verify,
+            width=op.concurrency or WIDTH,
+            ahead_bytes=_AHEAD,
+        )
         self._samples = self._unproven = 0
         self._counts, self._sizes = Counter[str](), Counter[str]()
         self._room = _NAMES

@@ -186,8 +186,10 @@ def _left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[L
     if kept_in(named) == named and root != _without_links(named):
         raise BadOption(
             "this has the name of a cache of samples, and is a link to another folder",
-            path=op.source, got=root, remedy=f"Remove the link, or clean up {root} by its own name",
-        )  # fmt: skip
+            path=op.source,
+            got=root,
+            remedy=f"Remove the link, or clean up {root} by its own name",
+        )
     if kept_in(root) == root:  # PATH is a single cache
         target = os.path.dirname(os.path.dirname(root))
         made = MadeFolders(Seals(run.context.state_dir))

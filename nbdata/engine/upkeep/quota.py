@@ -200,20 +200,26 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     """Tables of all limits around the path, unless there is only the disk, and of all disks."""
     rooms = [
         [
-            room["root"], room["source"], format_size(room["limit"]), format_size(room["used"]),
-            format_size(room["reserved"]), format_size(room["free"]),
+            room["root"],
+            room["source"],
+            format_size(room["limit"]),
+            format_size(room["used"]),
+            format_size(room["reserved"]),
+            format_size(room["free"]),
             f"{format_duration(room['age'])} ago" if room["age"] else "now",
         ]
         for room in details["rooms"]
-    ]  # fmt: skip
+    ]
     disks = [
         [
             disk["path"] + (" (in memory)" if disk["in_memory"] else ""),
-            format_size(disk["size"]), format_size(disk["used"]), format_size(disk["free"]),
+            format_size(disk["size"]),
+            format_size(disk["used"]),
+            format_size(disk["free"]),
             "–" if disk["inodes_free"] is None else f"{disk['inodes_free']:,}",
         ]
         for disk in details["disks"]
-    ]  # fmt: skip
+    ]
     head = ["folder", "source", "limit", "used", "reserved", "free", "counted"]
     tables = [{"caption": "limits", "head": head, "rows": rooms}]
     if only_disk and len(rooms) == 1:
@@ -231,7 +237,11 @@ def _row_of(cache: dict[str, Any]) -> list[str]:
     rate, count = cache["hit_rate"], cache["consumers"]
     users = counted(count, "processes") if count else "nobody now"
     return [
-        cache["path"], cache["source"] or "not known", format_size(cache["used"]),
-        format_size(cache["limit"]) if cache["limit"] else "not known", f"{cache['objects']:,}",
-        "–" if rate is None else f"{rate:.0%}", users if cache["in_use"] else "nobody",
-    ]  # fmt: skip
+        cache["path"],
+        cache["source"] or "not known",
+        format_size(cache["used"]),
+        format_size(cache["limit"]) if cache["limit"] else "not known",
+        f"{cache['objects']:,}",
+        "–" if rate is None else f"{rate:.0%}",
+        users if cache["in_use"] else "nobody",
+    ]

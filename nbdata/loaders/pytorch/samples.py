@@ -182,9 +182,12 @@ class SampleStream(Ranked, IterableDataset[Any]):
         if ranks > 1 and resumed is None and not rank and not number and self._together():
             self._warn_of_unequal_steps(ranks, workers, epoch, batching_of(sys._getframe(1)))
         self._pass = self.samples.stream(
-            shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=f"{rank * workers + number}/{ranks * workers}",
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=epoch,
+            part=f"{rank * workers + number}/{ranks * workers}",
             resume=None if resumed is None else resumed["pass"],
-        )  # fmt: skip
+        )
         given = 0
         for sample in self._pass:
             given += 1

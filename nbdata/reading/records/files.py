@@ -57,18 +57,20 @@ def _of_place(opener: Opener, place: str) -> list[SourceFile]:
     ]
     if not files:
         raise NotFound(
-            f"there is no {SUFFIX} file in this folder", path=redacted(place),
+            f"there is no {SUFFIX} file in this folder",
+            path=redacted(place),
             remedy="Folders inside it are not looked into: name the right one",
-        )  # fmt: skip
+        )
     return sorted(files, key=lambda file: file.key)
 
 
 def _file(place: str, url: str, info: ObjectInfo) -> SourceFile:
     if info.size < 0:
         raise BadOption(
-            "the server does not say how large this file is, and where its last sample ends", path=url,
+            "the server does not say how large this file is, and where its last sample ends",
+            path=url,
             remedy="Pull it, and read it from the disk",
-        )  # fmt: skip
+        )
     return SourceFile.of(place, url, info)
 
 

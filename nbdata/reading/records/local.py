@@ -276,6 +276,7 @@ def _mapped(fd: int, size: int, path: str) -> mmap.mmap:
 
 def _shorter(path: str) -> BadArchive:
     return BadArchive(
-        "this FFRecord file became shorter while it was read", path=path,
+        "this FFRecord file became shorter while it was read",
+        path=path,
         remedy="Replace a file by renaming another one to its name, and open it again",
-    )  # fmt: skip
+    )

@@ -57,10 +57,12 @@ def _head(control: Control, store: Store, file: SourceFile) -> Head:
     end = head_size(count_in(data[:FIXED], file.size, file.url))
     if end > _MOST_HEAD:
         raise BadArchive(
-            "the header of this FFRecord file is too large to be held in memory", path=file.url,
-            expected=f"at most {_MOST_HEAD:,} bytes", got=f"{end:,}",
+            "the header of this FFRecord file is too large to be held in memory",
+            path=file.url,
+            expected=f"at most {_MOST_HEAD:,} bytes",
+            got=f"{end:,}",
             remedy="Divide its samples among several files; on a local disk, a header of any size is mapped",
-        )  # fmt: skip
+        )
     if len(data) < end:
         data += bytes_of(control, store, file.info, len(data), end)
     head = Head(bytes(data[:end]), file.size, file.url)

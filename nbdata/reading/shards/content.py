@@ -207,10 +207,18 @@ class Bodies:
     def _fetcher(self, store: Store, shard: SourceFile) -> PieceReader:
         found = self._fetchers.get(store)
         if found is None:
-            found = self._fetchers[store] = self._cached(shard, self._pieces) if self._cached else Fetcher(
-                store, self._control, self._pieces,
-                verify="none", width=self._width, ahead_bytes=self._ahead_bytes,
-            )  # fmt: skip
+            found = self._fetchers[store] = (
+                self._cached(shard, self._pieces)
+                if self._cached
+                else Fetcher(
+                    store,
+                    self._control,
+                    self._pieces,
+                    verify="none",
+                    width=self._width,
+                    ahead_bytes=self._ahead_bytes,
+                )
+            )
             if self._epoch is not None:
                 found.note_epoch(self._epoch)
         return found

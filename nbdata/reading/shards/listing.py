@@ -245,10 +245,12 @@ def _refuse_elsewhere(opener: Opener, index: str, led: Iterable[tuple[str, _Loca
         for place, _ in led:
             if is_inside(place, above) and leads_out(place, above):
                 raise BadOption(
-                    "a link leads a shard of this index out of its folder", path=place,
-                    expected=f"a file below {above}", got=os.path.realpath(place),
+                    "a link leads a shard of this index out of its folder",
+                    path=place,
+                    expected=f"a file below {above}",
+                    got=os.path.realpath(place),
                     remedy="Look where the link came from, or name the shards themselves",
-                )  # fmt: skip
+                )
         return
     key = opener.open(index).key
     folder, store = key[: key.rfind("/") + 1], store_of(index)
@@ -261,9 +263,12 @@ def _refuse_elsewhere(opener: Opener, index: str, led: Iterable[tuple[str, _Loca
             where = "another place"
             remedy = "Name the shards themselves, or add --trust-index (in Python trust_index=True)"
         raise BadOption(
-            f"this index leads from a store to {where}", path=redacted(index), got=redacted(place),
-            expected="shards in its own folder or below it", remedy=remedy,
-        )  # fmt: skip
+            f"this index leads from a store to {where}",
+            path=redacted(index),
+            got=redacted(place),
+            expected="shards in its own folder or below it",
+            remedy=remedy,
+        )
 
 
 def _no_index(place: str, got: str) -> BadOption:

@@ -24,15 +24,38 @@ from nbdata.stores.objects import Stop
 __all__ = ["AzConfig", "az_config"]
 
 _OPTIONS = [
-    "account_name", "account_key", "connection_string", "sas_token", "credential", "tenant_id", "client_id",
-    "client_secret", "anon", "account_host", "endpoint_url", "verify", "request_session", "location_mode",
-]  # fmt: skip
+    "account_name",
+    "account_key",
+    "connection_string",
+    "sas_token",
+    "credential",
+    "tenant_id",
+    "client_id",
+    "client_secret",
+    "anon",
+    "account_host",
+    "endpoint_url",
+    "verify",
+    "request_session",
+    "location_mode",
+]
 # Options of adlfs that have no effect here.
 _IGNORED = {
-    "socket_timeout", "blocksize", "default_fill_cache", "default_cache_type", "version_aware",
-    "assume_container_exists", "max_concurrency", "asynchronous", "loop", "use_listings_cache",
-    "listings_expiry_time", "max_paths", "skip_instance_cache", "exclude_shared_token_cache_credential",
-}  # fmt: skip
+    "socket_timeout",
+    "blocksize",
+    "default_fill_cache",
+    "default_cache_type",
+    "version_aware",
+    "assume_container_exists",
+    "max_concurrency",
+    "asynchronous",
+    "loop",
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "skip_instance_cache",
+    "exclude_shared_token_cache_credential",
+}
 # The account of every emulator ("Use the Azurite emulator", Azure Storage documentation). It is no secret.
 _EMULATED = {
     "AccountName": "devstoreaccount1",

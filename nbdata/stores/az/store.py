@@ -45,9 +45,18 @@ _VERSION = "2021-08-06"
 _VERSION_OF_BLOCKS = "2018-11-09"
 # Headers that are signed in a fixed position ("Authorize with Shared Key").
 _SIGNED = (
-    "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
-    "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
-)  # fmt: skip
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-md5",
+    "content-type",
+    "date",
+    "if-modified-since",
+    "if-match",
+    "if-none-match",
+    "if-unmodified-since",
+    "range",
+)
 _REMEDY = "Check that this identity may do this to this container, and for a SAS that it has not expired"
 _KEPT = {
     "content-type": "x-ms-blob-content-type",
@@ -149,9 +158,13 @@ class AzStore(ObjectStore):
             code, response.status
         )
         return refused(
-            status, response.headers, path=self.said(key), identity=self._config.source, code=code,
+            status,
+            response.headers,
+            path=self.said(key),
+            identity=self._config.source,
+            code=code,
             remedy=_REMEDY,
-        )  # fmt: skip
+        )
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -26,10 +26,24 @@ __all__ = ["GsConfig", "gs_config"]
 _OPTIONS = ["token", "anon", "endpoint_url", "project", "requester_pays", "verify", "session_kwargs"]
 # Options of gcsfs that have no effect here.
 _IGNORED = {
-    "access", "consistency", "cache_timeout", "secure_serialize", "check_connection", "default_location",
-    "version_aware", "asynchronous", "loop", "callback_timeout", "block_size", "default_block_size",
-    "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache", "timeout",
-}  # fmt: skip
+    "access",
+    "consistency",
+    "cache_timeout",
+    "secure_serialize",
+    "check_connection",
+    "default_location",
+    "version_aware",
+    "asynchronous",
+    "loop",
+    "callback_timeout",
+    "block_size",
+    "default_block_size",
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "skip_instance_cache",
+    "timeout",
+}
 _ENDPOINT = "https://storage.googleapis.com"
 
 

@@ -108,9 +108,13 @@ class GsStore(ObjectStore):
         if response.status == 400 and _WRONG_BYTES in message:
             return wrong_bytes(self.said(key), response.status, message[:200])
         error = refused(
-            response.status, response.headers, path=self.said(key), identity=self._config.tokens.source,
-            code=message[:200], remedy=_REMEDY,
-        )  # fmt: skip
+            response.status,
+            response.headers,
+            path=self.said(key),
+            identity=self._config.tokens.source,
+            code=message[:200],
+            remedy=_REMEDY,
+        )
         if isinstance(error, NotFound) and (not key or "specified bucket" in message.lower()):
             return NotFound(
                 "there is no such bucket",

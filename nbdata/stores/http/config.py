@@ -18,9 +18,21 @@ __all__ = ["HttpConfig", "http_config"]
 _OPTIONS = ["username", "password", "token", "headers", "verify", "client_kwargs"]
 # Options of fsspec's file system that have no effect here.
 _IGNORED = {
-    "simple_links", "block_size", "same_scheme", "size_policy", "cache_type", "cache_options", "asynchronous", "loop",
-    "get_client", "encoded", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache",
-}  # fmt: skip
+    "simple_links",
+    "block_size",
+    "same_scheme",
+    "size_policy",
+    "cache_type",
+    "cache_options",
+    "asynchronous",
+    "loop",
+    "get_client",
+    "encoded",
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "skip_instance_cache",
+}
 _NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[^\x00-\x1f\x7f]*")
 
 

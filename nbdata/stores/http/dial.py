@@ -207,9 +207,11 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
         raise wants_password(origin)
     if status in ("400", "403", "405"):  # another try would be refused too
         raise AccessDenied(
-            f"the proxy refuses to connect to {target}", path=proxy_address(origin.proxy), got=line,
+            f"the proxy refuses to connect to {target}",
+            path=proxy_address(origin.proxy),
+            got=line,
             remedy="Ask its administrator, or exclude this host with no_proxy",
-        )  # fmt: skip
+        )
     if status != "200":
         raise Closed(f"the proxy could not connect: {line}")
 
@@ -257,10 +259,13 @@ def tls_context(origin: Origin) -> ssl.SSLContext:
             )
         except OSError as error:
             raise BadOption(
-                "the file of trusted certificates cannot be used", path=origin.ca,
-                got=os.strerror(error.errno or 0) if not isinstance(error, ssl.SSLError) else "no certificates",
+                "the file of trusted certificates cannot be used",
+                path=origin.ca,
+                got=os.strerror(error.errno or 0)
+                if not isinstance(error, ssl.SSLError)
+                else "no certificates",
                 remedy="Correct AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE or the option verify",
-            ) from error  # fmt: skip
+            ) from error
     if not origin.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

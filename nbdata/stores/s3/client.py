@@ -336,9 +336,10 @@ class S3Client:
 
     def _web_page(self) -> StoreUnavailable:
         return StoreUnavailable(
-            "a web page came in place of an answer of S3", path=self.name,
+            "a web page came in place of an answer of S3",
+            path=self.name,
             remedy="Name the address of S3 in endpoint_url or AWS_ENDPOINT_URL, not that of a console or login page",
-        )  # fmt: skip
+        )
 
 
 def _sha256(body: bytes | None) -> str:

@@ -42,8 +42,13 @@ _DENIED = {
 }
 # Headers by which a store's answer to HEAD is known, which has no document.
 _OF_STORES = (
-    "x-amz-request-id", "x-amz-id-2", "x-oss-request-id", "x-obs-request-id", "x-cos-request-id", "x-tos-request-id",
-)  # fmt: skip
+    "x-amz-request-id",
+    "x-amz-id-2",
+    "x-oss-request-id",
+    "x-obs-request-id",
+    "x-cos-request-id",
+    "x-tos-request-id",
+)
 # What Garage says of wrong bytes, in an answer whose code says nothing.
 _GARAGE = re.compile("unable to validate content-md5", re.I)
 # What stores say that want the bucket in the host's name.
@@ -131,22 +136,30 @@ def error_of(
         return NotFound(f"there is no such {what}", path=path, details=details)
     if code in _REGION:
         return BadOption(
-            "the store expects requests for another region", path=path, got=field(data, "Message") or None,
-            remedy="Set the bucket's region with --option region=NAME or AWS_REGION", details=details,
-        )  # fmt: skip
+            "the store expects requests for another region",
+            path=path,
+            got=field(data, "Message") or None,
+            remedy="Set the bucket's region with --option region=NAME or AWS_REGION",
+            details=details,
+        )
     message = field(data, "Message")
     if status in (400, 403) and _VIRTUAL.search(f"{code} {message}"):
         return BadOption(
-            f"the store refused ({code}: {message})", path=path, details=details,
+            f"the store refused ({code}: {message})",
+            path=path,
+            details=details,
             remedy="It wants the bucket in the name of the host: --option addressing_style=virtual",
-        )  # fmt: skip
+        )
     if code in _DENIED or status in (401, 403):
         if proxy and not code and not any(name in response.headers for name in _OF_STORES):
             return AccessDenied(
                 f"access is denied (status {status}), and not by the store: the answer has no form of S3, and came "
-                "through a proxy", path=path, got=proxy, details=details,
+                "through a proxy",
+                path=path,
+                got=proxy,
+                details=details,
                 remedy="Have the proxy allow this host, or name the host in no_proxy if it can be reached without it",
-            )  # fmt: skip
+            )
         return _denied(code, message, path, identity, copied_along, details, has_token=has_token)
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
         return SourceChanged(
@@ -178,9 +191,13 @@ def error_of(
     if code == "KeyTooLongError":
         length = len("/".join(path.split("/")[3:]).encode())
         return BadOption(
-            "the key is too long for the store", path=path, expected="at most 1,024 bytes",
-            got=f"{length:,} bytes", remedy="Shorten the name, or leave it out with --exclude", details=details,
-        )  # fmt: skip
+            "the key is too long for the store",
+            path=path,
+            expected="at most 1,024 bytes",
+            got=f"{length:,} bytes",
+            remedy="Shorten the name, or leave it out with --exclude",
+            details=details,
+        )
     return NbdataError(
         f"the store refused ({', '.join(filter(None, [f'status {status}', code, message]))})",
         path=path,

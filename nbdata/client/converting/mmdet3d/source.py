@@ -63,15 +63,17 @@ def load(
         paths = _paths(_files(dataset, name, folders, key, sweeps=sweeps))
         if not paths:
             raise BadOption(
-                f"the {name} data of this configuration name no files by {key}", path=config,
+                f"the {name} data of this configuration name no files by {key}",
+                path=config,
                 remedy="Give another --key",
-            )  # fmt: skip
+            )
         source.splits.append(_split(name, paths, folders, key, mini))
     if not source.splits:
         raise BadOption(
-            "this configuration has no data", path=config,
+            "this configuration has no data",
+            path=config,
             expected="data = dict(train=dict(ann_file=…)), or train_dataloader = dict(dataset=dict(ann_file=…))",
-        )  # fmt: skip
+        )
     source.notes += folders.notes()
     return source
 
@@ -106,10 +108,12 @@ class _Folders:
         leads_out = not is_inside(os.path.abspath(folder), self.root) or is_inside(self._real[0], real)
         if leads_out or not _is_below(real, "/"):
             raise UnsafeMember(
-                "data_root of the configuration leads out of the data set", path=folder,
-                expected=f"a folder in {self.root}", got=real,
+                "data_root of the configuration leads out of the data set",
+                path=folder,
+                expected=f"a folder in {self.root}",
+                got=real,
                 remedy="If you trust the configuration, name the folder that holds all files with --root",
-            )  # fmt: skip
+            )
         self._real.append(real)
 
     def real(self, path: str) -> str:
@@ -128,10 +132,12 @@ class _Folders:
             real = os.path.realpath(real)
         if not any(_is_below(real, one) for one in self._real):
             raise UnsafeMember(
-                "the info files name a file outside of the data set, or a hidden one", path=path,
-                expected=f"a file in {' or '.join(self._real)}", got=real,
+                "the info files name a file outside of the data set, or a hidden one",
+                path=path,
+                expected=f"a file in {' or '.join(self._real)}",
+                got=real,
                 remedy="If it is part of the data set, name a folder that holds all files with --root",
-            )  # fmt: skip
+            )
         return real
 
     def notes(self) -> list[str]:
@@ -175,20 +181,30 @@ def _split(name: str, paths: Sequence[str], folders: _Folders, key: str, mini: i
             found = os.stat(real)
         except OSError as error:
             raise NotFound(
-                f"the {name} data name a file that is not there", path=path,
+                f"the {name} data name a file that is not there",
+                path=path,
                 remedy="Relative paths begin in the working folder; --root FOLDER names another one",
-            ) from error  # fmt: skip
+            ) from error
         if not stat.S_ISREG(found.st_mode):
             raise BadOption(
-                f"the {name} data name a {special_kind(found.st_mode) or 'folder'}", path=path,
-                expected="a file", remedy="Take it out of the info files",
-            )  # fmt: skip
+                f"the {name} data name a {special_kind(found.st_mode) or 'folder'}",
+                path=path,
+                expected="a file",
+                remedy="Take it out of the info files",
+            )
         digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
     index = {os.path.basename(path): number for number, path in enumerate(paths[:count])}
     return Split(
-        name, _Contents(paths, folders), count, len(paths), bytes, "bytes", digest.hexdigest(), folder="",
+        name,
+        _Contents(paths, folders),
+        count,
+        len(paths),
+        bytes,
+        "bytes",
+        digest.hexdigest(),
+        folder="",
         beside=lambda: _index(index),
-    )  # fmt: skip
+    )
 
 
 def _index(index: dict[str, int]) -> Beside:
@@ -209,8 +225,10 @@ def _paths(files: Iterable[str]) -> list[str]:
         if found.setdefault(name, path) != path:
             raise BadOption(
                 f"two files are called {name}, and mmdet3d asks for files by their name alone",
-                expected="names that differ", got=f"{found[name]} and {path}", remedy="Rename one of them",
-            )  # fmt: skip
+                expected="names that differ",
+                got=f"{found[name]} and {path}",
+                remedy="Rename one of them",
+            )
     return list(found.values())
 
 
@@ -268,8 +286,9 @@ def _refuse_many(count: int, split: str) -> None:
     if count > _MOST:
         raise BadOption(
             f"the {split} data of this configuration consist of too many",
-            expected=f"at most {_MOST:,} data sets and info files", got=f"{count:,} or more",
-        )  # fmt: skip
+            expected=f"at most {_MOST:,} data sets and info files",
+            got=f"{count:,} or more",
+        )
 
 
 def _named(
@@ -290,11 +309,13 @@ def _named(
                 yield from _of_info(info, data_root, root, prefix, key, sweeps=sweeps)
             except (KeyError, TypeError, AttributeError) as error:
                 raise BadOption(
-                    f"the infos of {split} do not name files by {key} in a way that is known here", path=path,
+                    f"the infos of {split} do not name files by {key} in a way that is known here",
+                    path=path,
                     got=f"no {error} in an info with {', '.join(map(str, info))[:200]}"
-                    if isinstance(info, dict) else type(info).__name__,
+                    if isinstance(info, dict)
+                    else type(info).__name__,
                     remedy="Write a DATASET.py for them",
-                ) from None  # fmt: skip
+                ) from None
 
 
 def _infos(path: str, split: str) -> list[Any]:
@@ -304,9 +325,10 @@ def _infos(path: str, split: str) -> list[Any]:
         raise
     except OSError as error:
         raise NotFound(
-            f"there is no ann_file of the {split} data", path=path,
+            f"there is no ann_file of the {split} data",
+            path=path,
             remedy="Relative paths begin in the working folder; --root FOLDER names another one",
-        ) from error  # fmt: skip
+        ) from error
     remedy = "Have mmdet3d make it again: what it writes is plain data"
     found = json.loads(data) if path.endswith(".json") else load_plain(data, path, remedy=remedy)
     if isinstance(found, dict):
@@ -347,7 +369,8 @@ def _of_info(
 def _joined(*parts: str) -> str:
     if sum(map(len, parts)) > _LONGEST:
         raise BadOption(
-            "the configuration or its info files have a path that no system takes", path=f"{parts[-1][:100]}…",
+            "the configuration or its info files have a path that no system takes",
+            path=f"{parts[-1][:100]}…",
             expected=f"at most {_LONGEST:,} characters",
-        )  # fmt: skip
+        )
     return os.path.normpath(os.path.join(*parts))

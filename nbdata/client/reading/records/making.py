@@ -56,7 +56,8 @@ def _packed(
         return None
     if operation.deserialize is not None:
         raise BadOption(
-            "deserialize is for samples without names: this is a packed folder", path=files[0].url,
+            "deserialize is for samples without names: this is a packed folder",
+            path=files[0].url,
             remedy="Give the loader a transform",
-        )  # fmt: skip
+        )
     return PackedSamples(operation, files, headers, index)

@@ -265,9 +265,14 @@ class OfRecords(Samples):
         """
         number, parts = part_of(part)
         about = {
-            "version": _STATE, "samples": self.fingerprint, "shuffle": shuffle, "seed": seed, "epoch": epoch,
-            "window": self.operation.window, "part": part or "0/1",
-        }  # fmt: skip
+            "version": _STATE,
+            "samples": self.fingerprint,
+            "shuffle": shuffle,
+            "seed": seed,
+            "epoch": epoch,
+            "window": self.operation.window,
+            "part": part or "0/1",
+        }
         given = 0
         if resume is not None:
             given = given_of(resume, about)

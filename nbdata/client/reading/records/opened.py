@@ -71,9 +71,10 @@ def headers_of(
             opened.control.stop()
     if fingerprint and found.heads.fingerprint != fingerprint:
         raise SourceChanged(
-            "these FFRecord files are others than those that were opened before", path=files[0].url,
+            "these FFRecord files are others than those that were opened before",
+            path=files[0].url,
             remedy="Open them anew",
-        )  # fmt: skip
+        )
     return found
 
 

@@ -134,9 +134,12 @@ class PackedSamples(OfRecords):
                     return ChecksumMismatch(
                         f"the field {name!r} of the sample {self.key(number)!r} has another CRC-32 than the FFRecord "
                         "file says",
-                        path=error.path, expected=error.expected, got=error.got, remedy=error.remedy,
+                        path=error.path,
+                        expected=error.expected,
+                        got=error.got,
+                        remedy=error.remedy,
                         details=error.details,
-                    )  # fmt: skip
+                    )
         return error
 
     @property
