@@ -33,30 +33,30 @@ _TOLD = 20
 
 def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any]], None]) -> None:
     """Serve a process's messages until its connection ends."""
-    while (said := wire.receive(sock, within=_MESSAGE)) is not None:
+    while (message := wire.receive(sock, within=_MESSAGE)) is not None:
         try:
-            if "announce" in said:
-                consumer.announce([(str(one[0]), *one[1:]) for one in said["announce"]])
-            elif "acquire" in said:
-                got = consumer.acquire(said["acquire"], lambda: lives(sock))
-                told = itertools.islice(got.failed.items(), _TOLD)
-                send({"failed": {name: error.to_dict() for name, error in told}, "fetched": got.fetched})
-            elif "release" in said:
-                consumer.release(_bytes(said.get("read")))
-            elif "forget" in said:
+            if "announce" in message:
+                consumer.announce([(str(one[0]), *one[1:]) for one in message["announce"]])
+            elif "acquire" in message:
+                got = consumer.acquire(message["acquire"], lambda: lives(sock))
+                named = itertools.islice(got.failed.items(), _TOLD)
+                send({"failed": {name: error.to_dict() for name, error in named}, "fetched": got.fetched})
+            elif "release" in message:
+                consumer.release(_bytes(message.get("read")))
+            elif "forget" in message:
                 consumer.forget()
-            elif "epoch" in said:
-                consumer.note_epoch(Epoch(*said["epoch"]))
+            elif "epoch" in message:
+                consumer.note_epoch(Epoch(*message["epoch"]))
         except NbdataError as error:
             send({"error": error.to_dict()})
         except (KeyError, TypeError, ValueError) as error:
             raise wire.FrameError(f"a cache is not asked so: {error!r}") from error
 
 
-def _bytes(said: object) -> int:
-    if not isinstance(said, int) or said < 0:
-        raise ValueError(f"{said!r} are no bytes")
-    return said
+def _bytes(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} are no bytes")
+    return value
 
 
 def lives(sock: socket.socket) -> bool:

@@ -57,7 +57,7 @@ def context_of(message: dict[str, Any]) -> Context:
 def _is_there(place: Any) -> bool:
     path, device, inode = place
     try:
-        found = os.stat(os.fspath(path))
+        status = os.stat(os.fspath(path))
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (device, inode)
+    return (status.st_dev, status.st_ino) == (device, inode)

@@ -89,9 +89,9 @@ class CacheContents:
         """Add an object that was found on disk. If it is not `proven`, `next` returns it when it is wanted."""
         state = State.WHOLE if proven else State.UNPROVEN
         with self._changed:
-            found = self._objects[wanted.name] = CachedObject(wanted, state)
+            kept = self._objects[wanted.name] = CachedObject(wanted, state)
             self.used += wanted.room
-            self._keep(found)
+            self._keep(kept)
 
     # -- for consumers ----------------------------------------------------------------------------
 
@@ -113,10 +113,10 @@ class CacheContents:
                     break
                 if one.name in ahead.objects:
                     continue
-                found = ahead.objects[one.name] = self._object(one)
-                found.announced[consumer] = next(self._numbers)
-                ahead.unfetched.append(found)
-                self._keep(found)
+                cached = ahead.objects[one.name] = self._object(one)
+                cached.announced[consumer] = next(self._numbers)
+                ahead.unfetched.append(cached)
+                self._keep(cached)
             self._changed.notify_all()
 
     def unannounce(self, consumer: Hashable) -> None:
@@ -125,8 +125,8 @@ class CacheContents:
             ahead = self._announced.get(consumer)
             if ahead is None:
                 return
-            for found in list(ahead.objects.values()):
-                self._unannounced(found, consumer)
+            for cached in list(ahead.objects.values()):
+                self._unannounced(cached, consumer)
             del self._announced[consumer]
             self._turns.remove(consumer)
             self._changed.notify_all()
@@ -199,14 +199,14 @@ class CacheContents:
             if not asked.admitted:
                 self._queue.remove(asked)
             for one in asked.wanted:
-                found = self._objects.get(one.name)
-                if found is None:
+                cached = self._objects.get(one.name)
+                if cached is None:
                     continue
-                if asked in found.leases:
-                    found.leases.remove(asked)
-                    if not found.leases:
-                        self._pinned -= found.wanted.room
-                self._keep(found)
+                if asked in cached.leases:
+                    cached.leases.remove(asked)
+                    if not cached.leases:
+                        self._pinned -= cached.wanted.room
+                self._keep(cached)
             self._admit()
             self._changed.notify_all()
 
@@ -249,98 +249,98 @@ class CacheContents:
     def committed(self, name: str, *, fetched: bool = True) -> None:
         """Mark an object as complete on disk; it was not `fetched` if it was there and is proven now."""
         with self._changed:
-            found = self._objects[name]
-            found.state = State.WHOLE
-            found.fresh = fetched
+            cached = self._objects[name]
+            cached.state = State.WHOLE
+            cached.fresh = fetched
             self.fetched += fetched
-            for asked in found.leases:
+            for asked in cached.leases:
                 asked.missing.discard(name)
-                self._got(asked, found)
-            self._keep(found)
+                self._got(asked, cached)
+            self._keep(cached)
             self._changed.notify_all()
 
     def failed(self, name: str, error: NbdataError) -> None:
         """Mark an object as failed. Nothing of it is on disk."""
         with self._changed:
-            found = self._objects[name]
-            found.state = State.ABSENT
-            self.used -= found.wanted.room
-            if found.leases:
-                self._pinned -= found.wanted.room
-            for asked in found.leases:
+            cached = self._objects[name]
+            cached.state = State.ABSENT
+            self.used -= cached.wanted.room
+            if cached.leases:
+                self._pinned -= cached.wanted.room
+            for asked in cached.leases:
                 asked.missing.discard(name)
                 asked.errors[name] = error
-            found.leases.clear()
-            for consumer in list(found.announced):  # otherwise it would be fetched in vain again and again
-                self._unannounced(found, consumer)
-            self._forget(found)
+            cached.leases.clear()
+            for consumer in list(cached.announced):  # otherwise it would be fetched in vain again and again
+                self._unannounced(cached, consumer)
+            self._forget(cached)
             self._admit()
             self._changed.notify_all()
 
     # -- under the lock ---------------------------------------------------------------------------
 
     def _object(self, wanted: Wanted) -> CachedObject:
-        found = self._objects.get(wanted.name)
-        if found is None:
-            found = self._objects[wanted.name] = CachedObject(wanted)
-        elif found.wanted.of is None:  # the origin of an object found on disk was unknown
-            found.wanted = found.wanted._replace(of=wanted.of)
-        return found
+        cached = self._objects.get(wanted.name)
+        if cached is None:
+            cached = self._objects[wanted.name] = CachedObject(wanted)
+        elif cached.wanted.of is None:  # the origin of an object found on disk was unknown
+            cached.wanted = cached.wanted._replace(of=wanted.of)
+        return cached
 
-    def _forget(self, found: CachedObject) -> None:
-        if found.forgotten and self._objects.get(found.wanted.name) is found:
-            del self._objects[found.wanted.name]
+    def _forget(self, cached: CachedObject) -> None:
+        if cached.forgotten and self._objects.get(cached.wanted.name) is cached:
+            del self._objects[cached.wanted.name]
 
-    def _unannounced(self, found: CachedObject, consumer: Hashable) -> None:
-        if found.announced.pop(consumer, None) is not None:
-            if not found.announced:
-                found.announced = {}  # a new dict, since the old one would keep its memory
-            del self._announced[consumer].objects[found.wanted.name]
-            self._keep(found)
+    def _unannounced(self, cached: CachedObject, consumer: Hashable) -> None:
+        if cached.announced.pop(consumer, None) is not None:
+            if not cached.announced:
+                cached.announced = {}  # a new dict, since the old one would keep its memory
+            del self._announced[consumer].objects[cached.wanted.name]
+            self._keep(cached)
 
-    def _keep(self, found: CachedObject) -> None:
+    def _keep(self, cached: CachedObject) -> None:
         """Update whether an object is among those that may go, or drop its entry."""
-        name = found.wanted.name
+        name = cached.wanted.name
         self._unwanted.discard(name)
-        if found.idle and found.announced:
-            number = min(found.announced.values())
-            heapq.heappush(self._latest, (-number, next(self._numbers), found))
+        if cached.idle and cached.announced:
+            number = min(cached.announced.values())
+            heapq.heappush(self._latest, (-number, next(self._numbers), cached))
             if len(self._latest) > 2 * len(self._objects) + _STALE:
                 self._latest = [one for one in self._latest if self._may_go_late(one)]
                 heapq.heapify(self._latest)
-        elif found.idle:
-            found.wanted = found.wanted._replace(of=None)  # the next request has it again
+        elif cached.idle:
+            cached.wanted = cached.wanted._replace(of=None)  # the next request has it again
             self._unwanted.add(name)
         else:
-            self._forget(found)
+            self._forget(cached)
 
     def _admit(self) -> None:
         """Admit the first leases in the queue, while there is room."""
         while self._queue:
             asked = self._queue[0]
             objects = [self._object(one) for one in asked.wanted]
-            more = sum(found.wanted.room for found in objects if not found.leases)
+            more = sum(cached.wanted.room for cached in objects if not cached.leases)
             if self._pinned + more > self.capacity:
                 return
             self._queue.popleft()
             asked.admitted = True
             self._pinned += more
-            for found in objects:
-                found.leases.append(asked)
-                self._unannounced(found, asked.consumer)
-                self._unwanted.use(asked.consumer, found.wanted.name)
-                if found.state is State.WHOLE:
-                    self._got(asked, found)
+            for cached in objects:
+                cached.leases.append(asked)
+                self._unannounced(cached, asked.consumer)
+                self._unwanted.use(asked.consumer, cached.wanted.name)
+                if cached.state is State.WHOLE:
+                    self._got(asked, cached)
                 else:
-                    asked.missing.add(found.wanted.name)
-                if found.to_come:  # one being deleted is demanded once it is gone
-                    self._demanded.append(found)
+                    asked.missing.add(cached.wanted.name)
+                if cached.to_come:  # one being deleted is demanded once it is gone
+                    self._demanded.append(cached)
 
-    def _got(self, asked: Lease, found: CachedObject) -> None:
+    def _got(self, asked: Lease, cached: CachedObject) -> None:
         """Count an object as fetched for the first lease that gets it."""
-        if found.fresh:
-            found.fresh = False
-            asked.fetched.append(found.wanted.name)
+        if cached.fresh:
+            cached.fresh = False
+            asked.fetched.append(cached.wanted.name)
 
     def _may_choose(self) -> bool:
         return self._error is not None or self._choosable()
@@ -375,14 +375,14 @@ class CacheContents:
         self._unwanted.discard(chosen.wanted.name)
         return chosen, None
 
-    def _fits(self, found: CachedObject) -> bool:
-        return found.state is State.UNPROVEN or self.used + found.wanted.room <= self.capacity
+    def _fits(self, cached: CachedObject) -> bool:
+        return cached.state is State.UNPROVEN or self.used + cached.wanted.room <= self.capacity
 
     def _first_demanded(self) -> CachedObject | None:
         while self._demanded:
-            found = self._demanded[0]
-            if found.to_come and found.leases:
-                return found
+            cached = self._demanded[0]
+            if cached.to_come and cached.leases:
+                return cached
             self._demanded.popleft()  # it came otherwise, or is not needed any more
         return None
 
@@ -398,30 +398,30 @@ class CacheContents:
             self._turns.rotate(-1)
         return None
 
-    def _to_come(self, found: CachedObject, consumer: Hashable) -> bool:
+    def _to_come(self, cached: CachedObject, consumer: Hashable) -> bool:
         """Whether an announced object must still be fetched. One that can never fit is skipped."""
-        wanted = found.to_come and consumer in found.announced
-        return wanted and found.wanted.room <= self.capacity
+        wanted = cached.to_come and consumer in cached.announced
+        return wanted and cached.wanted.room <= self.capacity
 
     def _victim(self, *, take: bool, announced: bool) -> CachedObject | None:
         """Return an idle object that may go."""
         name = self._unwanted.victim()
-        found = None if name is None else self._objects[name]
-        if found is None and announced:
+        cached = None if name is None else self._objects[name]
+        if cached is None and announced:
             while self._latest:
                 if self._may_go_late(self._latest[0]):
-                    found = self._latest[0][2]
+                    cached = self._latest[0][2]
                     break
                 heapq.heappop(self._latest)
-        if found is not None and take:
-            self._unwanted.discard(found.wanted.name)
-            found.state = State.GOING
-        return found
+        if cached is not None and take:
+            self._unwanted.discard(cached.wanted.name)
+            cached.state = State.GOING
+        return cached
 
     def _may_go_late(self, one: tuple[int, int, CachedObject]) -> bool:
         """Whether an entry of the heap is still current."""
-        number, _, found = one
-        return found.idle and bool(found.announced) and min(found.announced.values()) == -number
+        number, _, cached = one
+        return cached.idle and bool(cached.announced) and min(cached.announced.values()) == -number
 
     def _delete(self, victim: CachedObject) -> None:
         try:

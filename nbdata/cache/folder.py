@@ -166,9 +166,9 @@ def cache_folders(own: str, prefix: str = _PREFIX, *, at: int | None = None) -> 
     """
     fd = os.open(own if at is None else ".", _FOLDER, dir_fd=at)
     try:
-        with os.scandir(fd) as found:
+        with os.scandir(fd) as entries:
             names = sorted(
-                e.name for e in found if is_cache(e.name, prefix) and e.is_dir(follow_symlinks=False)
+                e.name for e in entries if is_cache(e.name, prefix) and e.is_dir(follow_symlinks=False)
             )
         for name in names:
             yield os.path.join(own, name), held(name + LOCK, fd)

@@ -147,7 +147,7 @@ class KeptFolder:
     @property
     def identity(self) -> tuple[int, int]:
         """The device and inode of the open folder."""
-        return (found := os.fstat(self.fd)).st_dev, found.st_ino
+        return (status := os.fstat(self.fd)).st_dev, status.st_ino
 
     @property
     def files(self) -> int:
@@ -297,17 +297,17 @@ class KeptFolder:
             open(fd, "rb", closefd=False) as file,
         ):
             while line := file.readline(_LONGEST + 1):
-                said, _, seal = line.decode("ascii", "replace").rpartition(" ")
-                if not line.endswith(b"\n") or not self._seals.holds(seal[:-1], self._name, said):
+                text, _, seal = line.decode("ascii", "replace").rpartition(" ")
+                if not line.endswith(b"\n") or not self._seals.holds(seal[:-1], self._name, text):
                     break
-                mark, _, until = said.partition(" ")
+                mark, _, until = text.partition(" ")
                 if mark != "=":
-                    lines.append((offset, said, line))
+                    lines.append((offset, text, line))
                 elif until.isdigit() and int(until) <= offset:
                     synced = max(synced, int(until))
                 offset += len(line)
-        before = {said: line for at, said, line in lines if at < synced}
-        return before, {said: line for at, said, line in lines if at >= synced}
+        before = {text: line for at, text, line in lines if at < synced}
+        return before, {text: line for at, text, line in lines if at >= synced}
 
     def is_unproven(self, name: str) -> bool:
         """Whether an object was found that counts only once it was compared with its checksum: see `adopt`."""
@@ -370,9 +370,9 @@ class KeptFolder:
         with self._counting:
             self._append(_line(name, status))
 
-    def _append(self, said: str) -> None:
+    def _append(self, text: str) -> None:
         """Append a line, whole or not at all. Call it while holding the lock."""
-        data = self._sealed(said)
+        data = self._sealed(text)
         at = 0
         try:
             while at < len(data):
@@ -384,8 +384,8 @@ class KeptFolder:
         self._end += len(data)
         self._lines += 1
 
-    def _sealed(self, said: str) -> bytes:
-        return f"{said} {self._seals.of(self._name, said)}\n".encode("ascii")
+    def _sealed(self, text: str) -> bytes:
+        return f"{text} {self._seals.of(self._name, text)}\n".encode("ascii")
 
     def drop(self, name: str) -> None:
         """Delete the part file of an object that could not be fetched."""
@@ -443,9 +443,9 @@ class KeptFolder:
     def _write_anew(self, synced: dict[str, bytes], later: dict[str, bytes], there: set[str]) -> None:
         """Rewrite ``sealed`` without the lines that match no file: those of `there` do."""
         with self._counting:
-            lines = [synced[said] for said in sorted(synced.keys() & there)]
+            lines = [synced[text] for text in sorted(synced.keys() & there)]
             lines.append(self._sealed(f"= {sum(map(len, lines))}"))
-            lines += [later[said] for said in sorted(later.keys() & there)]
+            lines += [later[text] for text in sorted(later.keys() & there)]
             fd = new_record(_SEALED + _PART, self.fd, os.O_RDWR)
             try:
                 data = b"".join(lines)

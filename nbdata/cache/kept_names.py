@@ -19,14 +19,14 @@ def name_of(info: ObjectInfo) -> str:
     """The file name for one version of an object."""
     # The time identifies a version only if there is no ETag and no version id.
     version = (info.etag, info.version) if info.etag or info.version else (info.modified,)
-    said = "\0".join(map(str, (info.key, info.size, *version)))
-    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    facts = "\0".join(map(str, (info.key, info.size, *version)))
+    return hashlib.blake2b(facts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def kept_in(path: str) -> str | None:
     """The kept-cache folder that a path is or lies in; None if there is none."""
-    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]{{16}}(?![0-9a-f])", path)
-    return found[0] if found is not None else None
+    match = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]{{16}}(?![0-9a-f])", path)
+    return match[0] if match is not None else None
 
 
 def is_name(text: object) -> bool:

@@ -78,8 +78,8 @@ _KINDS = {field.name: (str if field.type == "str" else int) for field in fields(
 
 def note_in(folder: KeptFolder, about: KnownCache, *, durable: bool) -> None:
     """Write a cache's description to its folder."""
-    said = {name: value for name, value in asdict(about).items() if name not in ("path", "in_use")}
-    folder.write_about(json.dumps({**said, "source": about.source[:_LONGEST]}), durable=durable)
+    record = {name: value for name, value in asdict(about).items() if name not in ("path", "in_use")}
+    folder.write_about(json.dumps({**record, "source": about.source[:_LONGEST]}), durable=durable)
 
 
 def note_cache(state_dir: str, path: str) -> None:
@@ -94,16 +94,16 @@ def _name_of(path: str) -> str:
 
 def known_caches(state_dir: str) -> list[KnownCache]:
     """All existing caches of this user, sorted by path."""
-    found = []
+    caches = []
     with contextlib.suppress(OSError), folder_of(os.path.join(state_dir, _FOLDER, "")) as (at, _):
         for name in sorted(filter(_NOTED.fullmatch, os.listdir(at)))[:_MOST]:
             with contextlib.suppress(OSError):
                 path = os.fsdecode(read_small(name, _READ, at=at))
                 if _is_cache(path):
-                    found.append(known_cache(path))
+                    caches.append(known_cache(path))
                 elif name == _name_of(path):  # otherwise nbdata has not made the file
                     os.unlink(name, dir_fd=at)
-    return sorted(found, key=lambda cache: cache.path)
+    return sorted(caches, key=lambda cache: cache.path)
 
 
 def _is_cache(path: str) -> bool:
@@ -114,23 +114,23 @@ def _is_cache(path: str) -> bool:
 
 def known_cache(path: str) -> KnownCache:
     """The cache in a folder; OSError if the folder is gone."""
-    told = _about(path)
+    about = _about(path)
     if KeptFolder.is_in_use(path):
-        return KnownCache(**{**told, "path": path, "in_use": True})
+        return KnownCache(**{**about, "path": path, "in_use": True})
     objects, used = _counted(path, os.stat(path).st_mtime_ns)
-    named = {name: told[name] for name in ("source", "verify", "limit") if name in told}
+    named = {name: about[name] for name in ("source", "verify", "limit") if name in about}
     return KnownCache(path, **named, objects=objects, used=used)
 
 
 def _about(path: str) -> dict[str, Any]:
     """Read a cache's description, as far as possible: a crash may have damaged it."""
     try:
-        said = json.loads(read_small(KeptFolder.about_of(path), _READ).decode("ascii"))
+        record = json.loads(read_small(KeptFolder.about_of(path), _READ).decode("ascii"))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(said, dict):
+    if not isinstance(record, dict):
         return {}
-    return {name: value for name, value in said.items() if type(value) is _KINDS.get(name)}
+    return {name: value for name, value in record.items() if type(value) is _KINDS.get(name)}
 
 
 @functools.lru_cache(64)

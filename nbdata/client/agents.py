@@ -46,13 +46,13 @@ def main(words: Sequence[str]) -> int:
         _say(_USAGE)
         return 0
     if command == "status" and not rest:
-        found, silent = _agents()
-        for where, hello in found:
+        running, silent = _agents()
+        for where, hello in running:
             state = "ends after its last job" if hello["draining"] else "serves"
             _say(f"{_named(where, hello)}  {state}, unfinished jobs: {hello['unfinished']}")
-        for _, told in silent:
-            _say(str(told))
-        if not found and not silent:
+        for _, error in silent:
+            _say(str(error))
+        if not running and not silent:
             _say("no agent runs; the next operation starts one")
         return 0
     if command == "stop" and set(rest) <= {"--now"}:
@@ -87,10 +87,10 @@ def _say(text: str) -> None:
 
 def _agents() -> tuple[list[tuple[Endpoint, dict[str, Any]]], list[tuple[Endpoint, AgentUnavailable]]]:
     """Return the agents with their self-descriptions, and those that are alive but do not answer, with the error."""
-    found, silent = list[tuple[Endpoint, dict[str, Any]]](), list[tuple[Endpoint, AgentUnavailable]]()
+    running, silent = list[tuple[Endpoint, dict[str, Any]]](), list[tuple[Endpoint, AgentUnavailable]]()
     for where in endpoints():
         try:
-            found.append((where, _hello(where, _ANSWER)))
+            running.append((where, _hello(where, _ANSWER)))
         except OSError as error:
             if held(where.alive):
                 known = isinstance(error, AgentUnavailable)
@@ -99,7 +99,7 @@ def _agents() -> tuple[list[tuple[Endpoint, dict[str, Any]]], list[tuple[Endpoin
                 )
         except (NbdataError, KeyError, TypeError, ValueError):  # an answer that no agent gives
             continue
-    return found, silent
+    return running, silent
 
 
 def _hello(where: Endpoint, timeout: float) -> dict[str, Any]:
@@ -126,16 +126,16 @@ def stop_all(*, now: bool, wait: float = 10.0) -> int:
 
 def _stopped(*, now: bool, wait: float = 10.0) -> list[tuple[Endpoint, dict[str, Any]]]:
     """Do the work of `stop_all`; return the agents that were stopped, with their self-descriptions."""
-    found, silent = _agents()
+    running, silent = _agents()
     left = list[AgentUnavailable]()
     for where, error in silent:
         if (hello := _woken(where)) is not None:
-            found.append((where, hello))
+            running.append((where, hello))
         elif not now or not (pid := _signalled(where, signal.SIGKILL)):
             left.append(error)
         else:
-            found.append((where, {**_UNKNOWN, "pid": pid, "killed": True}))
-    for where, hello in found:
+            running.append((where, {**_UNKNOWN, "pid": pid, "killed": True}))
+    for where, hello in running:
         if hello["killed"]:
             continue
         try:
@@ -144,14 +144,14 @@ def _stopped(*, now: bool, wait: float = 10.0) -> list[tuple[Endpoint, dict[str,
         except (OSError, AgentUnavailable):
             continue
     end = time.monotonic() + wait
-    for where, hello in found:
+    for where, hello in running:
         while held(where.alive):
             if time.monotonic() > end:
                 raise NbdataError(f"agent {hello['pid']} does not end", remedy=f"kill {hello['pid']}")
             time.sleep(0.02)
     if left:
         raise left[0]
-    return found
+    return running
 
 
 def _woken(where: Endpoint) -> dict[str, Any] | None:

@@ -119,9 +119,9 @@ def _umask() -> int:
         with open("/proc/self/status") as lines:
             return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
     except (OSError, StopIteration):
-        found = os.umask(0o022)
-        os.umask(found)
-        return found
+        umask = os.umask(0o022)
+        os.umask(umask)
+        return umask
 
 
 def _target_id(target: str | None) -> tuple[str, int, int] | None:
@@ -130,5 +130,5 @@ def _target_id(target: str | None) -> tuple[str, int, int] | None:
     at = target.rstrip("/") or "/"
     while not os.path.exists(at):
         at = os.path.dirname(at)
-    found = os.stat(at)
-    return at, found.st_dev, found.st_ino
+    status = os.stat(at)
+    return at, status.st_dev, status.st_ino

@@ -44,11 +44,11 @@ class ChoosingHost:
 
     def look(self) -> tuple[list[Snapshot], bool]:
         """Return the jobs, and whether some agent is alive but did not answer, so that jobs are missing."""
-        found, silent = _inline().jobs(), False
+        snapshots, silent = _inline().jobs(), False
         if not _only_inline():
             more, silent = _agent().look()
-            found += more
-        return sorted(found, key=lambda s: s.created), silent
+            snapshots += more
+        return sorted(snapshots, key=lambda s: s.created), silent
 
     def job(self, job_id: str) -> Job:
         """Return the job with an id, or with the start of one, of this process and all agents; see `named`."""

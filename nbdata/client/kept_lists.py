@@ -132,12 +132,12 @@ def _forget_old(folder: int, *, keep: str) -> None:
     now, total = time.time(), 0
     with contextlib.suppress(FileNotFoundError):  # another process removes them at the same time
         with os.scandir(folder) as entries:
-            found = [
+            old = [
                 (entry.stat(follow_symlinks=False), entry.name)
                 for entry in entries
                 if entry.name != keep and _NAMES.fullmatch(entry.name)
             ]
-        for look, name in sorted(found, key=lambda one: -one[0].st_mtime):
+        for look, name in sorted(old, key=lambda one: -one[0].st_mtime):
             age, total = now - look.st_mtime, total + look.st_size
             if age > _KEPT or (age > _LAST_DAY and (total > _ENOUGH or name.endswith(".new"))):
                 os.unlink(name, dir_fd=folder)

@@ -34,7 +34,7 @@ def connect() -> Connection:
     starting = file_lock(where.start)
     pause = 0.005
     # The holder of the lock starts the agent. If that process is stopped, the others do not wait for ever.
-    while (found := _try(where)) is None and not starting.acquire(wait=False):
+    while (connection := _try(where)) is None and not starting.acquire(wait=False):
         if time.monotonic() > end:
             raise AgentUnavailable(
                 "another process has been starting the agent for too long",
@@ -43,8 +43,8 @@ def connect() -> Connection:
             )
         time.sleep(pause)
         pause = min(0.05, pause * 1.5)
-    if found is not None:
-        return found
+    if connection is not None:
+        return connection
     try:
         return _started(where)
     finally:
@@ -53,9 +53,9 @@ def connect() -> Connection:
 
 def _started(where: Endpoint) -> Connection:
     """Connect to the agent, and start it unless another process just did; the caller holds the lock."""
-    found = _try(where)
-    if found is not None:
-        return found
+    connection = _try(where)
+    if connection is not None:
+        return connection
     if was_upgraded():
         raise AgentUnavailable(
             "nbdata was upgraded since this process imported it",
@@ -65,9 +65,9 @@ def _started(where: Endpoint) -> Connection:
     began = time.monotonic()
     pause = 0.005
     while time.monotonic() - began < _PATIENCE:
-        found = _try(where)
-        if found is not None:
-            return found
+        connection = _try(where)
+        if connection is not None:
+            return connection
         if time.monotonic() - began > _BIRTH and not held(where.alive):
             break  # it died before it listened
         time.sleep(pause)

@@ -33,18 +33,18 @@ def named(job_id: str, alive: Sequence[Job], over: Sequence[Job]) -> Job:
     """
     newest = list({job.id: job for job in over}.values())
     for jobs in (alive, newest):
-        if found := [job for job in jobs if job.id == job_id]:
-            return _only(found, job_id)
+        if same := [job for job in jobs if job.id == job_id]:
+            return _only(same, job_id)
     for jobs in (alive, newest):
-        if job_id and (found := [job for job in jobs if job.id.startswith(job_id)]):
-            return _only(found, job_id)
+        if job_id and (same := [job for job in jobs if job.id.startswith(job_id)]):
+            return _only(same, job_id)
     return _only([], job_id)
 
 
-def _only(found: Sequence[Job], job_id: str) -> Job:
-    if len(found) == 1:
-        return found[0]
+def _only(jobs: Sequence[Job], job_id: str) -> Job:
+    if len(jobs) == 1:
+        return jobs[0]
     raise NotFound(
-        f"several jobs begin with {job_id!r}" if found else f"there is no job {job_id!r}",
+        f"several jobs begin with {job_id!r}" if jobs else f"there is no job {job_id!r}",
         remedy="transfers lists the jobs and their ids",
     )

@@ -44,7 +44,7 @@ def resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return storage options with the values of ``env:NAME`` filled in from this process's environment."""
     if options is None:
         return None
-    found = dict(options)
+    resolved_options = dict(options)
     for key, value in options.items():
         if isinstance(value, str) and value.startswith("env:"):
             name = value.removeprefix("env:")
@@ -52,5 +52,5 @@ def resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
                 raise BadOption(
                     f"storage_options: {key!r} names {name}, which is not set", remedy=f"Set {name}"
                 )
-            found[key] = os.environ[name]
-    return found
+            resolved_options[key] = os.environ[name]
+    return resolved_options

@@ -113,7 +113,7 @@ class Journal:
 
 def _line(now: Snapshot, begins: bool) -> str:
     """The log line for a job."""
-    told = f"job {now.id}, {now.verb} {now.source}" + (f" → {now.target}" if now.target else "")
+    text = f"job {now.id}, {now.verb} {now.source}" + (f" → {now.target}" if now.target else "")
     if begins:
-        return f"{told}: begun by {now.owner}" if now.owner else f"{told}: begun"
-    return f"{told}: {now.condition}; files: {now.files:,}, {format_size(now.bytes)}, {format_duration(now.seconds)}"
+        return f"{text}: begun by {now.owner}" if now.owner else f"{text}: begun"
+    return f"{text}: {now.condition}; files: {now.files:,}, {format_size(now.bytes)}, {format_duration(now.seconds)}"

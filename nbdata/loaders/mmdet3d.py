@@ -126,8 +126,8 @@ class LoadMultiViewImageFromFilesHF:
         if self._client is None:
             self._client = FFRecordBackend(**args) if backend == BACKEND else _client(backend, args)
         if backend == BACKEND:
-            found: list[bytes] = self._client.get(list(names))
-            return found
+            contents: list[bytes] = self._client.get(list(names))
+            return contents
         return [self._client.get(name) for name in names]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -281,11 +281,13 @@ class Fetcher:
                     self._session_wake = None
                 self._control.checkpoint()
         except BaseException as error:
-            told = error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+            known_error = (
+                error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+            )
             with self._changed:
                 self._running, self._session_wake = False, None
                 for sample in list(self._samples.values()):
-                    self._fail(sample, told)
+                    self._fail(sample, known_error)
                 self._demanded.clear()
 
     def _has_work(self) -> bool:
@@ -408,13 +410,13 @@ class Fetcher:
             data = item.data if isinstance(item.data, bytearray) else item.data.getvalue()  # copies nothing
         self._compare(item, answer.told or item.piece.info, data)
 
-    def _compare(self, item: _Object, told: ObjectInfo, data: Content) -> None:
+    def _compare(self, item: _Object, answered: ObjectInfo, data: Content) -> None:
         """Hand over the bytes of a piece; those of a whole object only if they pass the check."""
         if item.piece.end is not None:
             self._done(item, data, proven=True)
             return
         try:
-            proven = right(told, self._verify, memoryview(data))
+            proven = right(answered, self._verify, memoryview(data))
         except ChecksumMismatch as error:
             self._try_again(item, error)
             return
@@ -465,9 +467,11 @@ class Fetcher:
             try:
                 data, proven = work()
             except Exception as error:
-                told = error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+                known_error = (
+                    error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+                )
                 with self._changed:
-                    self._fail(item.sample, told)
+                    self._fail(item.sample, known_error)
             else:
                 self._done(item, data, proven=proven)
 

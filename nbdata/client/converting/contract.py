@@ -142,7 +142,7 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
     if not os.path.isdir(folder):
         raise NotFound("there is no folder INPUT", path=folder, remedy="Check the spelling")
     with open(path, "rb") as file:
-        said = hashlib.sha256(file.read()).hexdigest()
+        digest = hashlib.sha256(file.read()).hexdigest()
     module = _imported(path)
     get_datasets = getattr(module, "get_datasets", None)
     if not callable(get_datasets):
@@ -152,7 +152,7 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
         )
     with told("get_datasets"):
         pairs = get_datasets(Path(folder))
-    splits = [_split(pair, mini, store, said) for pair in _pairs(pairs)]
+    splits = [_split(pair, mini, store, digest) for pair in _pairs(pairs)]
     names = [split.name for split in splits]
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadOption(
@@ -212,15 +212,15 @@ def _pairs(pairs: object) -> list[tuple[object, str]]:
     expected = "[(dataset, split), …]"
     if not isinstance(pairs, (list, tuple)) or not pairs:
         raise BadOption("get_datasets returned no list", expected=expected, got=type(pairs).__name__)
-    found: list[tuple[object, str]] = []
+    named: list[tuple[object, str]] = []
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[1], str):
             raise BadOption("get_datasets returned something else than pairs", expected=expected)
-        found.append((pair[0], pair[1]))
-    return found
+        named.append((pair[0], pair[1]))
+    return named
 
 
-def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) -> Split:
+def _split(pair: tuple[object, str], mini: int | None, store: str, digest: str) -> Split:
     dataset, name = pair
     if not name or name in (".", "..", FILES) or name[0] == "." or "/" in name or "\0" in name:
         raise BadOption(
@@ -247,7 +247,7 @@ def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) ->
         count,
         serialize,
         stored,
-        said,
+        digest,
         beside=lambda: _meta(dataset, name),
     )
 
@@ -372,16 +372,16 @@ def _below(path: str, new: str, left_out: list[str]) -> Iterator[Copy]:
 def _copy(path: str, new: str, left_out: list[str]) -> Iterator[Copy]:
     """Yield a file, or the one that a link leads to."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         if not os.path.islink(path):
             raise
         left_out.append(f"{path} (link that leads nowhere)")
         return
-    if stat.S_ISREG(found.st_mode):
-        yield Copy(path, new, found.st_size)
+    if stat.S_ISREG(status.st_mode):
+        yield Copy(path, new, status.st_size)
     else:
-        left_out.append(f"{path} ({special_kind(found.st_mode) or 'link to a folder'})")
+        left_out.append(f"{path} ({special_kind(status.st_mode) or 'link to a folder'})")
 
 
 def _raise(error: OSError) -> None:

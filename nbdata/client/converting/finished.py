@@ -76,28 +76,28 @@ def _is_of_this_user(path: str) -> bool:
 def has_only_its_files(final: str, record: dict[str, Any]) -> bool:
     """True if a split has all files of its sealed record, and no other FFRecord files, which would be read too."""
     names = {one["name"] for one in record["files"]}
-    found = set[str]()
+    there = set[str]()
     for above in {os.path.dirname(name) for name in names}:
         with contextlib.suppress(OSError):
-            found |= {os.path.join(above, name) for name in os.listdir(os.path.join(final, above))}
-    return {name for name in found if name.endswith(SUFFIX)} == names
+            there |= {os.path.join(above, name) for name in os.listdir(os.path.join(final, above))}
+    return {name for name in there if name.endswith(SUFFIX)} == names
 
 
 def version(path: str) -> list[int] | None:
     """Return the size in bytes and the time in nanoseconds of a regular file; None for anything else."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return [found.st_size, found.st_mtime_ns] if stat.S_ISREG(found.st_mode) else None
+    return [status.st_size, status.st_mtime_ns] if stat.S_ISREG(status.st_mode) else None
 
 
 def read_record(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(read_small(path, _MOST_BYTES))
+        record = json.loads(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def close_as(replaced: int, split: int, default: bytes | None) -> None:

@@ -212,8 +212,8 @@ class SplitPlan:
         stay = {os.path.join(self.split.folder, name) for name in self.kept} | {self.split.folder}
         for inside in {"", self.split.folder}:
             unfinished_folder(self.folder, self.split.name, *filter(None, [inside]))
-            found = below.names(os.path.join(self.split.name, inside).rstrip("/"))
-            for path in {os.path.join(inside, name) for name in found} - stay:
+            names = below.names(os.path.join(self.split.name, inside).rstrip("/"))
+            for path in {os.path.join(inside, name) for name in names} - stay:
                 try:
                     with contextlib.suppress(FileNotFoundError):
                         below.remove(os.path.join(self.split.name, path))
@@ -226,17 +226,17 @@ class SplitPlan:
 
     def note_whole(self, name: str) -> None:
         """Record a part that is whole, so that a later run keeps it."""
-        found = version(path := os.path.join(self.parts_folder, name))
-        if found is None or not is_own_file(path):
+        written = version(path := os.path.join(self.parts_folder, name))
+        if written is None or not is_own_file(path):
             raise _changed(path)
-        self.kept[name] = found
+        self.kept[name] = written
         with _opened(self.names, self.folder, self.seals) as (below, _):
             self._record(below)
 
     def _record(self, below: Below) -> None:
-        said = {"identity": self.identity, "parts": self.kept, "seal": self._seal(self.kept)}
+        record = {"identity": self.identity, "parts": self.kept, "seal": self._seal(self.kept)}
         at, _ = below.at(self.split.name)
-        write_file(self.unfinished + _BEGUN, [json.dumps(said).encode()], folder=at)
+        write_file(self.unfinished + _BEGUN, [json.dumps(record).encode()], folder=at)
 
     def _seal(self, parts: object) -> str:
         return self.seals.of("converting", self.split.name, self.identity, parts)
@@ -250,9 +250,9 @@ class SplitPlan:
             begun.get("seal"), "converting", self.split.name, self.identity, parts
         ):
             for name in sorted(whole & set(parts)):
-                found = version(path := os.path.join(self.parts_folder, name))
-                if found is not None and parts[name] == found and is_own_file(path):
-                    self.kept[name] = found
+                written = version(path := os.path.join(self.parts_folder, name))
+                if written is not None and parts[name] == written and is_own_file(path):
+                    self.kept[name] = written
         self.unproven = len(self.missing) if self.unproven else len(whole) - len(self.kept)
 
     def finish(self) -> list[str]:
@@ -263,7 +263,7 @@ class SplitPlan:
             at, _ = below.at(os.path.join(self.split.name, RECORD))
             for name, content in beside.files.items():
                 write_file(os.path.join(self.unfinished, name), [content], folder=at)
-            said: dict[str, Any] = {
+            record: dict[str, Any] = {
                 "version": 1,
                 "identity": self.identity,
                 "samples": self.split.count,
@@ -271,9 +271,9 @@ class SplitPlan:
                 "stored": self.split.stored,
                 "files": [self._described(part) for part in self.parts],
             }
-            said["seal"] = self.seals.of(*sealed_values(said, self.split.name))
+            record["seal"] = self.seals.of(*sealed_values(record, self.split.name))
             write_file(
-                os.path.join(self.unfinished, RECORD), [json.dumps(said, indent=1).encode()], folder=at
+                os.path.join(self.unfinished, RECORD), [json.dumps(record, indent=1).encode()], folder=at
             )
             fsync(below.at(os.path.join(self.split.name, self.split.folder, RECORD))[0])
             self._swap(below, above)
@@ -390,8 +390,17 @@ def planned(
         data = split.sample(number)
         size += len(data)
         digest.update(len(data).to_bytes(8, "little") + data)
-    said = [1, split.name, split.count, split.stored, split.folder, split.said, file_size, digest.hexdigest()]
-    identity = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    facts = [
+        1,
+        split.name,
+        split.count,
+        split.stored,
+        split.folder,
+        split.said,
+        file_size,
+        digest.hexdigest(),
+    ]
+    identity = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     mean = size / max(1, looked)
     plan = SplitPlan(split, folder, identity, mean, _parts(split.count, mean, file_size), seals, names)
     with contextlib.suppress(FileNotFoundError):

@@ -41,20 +41,20 @@ def _others_in(split: int) -> tuple[list[str], bool]:
 
     Only names are compared: the files of a split may be damaged, and another converter's have no seal.
     """
-    found = _entries(".", split)
-    if found.get(_SAMPLES):
-        del found[_SAMPLES]
-        found |= {f"{_SAMPLES}/{name}": is_folder for name, is_folder in _entries(_SAMPLES, split).items()}
-    files = {path for path, is_folder in found.items() if not is_folder}
+    entries = _entries(".", split)
+    if entries.get(_SAMPLES):
+        del entries[_SAMPLES]
+        entries |= {f"{_SAMPLES}/{name}": is_folder for name, is_folder in _entries(_SAMPLES, split).items()}
+    files = {path for path, is_folder in entries.items() if not is_folder}
     parts = {path for path in files if _PART.fullmatch(path)}
-    return sorted(found.keys() - parts - (files & _BESIDE)), bool(parts) or RECORD in files
+    return sorted(entries.keys() - parts - (files & _BESIDE)), bool(parts) or RECORD in files
 
 
 def _entries(folder: str, split: int) -> dict[str, bool]:
     """Return the names in a folder of an open split, and whether each is a folder."""
     fd = os.open(folder, _FOLDER, dir_fd=split)
     try:
-        with os.scandir(fd) as found:
-            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in found}
+        with os.scandir(fd) as scan:
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
     finally:
         os.close(fd)

@@ -84,15 +84,15 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
                 assert isinstance(connection, Connection)
                 worker, plan, part = busy[connection]
                 try:
-                    said = connection.recv()
+                    message = connection.recv()
                 except (EOFError, OSError) as broken:
                     raise _died(worker, plan, part) from broken
-                if isinstance(said, dict):
-                    raise error_from_dict(said)
-                yield said
-                if said.wants:
-                    connection.send(said.wants)
-                if said.size is None:
+                if isinstance(message, dict):
+                    raise error_from_dict(message)
+                yield message
+                if message.wants:
+                    connection.send(message.wants)
+                if message.size is None:
                     continue
                 del busy[connection]
                 if tasks:

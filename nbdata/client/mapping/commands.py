@@ -61,7 +61,7 @@ class CommandChanger:
                     with open(os.path.join(folder, f"{_NAME}.{name}"), "xb") as file:
                         file.write(value)
                 self._run(folder, sample["__key__"])
-                found = _read(folder, list(fields), sample["__key__"])
+                changed = _read(folder, list(fields), sample["__key__"])
         except NbdataError:
             raise
         except OSError as error:
@@ -71,7 +71,7 @@ class CommandChanger:
                 path=os.path.dirname(error.filename or "") or None,
                 remedy="Make room there, or set TMPDIR to another folder",
             ) from error
-        return [{"__key__": sample["__key__"], **found}] if found else []
+        return [{"__key__": sample["__key__"], **changed}] if changed else []
 
     def _run(self, folder: str, key: str) -> None:
         """Run the command; NbdataError if it fails."""
@@ -96,7 +96,7 @@ class CommandChanger:
                     self._running.add(process)
                     if self._stopped:
                         _kill(process)
-                said = _errors_of(process)
+                errors = _errors_of(process)
                 status = process.wait()
             finally:
                 with self._lock:
@@ -108,7 +108,7 @@ class CommandChanger:
             how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
             raise NbdataError(
                 f"--map: {words[0]} {how} for the sample {key!r}",
-                got=said or None,
+                got=errors or None,
                 remedy="To leave a sample out, delete its files and end with status 0",
             )
 

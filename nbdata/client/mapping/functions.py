@@ -171,12 +171,12 @@ def _answer(
         made = _several(function(sample))
     except BaseException as error:  # after any error of the function, the next sample may succeed
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = NbdataError(
+        error_of_function = NbdataError(
             f"--map: the function failed for the sample {key!r}: {type(error).__name__}: {error} "
             f"({where.filename}, line {where.lineno})",
             remedy="To leave a sample out, return None",
         )
-        return told.to_dict(), scrub("".join(traceback.format_exception(error))), []
+        return error_of_function.to_dict(), scrub("".join(traceback.format_exception(error))), []
     try:
         return None, "", _encoded(key, made)
     except NbdataError as error:
@@ -194,7 +194,7 @@ def _several(made: object) -> list[object]:
 
 def _encoded(key: str, made: list[object]) -> list[Sample]:
     """Return the samples with their fields as bytes; a single sample keeps the key of its origin by default."""
-    found, keys = list[Sample](), set[str]()
+    samples, keys = list[Sample](), set[str]()
     for one in made:
         if not isinstance(one, Mapping) or not all(isinstance(name, str) for name in one):
             raise BadOption(
@@ -217,5 +217,5 @@ def _encoded(key: str, made: list[object]) -> list[Sample]:
         fields = {
             name: bytes(encode(own, name, value, {})) for name, value in one.items() if name[:2] != "__"
         }
-        found.append({"__key__": own, **fields})
-    return found
+        samples.append({"__key__": own, **fields})
+    return samples

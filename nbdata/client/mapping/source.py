@@ -110,8 +110,8 @@ class MappedSource:
     @property
     def shards(self) -> tuple[int, int]:
         """The number of shards to read, and their bytes."""
-        found = self._all.shards if isinstance(self._all, ShardSamples) else []
-        return len(found), sum(max(0, shard.size) for shard in found)
+        shards = self._all.shards if isinstance(self._all, ShardSamples) else []
+        return len(shards), sum(max(0, shard.size) for shard in shards)
 
     def notes(self) -> Iterator[str]:
         """Yield notes for the report, after the samples were read."""
@@ -122,8 +122,8 @@ class MappedSource:
         if self._not_selected:
             yield f"{counted(self._not_selected, 'samples', 'are')} not selected"
         if self.renamed:
-            told = counted(self.renamed, "samples", "have")
-            yield f"{told} the key of their neighbour, and are called KEY~2 and so on"
+            renamed = counted(self.renamed, "samples", "have")
+            yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
         if (unverified := self._all.report.unverified) and self._operation.verify != "none":
             yield f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
 

@@ -317,10 +317,10 @@ class _Folder:
         self.of, self._path, self._fd = cache, cache.folder, -1
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            found = os.fstat(self._fd)
+            status = os.fstat(self._fd)
         except OSError as error:
             raise disk_error(error, self._path) from error
-        if (found.st_dev, found.st_ino) != cache.identity:
+        if (status.st_dev, status.st_ino) != cache.identity:
             raise NbdataError(
                 "the folder of the cache was exchanged by somebody else",
                 path=self._path,

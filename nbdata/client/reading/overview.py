@@ -56,12 +56,12 @@ READERS: weakref.WeakSet[_Reader] = weakref.WeakSet()
 
 
 def _fields(samples: _Samples) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+    fields: dict[str, tuple[int, int]] = {}
     for source in samples.sources:
         for name, (count, size) in source.fields.items():
-            before = found.get(name, (0, 0))
-            found[name] = (before[0] + count, before[1] + size)
-    return found
+            before = fields.get(name, (0, 0))
+            fields[name] = (before[0] + count, before[1] + size)
+    return fields
 
 
 def _rows(samples: _Samples) -> list[list[str]]:
@@ -116,8 +116,8 @@ def html(samples: _Samples) -> str:
         html_table("", _HEAD, _rows(samples)),
         _first(samples),
     ]
-    if told := _left_out(samples):
-        parts.append(dim(escape(told)))
+    if note := _left_out(samples):
+        parts.append(dim(escape(note)))
     own = set(map(id, samples.sources))
     for reader in list(READERS):
         report = replace(reader.report, left_out=0)
@@ -132,19 +132,19 @@ def _first(samples: _Samples) -> str:
     shown = range(min(_SHOWN, len(samples)))
     wanted = [number for number in shown if samples.size(number) <= _FETCHED]
     try:
-        found = dict(zip(wanted, samples.fetch(wanted), strict=True)) if wanted else {}
+        samples_by_number = dict(zip(wanted, samples.fetch(wanted), strict=True)) if wanted else {}
     except NbdataError as error:
         return dim(escape(f"the first samples cannot be read: {error}"))
     cells = ""
     for number in shown:
-        items = found.get(number, [])
+        items = samples_by_number.get(number, [])
         one = items if isinstance(items, dict) else next(iter(items), {})
         picture = next(filter(None, (_picture(name, data) for name, data in one.items())), "")
         key = samples.key(number)
-        told = escape(printable(key if len(key) <= 24 else f"…{key[-23:]}"))
+        heading = escape(printable(key if len(key) <= 24 else f"…{key[-23:]}"))
         cells += (
             f'<div style="float:left;width:{_PIXELS + 12}px;margin:4px 8px 4px 0px">{picture}'
-            f"{dim(f'{number}: {told}<br>{format_size(samples.size(number))}')}</div>"
+            f"{dim(f'{number}: {heading}<br>{format_size(samples.size(number))}')}</div>"
         )
     return f'<div style="overflow:hidden">{cells}</div>'
 

@@ -464,15 +464,15 @@ def _window_starts(samples: Samples, size: int, stride: int, within: str | None)
         raise BadOption(f"windows: within={within!r} is no regular expression ({error})") from None
 
     def group(number: int) -> str | None:
-        found = pattern.search(samples.key(number))
-        if found is None:
+        match = pattern.search(samples.key(number))
+        if match is None:
             return None
-        return found[1] or "" if pattern.groups else found[0]
+        return match[1] or "" if pattern.groups else match[0]
 
     starts, at, longest = array("q"), 0, 0
-    for told, run in itertools.groupby(map(group, range(len(samples)))):
+    for group_of_run, run in itertools.groupby(map(group, range(len(samples)))):
         count = sum(1 for _ in run)
-        if told is not None:
+        if group_of_run is not None:
             longest = max(longest, count)
             starts.extend(range(at, at + count - size + 1, stride))
         at += count

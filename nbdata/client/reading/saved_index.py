@@ -43,12 +43,12 @@ def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
     Its paths are relative to the folder of this operation, whatever place it was made for.
     """
     with _fetched(operation, _beside(operation), path) as fresh:
-        found = known_index(fresh)
-        if found is None or not _says_enough(found.about) or not found.is_in_order():
+        known = known_index(fresh)
+        if known is None or not _says_enough(known.about) or not known.is_in_order():
             return None
         folder = as_folder(folder_part(operation.place))
         prefix = Opened(operation).open(folder).key
-        write_record(path, found.pieces({"source": redacted(operation.place), "prefix": prefix}))
+        write_record(path, known.pieces({"source": redacted(operation.place), "prefix": prefix}))
     return SampleIndex(path)
 
 

@@ -72,15 +72,15 @@ class StoredSamples(Samples):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.operation = state["operation"]
-        found = known_index(state["path"])
+        known = known_index(state["path"])
         # The same place may have been indexed anew since, with other numbers for its samples.
-        if found is None or found.about["listing"] != state["fingerprint"]:
+        if known is None or known.about["listing"] != state["fingerprint"]:
             raise NbdataError(
                 "the index of these samples is gone, or is of others by now",
                 path=state["path"],
                 remedy="Make them anew with nbdata.samples",
             )
-        self._index, self._prefix = found, state["prefix"]
+        self._index, self._prefix = known, state["prefix"]
         self._begin()
 
     def __len__(self) -> int:
@@ -147,9 +147,9 @@ class StoredSamples(Samples):
         return [self._sample(number, fields) for number, fields in zip(numbers, contents, strict=True)]
 
     def _sample(self, number: int, contents: list[Content]) -> dict[str, Any]:
-        found = self._index.objects(number)
-        sample: dict[str, Any] = {"__key__": self._index.key(number), "__url__": self._url(found[0].path)}
-        for one, data in zip(found, contents, strict=True):
+        objects = self._index.objects(number)
+        sample: dict[str, Any] = {"__key__": self._index.key(number), "__url__": self._url(objects[0].path)}
+        for one, data in zip(objects, contents, strict=True):
             sample[one.field] = data
         return sample
 
@@ -217,8 +217,8 @@ class StoredSamples(Samples):
     def __repr__(self) -> str:
         fields = ", ".join(self._index.fields[:5]) + (", …" if len(self._index.fields) > 5 else "")
         size = format_size(self._index.bytes)
-        told = f"{redacted(self.operation.place)}: {fields}"
-        return f"<{counted(len(self), 'samples')} of {printable(told)}; {size}>"
+        text = f"{redacted(self.operation.place)}: {fields}"
+        return f"<{counted(len(self), 'samples')} of {printable(text)}; {size}>"
 
 
 def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:

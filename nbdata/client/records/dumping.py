@@ -82,9 +82,9 @@ def dump(dataset: Any, fname: str | os.PathLike[str], nfiles: int, verbose: bool
 
 
 def _refuse_records(folder: str, at: int) -> None:
-    if found := [name for name in os.listdir(at) if name.endswith(SUFFIX)]:
+    if names := [name for name in os.listdir(at) if name.endswith(SUFFIX)]:
         raise BadOption(
-            f"the folder already has FFRecord files ({min(found)}), which would be read with the new ones",
+            f"the folder already has FFRecord files ({min(names)}), which would be read with the new ones",
             path=folder,
             remedy="Delete them, or write to another folder",
         )
@@ -121,8 +121,8 @@ def _dump_parts(
 def _delete(name: str, folder: int, written: _Identity) -> None:
     """Delete a file in an open folder, unless it is none that this call has written."""
     with contextlib.suppress(OSError):
-        found = os.lstat(name, dir_fd=folder)
-        if (found.st_dev, found.st_ino) == written:
+        status = os.lstat(name, dir_fd=folder)
+        if (status.st_dev, status.st_ino) == written:
             os.unlink(name, dir_fd=folder)
 
 
@@ -144,8 +144,8 @@ class _PartWriter(FileWriter):
 
     def identity(self) -> _Identity:
         """Return the device and the inode of the file, until it is closed."""
-        found = os.fstat(self._fd)
-        return found.st_dev, found.st_ino
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
 
 
 def _write_part(path: str, start: int, end: int) -> _Identity:

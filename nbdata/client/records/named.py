@@ -76,10 +76,10 @@ def _index(folder: str, count: int) -> dict[str, int]:
     path = os.path.join(folder, f"{_INDEX}.json")
     try:
         if os.path.exists(path):
-            found: Any = json.loads(read_regular(path))
+            index: Any = json.loads(read_regular(path))
         else:
             path = os.path.join(folder, f"{_INDEX}.pkl")
-            found = load_plain(read_regular(path), path, remedy="Convert the data again")
+            index = load_plain(read_regular(path), path, remedy="Convert the data again")
     except FileNotFoundError:
         raise NotFound(
             f"there is no {_INDEX}.json and no {_INDEX}.pkl",
@@ -87,14 +87,14 @@ def _index(folder: str, count: int) -> dict[str, int]:
             remedy="nbdata convert mmdet3d makes them",
         ) from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(
+        index = None
+    if not isinstance(index, dict) or not all(
         isinstance(name, str) and isinstance(number, int) and 0 <= number < count
-        for name, number in found.items()
+        for name, number in index.items()
     ):
         raise BadArchive(
             f"this is no index of the {counted(count, 'files')} in these records",
             path=path,
             remedy="Convert the data again",
         )
-    return found
+    return index

@@ -70,18 +70,18 @@ def _walk(root: str) -> tuple[Tree, list[tuple[str, int]]]:
         folder, inside, names = levels[-1]
         for name in names:
             path = os.path.join(folder, name)
-            found = os.stat(path) if os.path.exists(path) else os.lstat(path)
-            if stat.S_ISDIR(found.st_mode) and not os.path.islink(path):
+            status = os.stat(path) if os.path.exists(path) else os.lstat(path)
+            if stat.S_ISDIR(status.st_mode) and not os.path.islink(path):
                 inside[name] = OrderedDict()
                 levels.append((path, inside[name], iter(_names(path))))
                 break
-            if not stat.S_ISREG(found.st_mode):
-                kind = special_kind(found.st_mode) or (
-                    "link to a folder" if stat.S_ISDIR(found.st_mode) else "broken link"
+            if not stat.S_ISREG(status.st_mode):
+                kind = special_kind(status.st_mode) or (
+                    "link to a folder" if stat.S_ISDIR(status.st_mode) else "broken link"
                 )
                 raise BadOption(f"a {kind} cannot be packed", path=path, remedy="Take it out of the folder")
             inside[name] = len(files)
-            files.append((path, found.st_size))
+            files.append((path, status.st_size))
         else:
             levels.pop()
     return tree, files
@@ -150,18 +150,18 @@ class PackedFolder:
         return self._reader.read([self._number(path) for path in paths])
 
     def _number(self, path: str | os.PathLike[str]) -> int:
-        found = self._find(path)
-        if isinstance(found, int):
-            return found
-        what = "is no such file" if found is None else "is a folder of that name, and no file"
+        entry = self._find(path)
+        if isinstance(entry, int):
+            return entry
+        what = "is no such file" if entry is None else "is a folder of that name, and no file"
         raise NotFound(f"there {what} in this packed folder: {os.fspath(path)}", path=self._path)
 
     def _find(self, path: str | os.PathLike[str]) -> Any:
         """Return the number of a file, a folder, or None."""
-        found: Any = self._tree
+        entry: Any = self._tree
         for name in PurePosixPath(path).parts:
-            found = found.get(name) if isinstance(found, OrderedDict) else None
-        return found
+            entry = entry.get(name) if isinstance(entry, OrderedDict) else None
+        return entry
 
     def list(
         self,

@@ -21,8 +21,8 @@ class ReaderRegistry:
     def ffreaders(self) -> list[FileReader]:
         """Return the readers that are attributes of this object, then those of its attributes that are registries."""
         values = vars(self).values()
-        found = [value for value in values if isinstance(value, FileReader)]
+        readers = [value for value in values if isinstance(value, FileReader)]
         for value in values:
             if isinstance(value, ReaderRegistry):
-                found += value.ffreaders()
-        return found
+                readers += value.ffreaders()
+        return readers

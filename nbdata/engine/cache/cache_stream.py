@@ -51,9 +51,9 @@ def _planned(run: Run, op: CacheStream) -> Plan:
     loose = list[str]()
     total = largest = files = 0
     largest_key = ""
-    found = find(run, op.source)
+    source = find(run, op.source)
     looked = Looked()
-    listed = all_named(op.source, found.entries) if op.by == "shard" else found.entries
+    listed = all_named(op.source, source.entries) if op.by == "shard" else source.entries
     groups = grouped(Selection(op).apply(looked.at(listed)), op.by, loose.append)
     for group in ItemFile(run.folder, block).write(groups):
         run.control.checkpoint()

@@ -77,7 +77,7 @@ class FileFetching:
                     self._store,
                     wanted.info,
                     fd,
-                    lambda told: self._checker(wanted.info, told).check(),
+                    lambda answered: self._checker(wanted.info, answered).check(),
                     tries=wanted.tries,
                 )
             finally:
@@ -89,11 +89,11 @@ class FileFetching:
 
     def _large(self, wanted: WantedFile) -> None:
         """Ask the store for the checksum of a large object, in a worker, and submit its parts."""
-        info = told = wanted.info
+        info = described = wanted.info
         try:
             if self._verify != "none":  # listings lack checksums, and do not show if the ETag is an MD5
-                told = retrying(self._control, lambda: self._store.head(info.key))
-            checker = self._checker(info, told)
+                described = retrying(self._control, lambda: self._store.head(info.key))
+            checker = self._checker(info, described)
             fd = new_file(wanted)
         except (NbdataError, OSError) as error:
             _refused(wanted, error)

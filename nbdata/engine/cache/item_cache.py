@@ -129,11 +129,11 @@ class ItemCache:
         except Exception as error:
             if self.leases.error is not None:  # the first error is reported already
                 raise
-            told = internal_error(error)
-            if isinstance(told, NotEnoughSpace):
-                numbered(told, self.run, self.op.cache_dir, self.needed)
-            self.leases.end(told)
-            self.run.control.fail(told)
+            known_error = internal_error(error)
+            if isinstance(known_error, NotEnoughSpace):
+                numbered(known_error, self.run, self.op.cache_dir, self.needed)
+            self.leases.end(known_error)
+            self.run.control.fail(known_error)
             raise
 
     def _fatal_units(self) -> Iterator[Callable[[], None]]:

@@ -58,7 +58,10 @@ def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> 
     if by == "file":
         yield from (Group(entry.path, [entry]) for entry in entries)
     elif by == "sample":
-        yield from (Group(key, found) for key, found in by_sample(entries, lambda entry: entry.path))
+        yield from (
+            Group(key, entries_of_sample)
+            for key, entries_of_sample in by_sample(entries, lambda entry: entry.path)
+        )
     elif by == "shard":
         for entry in entries:
             if is_shard(entry.path):
@@ -72,28 +75,28 @@ def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> 
 def all_named(source: str, entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the listing of a source; at its end, raise NotFound if a name given in braces is missing."""
     names = named_by_braces(source)
-    wanted, found = set(names), set[str]()
+    wanted, named = set(names), set[str]()
     for entry in entries:
         if entry.path in wanted:
-            found.add(entry.path)
+            named.add(entry.path)
         yield entry
-    none_missing(source, names, found)
+    none_missing(source, names, named)
 
 
 def _folders(entries: Iterable[Entry], loose: Callable[[str], None]) -> Iterator[Group]:
-    name, found = "", list[Entry]()
+    name, entries_of_folder = "", list[Entry]()
     for entry in entries:
         folder, slash, _ = entry.path.partition("/")
         if not slash:
             loose(entry.path)
             continue
-        if folder != name and found:
-            yield Group(name, found)
-            found = []
+        if folder != name and entries_of_folder:
+            yield Group(name, entries_of_folder)
+            entries_of_folder = []
         name = folder
-        found.append(entry)
-    if found:
-        yield Group(name, found)
+        entries_of_folder.append(entry)
+    if entries_of_folder:
+        yield Group(name, entries_of_folder)
 
 
 class ItemFile:

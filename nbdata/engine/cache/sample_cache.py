@@ -210,9 +210,9 @@ class _ObjectCache:
         except Cancelled:
             raise
         except Exception as error:
-            told = internal_error(error)
-            self.contents.close(told)
-            self.run.control.fail(told)
+            known_error = internal_error(error)
+            self.contents.close(known_error)
+            self.run.control.fail(known_error)
             raise
 
     def _units(self) -> Iterator[Unit]:

@@ -365,7 +365,7 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
         )
         try:
             index = index_of(
-                path, shards, bodies, fingerprint=fingerprint, told=lambda _: None, otherwise=_COMPRESSED
+                path, shards, bodies, fingerprint=fingerprint, progress=lambda _: None, otherwise=_COMPRESSED
             )
         finally:
             bodies.close()

@@ -157,7 +157,7 @@ class _Looking:
     def _index(self, source: SampleSource) -> None:
         path = index_path(source, self._run.context.state_dir)
         index = index_of(
-            path, self._shards, self._bodies, fingerprint=fingerprint_of(self._shards), told=self._told
+            path, self._shards, self._bodies, fingerprint=fingerprint_of(self._shards), progress=self._told
         )
         for name, (count, size) in index.counts.items():
             self._counts[name], self._sizes[name] = count, size

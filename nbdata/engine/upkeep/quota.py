@@ -105,15 +105,15 @@ def _gauge(room: dict[str, Any], path: str, state_dir: str) -> dict[str, Any]:
     warning = ""
     if level:
         word = "nearly full" if level == "full" else "filling up"
-        told = [
+        words = [
             f"{word}: {taken:.0%} of {room['root']} is used or reserved",
             _cleaned(room["root"], state_dir),
         ]
         limited = room["root"] if room["source"] != "the disk" else ""
         disks = disks_instead(path, room["free"] + 1, 0, limited=limited)
         if disks:
-            told.append(f"There is more room on {named(disks[0], limited=limited)}")
-        warning = ". ".join(filter(None, told))
+            words.append(f"There is more room on {named(disks[0], limited=limited)}")
+        warning = ". ".join(filter(None, words))
     set_by = f"set by {room['source']}" if room["source"] != "the disk" else "set by the disk itself"
     return {
         "label": f"{room['root']}: limit {format_size(room['limit'])}, {set_by}",

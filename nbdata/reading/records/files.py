@@ -34,25 +34,25 @@ def files_of(opener: Opener, places: Iterable[str]) -> list[SourceFile]:
     BadOption
         If a name is not one of an FFRecord file, or is given twice.
     """
-    found = [file for place in places for file in _of_place(opener, place)]
+    files = [file for place in places for file in _of_place(opener, place)]
     seen = set[str]()
-    for file in found:
+    for file in files:
         if file.url in seen:
             raise BadOption("a file is named twice", path=file.url, remedy="Name each once")
         seen.add(file.url)
-    return found
+    return files
 
 
 def _of_place(opener: Opener, place: str) -> list[SourceFile]:
     base = folder_part(place)
-    found = find(opener, place)
-    if found.single is not None:
-        return [_file(base, redacted(place), found.single)]
+    source = find(opener, place)
+    if source.single is not None:
+        return [_file(base, redacted(place), source.single)]
     root = redacted(base).rstrip("/") + "/"
     pattern = has_glob(place)
     files = [
         _file(base, root + entry.path, entry.info)
-        for entry in found.entries
+        for entry in source.entries
         if entry.path.endswith(SUFFIX) and (pattern or "/" not in entry.path)
     ]
     if not files:

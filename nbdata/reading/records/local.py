@@ -47,16 +47,16 @@ class LocalFile:
     def __init__(self, path: str) -> None:
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-            found = os.fstat(self.fd)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(self.fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise BadOption("this is no file", path=path)
-            count = count_in(os.pread(self.fd, FIXED, 0), found.st_size, path)
+            count = count_in(os.pread(self.fd, FIXED, 0), status.st_size, path)
             self._mapped = _mapped(self.fd, head_size(count), path)
         except OSError as error:
             if isinstance(error, NbdataError):
                 raise
             raise disk_error(error, path) from error
-        self.head = Head(self._mapped, found.st_size, path)
+        self.head = Head(self._mapped, status.st_size, path)
         self.map: mmap.mmap | None = None
 
     def all(self) -> mmap.mmap:
@@ -194,15 +194,15 @@ class LocalRecords:
             self.read_into(buffer, runs)
             return [bytes(buffer[begin:end]) for begin, end in places]
         self._announce_cold(ranges)
-        found: list[bytes] = []
+        records: list[bytes] = []
         for first, end in ranges:
             if end - first == 1:
-                found.append(self._one(first))
+                records.append(self._one(first))
             else:
-                self._add(found, first, end)
+                self._add(records, first, end)
         if ordered is numbers:
-            return found
-        of_number = dict(zip(ordered, found, strict=True))
+            return records
+        of_number = dict(zip(ordered, records, strict=True))
         return [of_number[number] for number in numbers]
 
     def _announce_cold(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -222,7 +222,7 @@ class LocalRecords:
         for file, start, size in cold if len(cold) > 1 else ():
             _announce(self.files[file].fd, start, size)
 
-    def _add(self, found: list[bytes], first: int, end: int) -> None:
+    def _add(self, records: list[bytes], first: int, end: int) -> None:
         """Read consecutive samples, which may lie in several files."""
         while first < end:
             file, own = self.heads.find(first)
@@ -235,7 +235,7 @@ class LocalRecords:
                 wrong = first_wrong(head, own + at, contents) if self._compare else None
                 if wrong is not None:
                     refuse_wrong(head, own + at + wrong, contents[wrong], record=first + at + wrong)
-                found += contents
+                records += contents
                 at = stop
             first += count
 

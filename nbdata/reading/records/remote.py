@@ -176,13 +176,13 @@ class RemoteRecords:
         ahead = [run.number for one in coming for run in one.runs]
         kept = sum(plan.of_group[-keep:]) if keep else 0
         contents = self._fetcher.fetch([run.number for run in plan.runs], ahead, keep=kept)
-        found: list[Content] = []
+        records: list[Content] = []
         for run, pieces in zip(plan.runs, contents, strict=True):
-            found += self._cut(run, pieces[0] if pieces else b"")
+            records += self._cut(run, pieces[0] if pieces else b"")
         order = list(itertools.chain.from_iterable(run.wanted for run in plan.runs))
         if order == plan.numbers:
-            return found
-        of_number = dict(zip(order, found, strict=True))
+            return records
+        of_number = dict(zip(order, records, strict=True))
         return [of_number[number] for number in plan.numbers]
 
     def _cut(self, run: Run, data: Content) -> list[Content]:

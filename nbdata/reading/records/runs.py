@@ -77,7 +77,7 @@ def stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 def runs_of(heads: Heads, numbers: Sequence[int]) -> list[Run]:
     """Return the ranges that cover ascending samples; those with small gaps between them share one."""
-    found: list[Run] = []
+    runs: list[Run] = []
     last_file, begin, reached = -1, 0, 0
     for first, end in stretches(numbers):
         while first < end:
@@ -85,12 +85,10 @@ def runs_of(heads: Heads, numbers: Sequence[int]) -> list[Run]:
             head = heads[file]
             here = min(end - first, head.count - own)
             start, _ = head.place(own)
-            joins = (
-                file == last_file and 0 <= start - reached <= _GAP and first - found[-1].first < 1 << _MORE
-            )
+            joins = file == last_file and 0 <= start - reached <= _GAP and first - runs[-1].first < 1 << _MORE
             wanted: Sequence[int]
             if joins and head.place(own)[1] - begin <= RANGE:
-                began, _, wanted = found.pop()
+                began, _, wanted = runs.pop()
             else:
                 began, begin, wanted = first, start, ()
             most = min(here, (1 << _MORE) - (first - began))
@@ -100,10 +98,10 @@ def runs_of(heads: Heads, numbers: Sequence[int]) -> list[Run]:
                 wanted += more
             else:
                 wanted = [*wanted, *more] if wanted else more
-            found.append(Run(began, first + count - began, wanted))
+            runs.append(Run(began, first + count - began, wanted))
             first += count
             last_file, reached = file, head.place(own + count - 1)[1]
-    return found
+    return runs
 
 
 def _that_end(head: Head, first: int, most: int, limit: int) -> int:

@@ -194,10 +194,10 @@ class Bodies:
             return _Stream(Reader(self._control, store, shard.info), is_on_disk=True)
         if not self._in_ranges(store, shard):
             return _ReadAhead(_Stream(Reader(self._control, store, shard.info, check=self._checker(store))))
-        told = shard.info
-        if not decided(told, self.verify):
-            told = retrying(self._control, lambda: store.head(shard.key))
-        opened = _Ranges(self, self._fetcher(store, shard), number, shard.size, self._checker(store)(told))
+        info = shard.info
+        if not decided(info, self.verify):
+            info = retrying(self._control, lambda: store.head(shard.key))
+        opened = _Ranges(self, self._fetcher(store, shard), number, shard.size, self._checker(store)(info))
         self._open.append(opened)
         return opened
 
@@ -205,9 +205,9 @@ class Bodies:
         return lambda told: stream_check(self._control, store, told, self.verify)
 
     def _fetcher(self, store: Store, shard: SourceFile) -> PieceReader:
-        found = self._fetchers.get(store)
-        if found is None:
-            found = self._fetchers[store] = (
+        fetcher = self._fetchers.get(store)
+        if fetcher is None:
+            fetcher = self._fetchers[store] = (
                 self._cached(shard, self._pieces)
                 if self._cached
                 else Fetcher(
@@ -220,8 +220,8 @@ class Bodies:
                 )
             )
             if self._epoch is not None:
-                found.note_epoch(self._epoch)
-        return found
+                fetcher.note_epoch(self._epoch)
+        return fetcher
 
     def _in_ranges(self, store: Store, shard: SourceFile) -> bool:
         """True if a shard is read in ranges."""

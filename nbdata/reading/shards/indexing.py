@@ -38,31 +38,31 @@ _STREAM = (
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
     """Return the path of a source's index."""
-    said = json.dumps(list(map(without_signature, operation.sources))).encode("utf-8", "surrogatepass")
-    return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
+    places = json.dumps(list(map(without_signature, operation.sources))).encode("utf-8", "surrogatepass")
+    return os.path.join(state_dir, "samples", hashlib.sha256(places).hexdigest()[:32] + ".shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
     """Return the name of a source's index, which tells it from others beside the same shards, wherever they are."""
-    said = json.dumps([last_component(place) for place in operation.sources])
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    names = json.dumps([last_component(place) for place in operation.sources])
+    return hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:
     """Return the index at a path if it is of these shards, or of the same ones `elsewhere`; else None."""
     try:
-        found = SampleIndex(path)
+        index = SampleIndex(path)
     except (NbdataError, OSError):  # it is built again
         return None
-    if elsewhere and found.about.get("elsewhere") == elsewhere:
-        return found
-    return found if found.about.get("listing") == fingerprint else None
+    if elsewhere and index.about.get("elsewhere") == elsewhere:
+        return index
+    return index if index.about.get("listing") == fingerprint else None
 
 
 def foreign_index(path: str, shards: Sequence[SourceFile]) -> SampleIndex | None:
     """Return the index at a path, which another user may have made, after a further check; else None."""
-    found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
-    return found if found is not None and found.is_of_shards(len(shards)) else None
+    index = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
+    return index if index is not None and index.is_of_shards(len(shards)) else None
 
 
 def index_of(
@@ -71,7 +71,7 @@ def index_of(
     bodies: Bodies,
     *,
     fingerprint: str,
-    told: Callable[[str], None],
+    progress: Callable[[str], None],
     otherwise: str = _STREAM,
 ) -> SampleIndex:
     """Read all shards, and write their index.
@@ -112,7 +112,7 @@ def index_of(
                     )
                     if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:
                         shown = time.monotonic()
-                        told(
+                        progress(
                             f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far"
                         )
         unproven += not body.proven

@@ -158,12 +158,12 @@ def _located(opener: Opener, places: Iterable[str]) -> Iterator[_Located]:
     """Open the places of named shards; neighbours in one bucket share a store, and the place that opens it."""
     last: _Located | None = None
     for place in places:
-        found = opener.open(place)
+        location = opener.open(place)
         # A web server may tell two spellings of one path apart, and only the place has the spelling.
-        shared = last is not None and not found.store.lists_by_page
-        if last is None or not shared or not found.store.same_objects(last.location.store):
-            last = _Located(place, found)
-        yield _Located(last.opens, Location(last.location.store, found.key, redacted(place)))
+        shared = last is not None and not location.store.lists_by_page
+        if last is None or not shared or not location.store.same_objects(last.location.store):
+            last = _Located(place, location)
+        yield _Located(last.opens, Location(last.location.store, location.key, redacted(place)))
 
 
 def _head(opener: Opener, named: _Located) -> SourceFile:
@@ -205,8 +205,8 @@ def _of_wids(opener: Opener, place: str) -> list[SourceFile]:
     places = [_joined(base, str(said["url"])) for base, said in named]
     led = [*_located(opener, places)]
     _refuse_elsewhere(opener, place, zip(places, led, strict=True))
-    found = _heads(opener, led)
-    return [shard._replace(promised=Promised.of(said)) for shard, (_, said) in zip(found, named, strict=True)]
+    heads = _heads(opener, led)
+    return [shard._replace(promised=Promised.of(said)) for shard, (_, said) in zip(heads, named, strict=True)]
 
 
 def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:

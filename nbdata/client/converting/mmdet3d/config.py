@@ -117,8 +117,8 @@ def run_config(path: str) -> dict[str, Any]:
         raise BadOption(
             "--run-config needs mmengine, which is not installed", remedy="pip install mmengine"
         ) from None
-    found: dict[str, Any] = Config.fromfile(path).to_dict()
-    return found
+    config: dict[str, Any] = Config.fromfile(path).to_dict()
+    return config
 
 
 def _read(path: str, depth: int, budget: _Budget) -> dict[str, Any]:
@@ -149,28 +149,28 @@ def _read(path: str, depth: int, budget: _Budget) -> dict[str, Any]:
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any], budget: _Budget) -> dict[str, Any]:
     budget.spend(1 + len(base) + len(own))
-    found = dict(base)
+    merged = dict(base)
     for key, value in own.items():
-        before = found.get(key)
+        before = merged.get(key)
         if isinstance(value, dict):
             budget.spend(len(value))
             value = dict(value)
             if not value.pop(_DELETE, False) and isinstance(before, dict):
                 value = _merged(before, value, budget)
-        found[key] = value
-    return found
+        merged[key] = value
+    return merged
 
 
 def _of_json(text: str, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadOption(
             f"this configuration is no JSON ({error})", path=path, remedy="Check the file"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise BadOption("this configuration is no JSON object", path=path, remedy="Check the file")
-    return found
+    return config
 
 
 def _of_python(text: str, path: str, budget: _Budget) -> dict[str, Any]:
@@ -202,13 +202,13 @@ def _of_python(text: str, path: str, budget: _Budget) -> dict[str, Any]:
 
 def _changed(statement: ast.stmt) -> list[str]:
     """List the names that a statement may change: all names in it."""
-    found = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
     for node in ast.walk(statement):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.append(node.name)
+            names.append(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found += [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
-    return found
+            names += [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    return names
 
 
 # The errors that a sum or a look-up can raise.
@@ -283,13 +283,13 @@ class _Expressions:
         is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict" and "dict" not in self._names
         if not is_dict or len(node.args) > 1:
             raise _Untold
-        found: dict[str, Any] = self._copied(node.args[0]) if node.args else {}
+        made: dict[str, Any] = self._copied(node.args[0]) if node.args else {}
         for keyword in node.keywords:
             if keyword.arg is None:
-                found.update(self._copied(keyword.value))
+                made.update(self._copied(keyword.value))
             else:
-                found[keyword.arg] = self._inner(keyword.value)
-        return found
+                made[keyword.arg] = self._inner(keyword.value)
+        return made
 
     def _copied(self, node: ast.expr) -> dict[str, Any]:
         value = self._value(node)

@@ -53,10 +53,10 @@ def load(
     run : bool
         Run the configuration with mmengine instead of reading it.
     """
-    found = run_config(config) if run else read_config(config)
+    settings = run_config(config) if run else read_config(config)
     source, folders = Source([]), _Folders(root)
     for name in _SPLITS:
-        dataset = _dataset(found, name)
+        dataset = _dataset(settings, name)
         if dataset is None:
             source.notes.append(f"the configuration has no {name} data")
             continue
@@ -178,21 +178,21 @@ def _split(name: str, paths: Sequence[str], folders: _Folders, key: str, mini: i
     for path in paths[:count]:
         real = folders.real(path)
         try:
-            found = os.stat(real)
+            status = os.stat(real)
         except OSError as error:
             raise NotFound(
                 f"the {name} data name a file that is not there",
                 path=path,
                 remedy="Relative paths begin in the working folder; --root FOLDER names another one",
             ) from error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise BadOption(
-                f"the {name} data name a {special_kind(found.st_mode) or 'folder'}",
+                f"the {name} data name a {special_kind(status.st_mode) or 'folder'}",
                 path=path,
                 expected="a file",
                 remedy="Take it out of the info files",
             )
-        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
     index = {os.path.basename(path): number for number, path in enumerate(paths[:count])}
     return Split(
         name,
@@ -219,17 +219,17 @@ def _paths(files: Iterable[str]) -> list[str]:
     BadOption
         If two files in different folders have one name: the index has only names, and would mix them up.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for path in files:
         name = os.path.basename(path)
-        if found.setdefault(name, path) != path:
+        if paths.setdefault(name, path) != path:
             raise BadOption(
                 f"two files are called {name}, and mmdet3d asks for files by their name alone",
                 expected="names that differ",
-                got=f"{found[name]} and {path}",
+                got=f"{paths[name]} and {path}",
                 remedy="Rename one of them",
             )
-    return list(found.values())
+    return list(paths.values())
 
 
 def _dataset(config: Mapping[str, Any], split: str) -> Any:
@@ -330,12 +330,12 @@ def _infos(path: str, split: str) -> list[Any]:
             remedy="Relative paths begin in the working folder; --root FOLDER names another one",
         ) from error
     remedy = "Have mmdet3d make it again: what it writes is plain data"
-    found = json.loads(data) if path.endswith(".json") else load_plain(data, path, remedy=remedy)
-    if isinstance(found, dict):
-        found = found.get("data_list", found.get("infos"))
-    if not isinstance(found, list):
+    infos = json.loads(data) if path.endswith(".json") else load_plain(data, path, remedy=remedy)
+    if isinstance(infos, dict):
+        infos = infos.get("data_list", infos.get("infos"))
+    if not isinstance(infos, list):
         raise BadOption("this ann_file has no list of infos", path=path, expected="infos or data_list")
-    return found
+    return infos
 
 
 def _of_info(

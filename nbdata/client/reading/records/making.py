@@ -28,8 +28,8 @@ def record_samples(operation: SampleSource) -> Samples:
     """
     files = listed(operation)
     headers = headers_of(operation, files)
-    if (found := _packed(operation, files, headers)) is not None:
-        return found
+    if (packed := _packed(operation, files, headers)) is not None:
+        return packed
     if operation.filtered or callable(operation.by):
         raise names_wanted()
     return RecordSamples(operation, files, headers)

@@ -156,8 +156,8 @@ class StoredRecords:
         return [got[number] for number in plan.numbers]
 
     def _records(self, place: str) -> RemoteRecords:
-        found = self._of.get(place)
-        if found is None:
+        records = self._of.get(place)
+        if records is None:
             store, control = self._opened.open(place).store, self._opened.control
 
             def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
@@ -168,10 +168,10 @@ class StoredRecords:
                 )
 
             compare = self._operation.verify != "none"
-            found = self._of[place] = RemoteRecords(self._heads, self._files, fetcher_of, compare=compare)
+            records = self._of[place] = RemoteRecords(self._heads, self._files, fetcher_of, compare=compare)
             if self._epoch is not None:
-                found.note_epoch(self._epoch)
-        return found
+                records.note_epoch(self._epoch)
+        return records
 
     @property
     def counts(self) -> Counts:

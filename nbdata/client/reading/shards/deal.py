@@ -105,11 +105,11 @@ def shares_of(parts: int, numbers: Sequence[int] | Permutation, counts: Sequence
     works = [work_of((number, parts), len(numbers), Left()) for number in range(parts)]
     if counts is None:
         return Shares([Fraction(len(work.positions), work.share[1]) for work in works], "shards")
-    found = []
+    shares = []
     for work in works:
         at, of = work.share
-        found.append(sum(len(range(at, counts[numbers[position]], of)) for position in work.positions))
-    return Shares(found)
+        shares.append(sum(len(range(at, counts[numbers[position]], of)) for position in work.positions))
+    return Shares(shares)
 
 
 def merged(states: Sequence[dict[str, Any]], count: int) -> Left:

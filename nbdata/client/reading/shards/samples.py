@@ -275,7 +275,7 @@ class ShardSamples(Samples):
                 display.tell(f"{self.operation.verb}: {text}")
 
         try:
-            return index_of(self._path(), self._shards, bodies, fingerprint=self._fingerprint, told=told)
+            return index_of(self._path(), self._shards, bodies, fingerprint=self._fingerprint, progress=told)
         finally:
             display.tell("")
             bodies.close()
