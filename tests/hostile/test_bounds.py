@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import zstandard
 from PIL import Image
 
 from nbdata.formats.ffrecord import HeadWriter
@@ -197,6 +198,23 @@ def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
     assert error is not None
     assert "would fill the memory" in error
     assert peak < _OWN + (128 << 20)
+
+
+def test_long_names_of_many_members_do_not_fill_the_memory(run: Run) -> None:
+    """Each takes a few bytes of the archive here, and 64 KB in memory and in records."""
+    long = ("😀" * 50 + "/") * 80
+    members = (bombs.tar_with_name(f"{long}{number}") for number in range(9000))
+    error, peak = run(LIST, "x.tar.zst", zstandard.compress(b"".join(members) + bytes(1024)))
+    assert error is not None
+    assert "would fill the memory" in error
+    assert peak < _OWN + (192 << 20)
+
+
+def test_names_of_megabytes_are_listed_short(run: Run) -> None:
+    members = (bombs.tar_with_name(str(n) + "😀" * (1020 << 10)) for n in range(8))
+    error, peak = run(LIST, "x.tar", b"".join(members) + bytes(1024))
+    assert error is None
+    assert peak < _OWN
 
 
 def test_a_hole_takes_its_size_once(run: Run) -> None:
