@@ -15,7 +15,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -345,6 +345,54 @@ def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> 
     assert error is not None
     assert "a.ffr" in error
     assert peak < _OWN
+
+
+@contextmanager
+def endless() -> Iterator[str]:
+    """Serve a folder with one object, which has neither a size nor an end."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            if not self.path.endswith("/"):
+                self.do_HEAD()
+                with suppress(OSError):
+                    for _ in range(1 << 10):
+                        self.wfile.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                return
+            page = b"<title>Index of /</title><a href=1.jpg>1.jpg</a>"
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_object_without_a_size_ends_at_a_bound(run: Run) -> None:
+    with endless() as url:
+        error, peak = run("nbdata.samples(open(sys.argv[2]).read())[0]", "url", url.encode())
+    assert error is not None
+    assert "1.jpg" in error
+    assert "at most 256 MiB" in error
+    assert peak < _OWN + (320 << 20)
 
 
 @contextmanager
