@@ -348,8 +348,8 @@ def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> 
 
 
 @contextmanager
-def endless() -> Iterator[str]:
-    """Serve a folder with one object, which has neither a size nor an end."""
+def without_a_size() -> Iterator[str]:
+    """Serve a folder with one object of 1 GiB, whose size is not said."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -368,6 +368,7 @@ def endless() -> Iterator[str]:
                 with suppress(OSError):
                     for _ in range(1 << 10):
                         self.wfile.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                    self.wfile.write(b"0\r\n\r\n")
                 return
             page = b"<title>Index of /</title><a href=1.jpg>1.jpg</a>"
             self.send_response(200)
@@ -387,7 +388,7 @@ def endless() -> Iterator[str]:
 
 
 def test_an_object_without_a_size_ends_at_a_bound(run: Run) -> None:
-    with endless() as url:
+    with without_a_size() as url:
         error, peak = run("nbdata.samples(open(sys.argv[2]).read())[0]", "url", url.encode())
     assert error is not None
     assert "1.jpg" in error
