@@ -21,13 +21,15 @@ import posixpath
 import unicodedata
 from collections.abc import Iterable
 
+from nbdata.archives.member_budget import MemberBudget, bytes_of
 from nbdata.errors import BadArchive, UnsafeMember
 from nbdata.paths import is_own_name
 
-__all__ = ["PathGuard", "components", "shortened"]
+__all__ = ["PATH_MAX", "PathGuard", "components", "shortened"]
 
+#: Bytes in a path that a system call takes; also limits the work for each member.
+PATH_MAX = 4096
 _NAME_MAX = 255  # bytes in one component, on every file system that matters
-_PATH_MAX = 4096  # bytes in a path that a system call takes; also limits the work for each member
 _SHOWN = 200  # characters of a name in a message
 _REMEDY = "Do not trust this archive. --list shows its names; --members or --exclude selects members with safe names"
 
@@ -42,17 +44,17 @@ def shortened(name: str) -> str:
     return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
 
 
-# Characters of names that are remembered: for a whole archive, and for each member.
-_NAMES, _NAMES_EACH = 64 << 20, 2048
-# Folders whose final paths are kept at hand; they are found again when these are forgotten.
-_RESOLVED = 10_000
+# Folders and links are remembered under their paths here, and once more by those who write them.
+_TWICE = 2
+# Folders whose final paths are kept at hand, with names up to this length; others are found again each time.
+_RESOLVED, _RESOLVED_NAME = 10_000, 512
 
 
 class PathGuard:
     """Decides final paths and records which paths the archive has used so far.
 
-    It remembers the path of every file, folder and link, and of the folders that they lie in: about 150 bytes for each.
-    The characters of all these paths have a bound, since one name can lead through 2,000 folders of its own.
+    It remembers the path of every file, folder and link, and of the folders that they lie in. Those who write members
+    remember and record the same paths. So it counts here what a member takes everywhere.
 
     Parameters
     ----------
@@ -60,16 +62,20 @@ class PathGuard:
         Leading components to remove from every member's name.
     forgotten : bool
         Whether there may be earlier files that are not recorded; hard links may lead to them.
+    budget : MemberBudget, optional
+        What the members may take.
     """
 
-    def __init__(self, *, strip_components: int = 0, forgotten: bool = False) -> None:
+    def __init__(
+        self, *, strip_components: int = 0, forgotten: bool = False, budget: MemberBudget | None = None
+    ) -> None:
+        self._spend = (budget or MemberBudget()).spend
         self._strip, self._forgotten = strip_components, forgotten
         self._files: set[str] = set()
         self._folders: set[str] = set()  # case-folded, like the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
         self._link_lengths: set[int] = set()
         self._filed: set[str] = set()  # folders of files
-        self._names_left = _NAMES  # characters of paths that may still be remembered
         self._resolved: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
@@ -97,8 +103,8 @@ class PathGuard:
             resolved = self._resolved.get(folder)
             if resolved is not None and "\0" not in base:
                 return resolved + base
-        if len(name) > _PATH_MAX:
-            raise _unsafe(name, f"has a name of more than {_PATH_MAX:,} bytes")
+        if len(name) > PATH_MAX:
+            raise _unsafe(name, f"has a name of more than {PATH_MAX:,} bytes")
         parts = components(name)
         if ".." in parts:
             raise _unsafe(name, "has a name with '..'")
@@ -112,7 +118,7 @@ class PathGuard:
         kept = parts[self._strip :]
         if self._links and (link := self._link_above(kept)):
             raise _unsafe(name, f"would be written through the symbolic link {link}")
-        if kept and len(parts) > self._strip and parts[-1] == base:
+        if kept and len(parts) > self._strip and parts[-1] == base and len(folder) <= _RESOLVED_NAME:
             if len(self._resolved) >= _RESOLVED:
                 self._resolved.clear()
             self._resolved[folder] = "".join(f"{part}/" for part in kept[:-1])
@@ -120,7 +126,7 @@ class PathGuard:
 
     def add_file(self, path: str) -> None:
         """Record that this path now holds a file."""
-        self._spend(path, len(path) - _NAMES_EACH)
+        self._spend(bytes_of(path), path)
         parent = path.rpartition("/")[0]
         if parent not in self._filed:
             self._add_parents(path)
@@ -133,7 +139,7 @@ class PathGuard:
         """Record a folder; refused where the path holds a symbolic link."""
         if _fold(path) in self._links:
             raise _unsafe(path, "is a folder in place of an earlier symbolic link")
-        self._spend(path, len(path) - _NAMES_EACH)
+        self._spend(_TWICE * bytes_of(path), path)
         self._add_parents(path)
         self._folders.add(_fold(path))
 
@@ -149,8 +155,8 @@ class PathGuard:
             raise _unsafe(path, "is a symbolic link in place of an earlier folder")
         if not target or "\0" in target:
             raise _unsafe(path, "is a symbolic link to no valid name")
-        if len(target) > _PATH_MAX:
-            raise _unsafe(path, f"is a symbolic link to a name of more than {_PATH_MAX:,} bytes")
+        if len(target) > PATH_MAX:
+            raise _unsafe(path, f"is a symbolic link to a name of more than {PATH_MAX:,} bytes")
         if target.startswith("/"):
             raise _unsafe(path, f"is a symbolic link to an absolute path, {shortened(target)}")
         reached = components(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
@@ -158,7 +164,7 @@ class PathGuard:
             raise _unsafe(path, f"is a symbolic link that leaves the target, to {shortened(target)}")
         if any(map(is_own_name, reached)):
             raise _unsafe(path, "is a symbolic link to nbdata's own records")
-        self._spend(path, len(path) + len(target) - _NAMES_EACH)
+        self._spend(_TWICE * (bytes_of(path) + bytes_of(target)), path)
         self._add_parents(path)
         self._files.discard(path)
         folded = _fold(path)
@@ -207,23 +213,9 @@ class PathGuard:
     def _add_parents(self, path: str) -> None:
         parent = _fold(path).rpartition("/")[0]
         while parent and parent not in self._folders:
-            self._spend(path, len(parent))
+            self._spend(_TWICE * bytes_of(parent), path)
             self._folders.add(parent)
             parent = parent.rpartition("/")[0]
-
-    def _spend(self, path: str, characters: int) -> None:
-        """Count characters before they are remembered; path is the member that they are of.
-
-        Its error is not about one member. So it is no UnsafeMember, of which a listing goes on.
-        """
-        self._names_left -= characters
-        if self._names_left < 0:
-            raise BadArchive(
-                "the names in the archive, with those of all folders that they lead through, would fill the memory",
-                path=shortened(path),
-                expected=f"at most {_NAMES:,} characters, and {_NAMES_EACH:,} more for each member",
-                remedy="Do not trust this archive. --members or --exclude selects members with shorter names",
-            )
 
 
 def _fold(path: str) -> str:

@@ -15,9 +15,10 @@ from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.looks import looks_like
 from nbdata.archives.member import Member, file_mode
+from nbdata.archives.member_budget import MemberBudget
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
-from nbdata.archives.safety import PathGuard, components, shortened
+from nbdata.archives.safety import PATH_MAX, PathGuard, components, shortened
 from nbdata.archives.tar_headers import Header, Headers
 from nbdata.archives.wanted import WantedMembers
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
@@ -113,6 +114,7 @@ def read_members(
     name: str | None = None,
     place: Place | None = None,
     listing: bool = False,
+    budget: MemberBudget | None = None,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a tar stream in order; content that is not read is skipped.
 
@@ -139,8 +141,10 @@ def read_members(
     name : str, optional
         Name of the archive in messages.
     listing : bool
-        Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, and noted
-        in `remarks`.
+        Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, shortened
+        if no system takes them, and noted in `remarks`.
+    budget : MemberBudget, optional
+        What the members may take in memory and in records. None: what those of any archive may.
     place : Place, optional
         Position of `stream`. With each member handed over, it is updated to the place after that member.
 
@@ -150,7 +154,7 @@ def read_members(
         If a member would leave the target (see `nbdata.archives.safety`), or is a device or a fifo.
     BadArchive
         If the archive is damaged, ends too early, continues after its end, passes `max_expansion`, or consists only of
-        more zeros than tar writes for an archive without members.
+        more zeros than tar writes for an archive without members; or if its members take more than `budget`.
     NotFound
         At the end: a pattern of `members` matched nothing.
     """
@@ -158,7 +162,7 @@ def read_members(
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
     place = place or Place()
     selection = WantedMembers(members, exclude=exclude, unmatched=place.unmatched)
-    guard = PathGuard(strip_components=strip_components, forgotten=place.forgotten)
+    guard = PathGuard(strip_components=strip_components, forgotten=place.forgotten, budget=budget)
     guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
     if limit is not None:
@@ -191,10 +195,14 @@ def _read(
                 if not listing:
                     raise
                 remarks.refuse(error)
+                name, linkname = (
+                    text if len(text) <= PATH_MAX else shortened(text)
+                    for text in (found.name, found.linkname)
+                )
                 content = MemberReader(reader, found.size, found.data)
                 member = Member(
-                    found.name, found.kind, found.size, None, found.mtime_ns, found.linkname, content, found.offset
-                )  # fmt: skip
+                    name, found.kind, found.size, None, found.mtime_ns, linkname, content, found.offset
+                )
             if member is None:
                 continue
             if target_check is not None:

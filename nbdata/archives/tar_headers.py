@@ -41,7 +41,7 @@ from nbdata.errors import BadArchive
 __all__ = ["Header", "Headers", "is_header"]
 
 _MAX_HEADER = 4 << 20
-# Limit on the characters of global pax records, which apply to all members and are checked for each.
+# Limit on the characters of global pax records.
 _MAX_GLOBAL = 64 << 10
 # Pax records and numbers in maps of sparse files in an archive, beyond MANY_RECORDS for each member and one for each
 # _CONTENT bytes of its content: a piece of a sparse file has two numbers, and 512 bytes or more.
@@ -51,8 +51,8 @@ _BLOCK = 512
 _FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
 _NUMBER_ENDS, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
 _POSIX, _GNU = b"ustar\0", b"ustar "
-# Global records that do not change members; git archive writes one.
-_IDLE = {"comment"}
+# Global records that change members. Others are dropped, since each takes time for each member.
+_GLOBAL = {"path", "linkpath", "size", "mtime", "SUN.holesdata"}
 _DIGITS = b"01234567 \0"
 
 _KINDS = {
@@ -113,7 +113,7 @@ class Headers:
     offset : int
         Offset of the next header.
     pax_headers : dict
-        The global pax records that apply there.
+        The global pax records that apply there, and change members.
     lone_blocks : int
         Zero blocks that were skipped because a header follows them.
     unknown : set of str
@@ -145,7 +145,7 @@ class Headers:
         found : list of (name, offset in `memory`, size)
             Empty if the next member is of another kind, or at the end.
         """
-        if self._ended or not self.pax_headers.keys() <= _IDLE:
+        if self._ended or self.pax_headers:
             return memoryview(b""), 0, []
         self._reader.skip_to(self.offset)
         begins, memory = self._reader.tell(), self._reader.rest()
@@ -156,7 +156,7 @@ class Headers:
 
     def _plain_file(self) -> Header | None:
         """Return the next member if it is a plain file without special fields, as most are. This is a fast path."""
-        if not self.pax_headers.keys() <= _IDLE:
+        if self.pax_headers:
             return None
         reader = self._reader
         reader.skip_to(self.offset)
@@ -232,9 +232,10 @@ class Headers:
                 records.count += added.count
                 if added.offsets or any(name.startswith("GNU.sparse.") for name in added.values):
                     raise ValueError("a sparse file's map that is to hold for all members")
-                self.pax_headers = _without_empty({**self.pax_headers, **added.values})
-                if sum(map(len, (*self.pax_headers, *self.pax_headers.values()))) > _MAX_GLOBAL:
+                told = _without_empty({**self.pax_headers, **added.values})
+                if sum(map(len, (*told, *told.values()))) > _MAX_GLOBAL:
                     raise ValueError("global records of more than 64 KiB")
+                self.pax_headers = {name: told[name] for name in _GLOBAL & told.keys()}
             elif fields.kind in (b"L", b"K"):
                 names[fields.kind] = text_of(self._content(fields.size))
             else:

@@ -18,6 +18,7 @@ from isal.isal_zlib import crc32
 
 from nbdata.archives.decoders import CODECS, Decoder
 from nbdata.archives.member import Member, file_mode
+from nbdata.archives.member_budget import MemberBudget
 from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.wanted import WantedMembers
@@ -238,6 +239,7 @@ def read_zip(
     listing: bool = False,
     max_window: int | None = None,
     names_encoding: str | None = None,
+    budget: MemberBudget | None = None,
 ) -> Generator[Member, None, None]:
     """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
@@ -246,7 +248,7 @@ def read_zip(
     Parameters
     ----------
     source : ZipSource
-    members, exclude, strip_components, max_expansion, remarks, name
+    members, exclude, strip_components, max_expansion, remarks, name, budget
         As in `nbdata.archives.tar.read_members`.
     listing : bool
         Whether the members are only listed. Unsafe ones are then handed over under the names in the archive, and noted
@@ -285,7 +287,8 @@ def read_zip(
             )
     remarks.in_succession = len(directories)
     remarks.repeated = _repeated(directories)
-    selection, guard = WantedMembers(members, exclude=exclude), PathGuard(strip_components=strip_components)
+    selection = WantedMembers(members, exclude=exclude)
+    guard = PathGuard(strip_components=strip_components, budget=budget)
     wanted = [
         bytearray(selection.takes("/".join(components(directory.name(n)))) for n in range(len(directory)))
         for directory in directories

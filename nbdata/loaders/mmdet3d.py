@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from nbdata.client.records.named import NamedRecords
-from nbdata.errors import BadOption
-from nbdata.formats.decoding_bounds import open_image
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.decoding_bounds import Budget, TooLarge, open_image, refuse_large_image
 from nbdata.formats.pixels import with_8_bits
 
 __all__ = ["BACKEND", "FFRecordBackend", "LoadMultiViewImageFromFilesHF", "register"]
 
 #: The backend's name in configurations.
 BACKEND = "ffrecord"
+# Most bytes that decoding one image may take.
+_LARGEST = 1 << 30
 # Modules with FileClient and BaseStorageBackend: from mmengine, and from mmcv before 2.0.
 _CLIENTS = ("mmengine.fileio", "mmcv.fileio")
 # Registries of pipeline steps, and the modules that have them.
@@ -156,6 +158,13 @@ def _image(data: bytes, color_type: str) -> Any:
     if color_type not in modes:
         raise BadOption(f"color_type={color_type!r} is not known without mmcv", expected=", ".join(modes))
     with open_image(data) as opened:
+        try:
+            refuse_large_image(opened, Budget(_LARGEST))
+        except TooLarge as error:
+            raise NbdataError(
+                "an image would take too much memory when decoded", expected=f"at most {_LARGEST:,} bytes",
+                got="{} x {} pixels".format(*opened.size), remedy="If you trust it, install mmcv, which decodes it",
+            ) from error  # fmt: skip
         plain = with_8_bits(opened)
         mode = modes[color_type] or (plain.mode if plain.mode in ("L", "RGB", "RGBA") else "RGB")
         array = np.array(plain.convert(mode))

@@ -45,6 +45,8 @@ class Piece(NamedTuple):
         return self.info.size if self.end is None else self.end - self.start
 
 
+# Bytes of an object whose store does not say its size: those that come decide.
+_UNSAID = 256 << 20
 # Bytes of an object that the ranges of one sample may have together, if it is smaller: fields may share bytes.
 _AGAIN = 64 << 20
 
@@ -81,6 +83,17 @@ def too_large(piece: Piece) -> NbdataError:
         expected=f"an object of {piece.size:,} bytes, as the index says",
         remedy="Stream such data to the disk with cache_stream; if the size is wrong, build the index anew: "
         'refresh="always"',
+    )
+
+
+def _without_end(piece: Piece) -> NbdataError:
+    """Return the error for an object of unknown size that is too large to collect."""
+    return NbdataError(
+        "an object of a sample is too large, and the store does not say its size in advance",
+        path=piece.info.key,
+        expected=f"at most {_UNSAID >> 20:,} MiB",
+        got="more, perhaps without an end",
+        remedy="Pull it to a folder, and read the samples there; or leave it out with exclude=",
     )
 
 
@@ -147,6 +160,8 @@ class SecondTry:
             ) as reader:
                 for block in reader.blocks():
                     data += block
+                    if piece.size < 0 and len(data) > _UNSAID:
+                        raise _without_end(piece)
             return (bytes(data), bool(reader.proven)) if end is None else (data, True)
 
         return tries.until_matching(attempt)

@@ -15,11 +15,12 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import zstandard
 from PIL import Image
 
 from nbdata.formats.ffrecord import HeadWriter
@@ -199,6 +200,23 @@ def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
     assert peak < _OWN + (128 << 20)
 
 
+def test_long_names_of_many_members_do_not_fill_the_memory(run: Run) -> None:
+    """Each takes a few bytes of the archive here, and 64 KB in memory and in records."""
+    long = ("😀" * 50 + "/") * 80
+    members = (bombs.tar_with_name(f"{long}{number}") for number in range(9000))
+    error, peak = run(LIST, "x.tar.zst", zstandard.compress(b"".join(members) + bytes(1024)))
+    assert error is not None
+    assert "would fill the memory" in error
+    assert peak < _OWN + (192 << 20)
+
+
+def test_names_of_megabytes_are_listed_short(run: Run) -> None:
+    members = (bombs.tar_with_name(str(n) + "😀" * (1020 << 10)) for n in range(8))
+    error, peak = run(LIST, "x.tar", b"".join(members) + bytes(1024))
+    assert error is None
+    assert peak < _OWN
+
+
 def test_a_hole_takes_its_size_once(run: Run) -> None:
     error, peak = run(STREAM, "x.tar", bombs.tar_with_hole("a.bin", GIB // 2) + bytes(1024))
     assert error is None
@@ -327,6 +345,55 @@ def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> 
     assert error is not None
     assert "a.ffr" in error
     assert peak < _OWN
+
+
+@contextmanager
+def without_a_size() -> Iterator[str]:
+    """Serve a folder with one object of 1 GiB, whose size is not said."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            if not self.path.endswith("/"):
+                self.do_HEAD()
+                with suppress(OSError):
+                    for _ in range(1 << 10):
+                        self.wfile.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                    self.wfile.write(b"0\r\n\r\n")
+                return
+            page = b"<title>Index of /</title><a href=1.jpg>1.jpg</a>"
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_object_without_a_size_ends_at_a_bound(run: Run) -> None:
+    with without_a_size() as url:
+        error, peak = run("nbdata.samples(open(sys.argv[2]).read())[0]", "url", url.encode())
+    assert error is not None
+    assert "1.jpg" in error
+    assert "at most 256 MiB" in error
+    assert peak < _OWN + (320 << 20)
 
 
 @contextmanager

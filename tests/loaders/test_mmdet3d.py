@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.ffrecord import FileWriter
 from nbdata.loaders import mmdet3d
 from nbdata.loaders.mmdet3d import FFRecordBackend, LoadMultiViewImageFromFilesHF
@@ -164,3 +164,12 @@ def test_images_of_other_sizes_and_backends_that_nobody_has_are_told(records: Pa
         LoadMultiViewImageFromFilesHF(file_client_args={"backend": "petrel"})({"img_filename": names})
     with pytest.raises(BadOption, match="color_type"):
         LoadMultiViewImageFromFilesHF(color_type="hsv")({"img_filename": names})
+
+
+def test_an_image_that_claims_more_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmdet3d, "_imported", lambda name: None)
+    monkeypatch.setattr(mmdet3d, "_LARGEST", 100_000)
+    data = io.BytesIO()
+    Image.new("RGB", (100, 100)).save(data, "PNG")
+    with pytest.raises(NbdataError, match="too much memory"):
+        mmdet3d._image(data.getvalue(), "color")

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from nbdata.archives.decompress import Decompressed, open_decompressed
 from nbdata.archives.member import Member
+from nbdata.archives.member_budget import MemberBudget
 from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.single_file import Begun, read_file, single_name
@@ -166,6 +167,7 @@ class ArchiveStream:
             members = read_members(
                 top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
                 max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
+                budget=MemberBudget(lambda: self.began.compressed + self.read),
             )  # fmt: skip
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nbdata.archives.member import Member
+from nbdata.archives.member_budget import MemberBudget
 from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
@@ -72,6 +73,7 @@ class ZipStream:
             _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
             strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
             name=self._volumes.title, listing=op.list, max_window=op.max_window, names_encoding=op.names_encoding,
+            budget=MemberBudget(lambda: self.read),
         )  # fmt: skip
         return self
 

@@ -44,20 +44,15 @@ def links_below(page: str, url: str) -> set[str]:
     # thousands of digits; the links before them count.
     with contextlib.suppress(AssertionError, ValueError):
         finder.feed(page)
-    base = urlsplit(url)
-    top = base.path[: base.path.rfind("/") + 1]
+    folder = _Folder(urlsplit(url))
     names = set[str]()
     for link in finder.links:
         try:
-            there = urlsplit(link.strip(_BLANK))
-            path = _path(there, base, top)
+            written = folder.parts_below(urlsplit(link.strip(_BLANK)))
         except ValueError:
             continue
-        if path is None or there.query or not unquote(path).startswith(unquote(top)):
-            continue
-        written = path.split("/")[top.count("/") :]
         parts = [unquote(part, errors="surrogateescape") for part in written]
-        if not any(parts):  # the folder itself
+        if not any(parts):  # the folder itself, or not below it
             continue
         # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
         # leads nowhere, and the file is counted as unreadable.
@@ -65,35 +60,57 @@ def links_below(page: str, url: str) -> set[str]:
     return _without_linked_above(names)
 
 
-def _path(link: SplitResult, base: SplitResult, top: str) -> str | None:
-    """Return the path that a link leads to on the same server; None if it leads elsewhere.
+class _Folder:
+    """The folder of a page. Its path is taken apart once: a server may redirect to a long one."""
 
-    `urllib.parse.urljoin` does not fit: it takes ``x;`` for ``x`` with an empty parameter. The path stays as the page
-    has it, except for dots.
+    def __init__(self, page: SplitResult) -> None:
+        self._page = page
+        above = page.path[: page.path.rfind("/") + 1]
+        self._plain = unquote(above)
+        self._above = [unquote(part) for part in above.split("/")[:-1]]
+
+    def parts_below(self, link: SplitResult) -> list[str]:
+        """Return the parts of a link's path below this folder, as the page has them; empty if it leads elsewhere.
+
+        `urllib.parse.urljoin` does not fit: it takes ``x;`` for ``x`` with an empty parameter.
+        """
+        path = link.path
+        if link.query or (link.scheme and link.scheme != self._page.scheme):
+            return []
+        if link.netloc:
+            if (link.hostname, link.port) != (self._page.hostname, self._page.port):
+                return []
+            path = path or "/"
+        elif path.startswith("//"):  # browsers take the next part for a host
+            return []
+        if path.startswith("/"):
+            _, kept = _without_dots(path[1:])
+            whole = "/" + "/".join(kept)
+            return whole.split("/")[len(self._above) :] if unquote(whole).startswith(self._plain) else []
+        up, kept = _without_dots(path)
+        up = min(up, len(self._above) - 1)
+        back = up == 0 or [unquote(part) for part in kept[:up]] == self._above[-up:]
+        return kept[up:] if back else []
+
+
+def _without_dots(path: str) -> tuple[int, list[str]]:
+    """Resolve ``.`` and ``..`` in a relative path, also if they are escaped, as browsers do.
+
+    Returns how many folders up it leads, and its parts from there.
     """
-    if link.scheme and link.scheme != base.scheme:
-        return None
-    if link.netloc:
-        same = (link.hostname, link.port) == (base.hostname, base.port)
-        return _without_dots(link.path or "/") if same else None
-    if link.path.startswith("//"):  # browsers take the next part for a host
-        return None
-    return _without_dots(link.path if link.path.startswith("/") else top + link.path)
-
-
-def _without_dots(path: str) -> str:
-    """Resolve ``.`` and ``..`` in a path, also if they are escaped, as browsers do."""
-    kept: list[str] = []
+    up, kept = 0, list[str]()
     parts = path.split("/")
     for number, part in enumerate(parts):
         plain = part.lower().replace("%2e", ".")
-        if plain == ".." and len(kept) > 1:
-            kept.pop()
         if plain not in (".", ".."):
             kept.append(part)
-        elif number == len(parts) - 1:
+            continue
+        if plain == "..":
+            up += not kept
+            del kept[-1:]
+        if number == len(parts) - 1:
             kept.append("")
-    return "/".join(kept)
+    return up, kept
 
 
 def _without_linked_above(names: set[str]) -> set[str]:

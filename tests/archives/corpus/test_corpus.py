@@ -238,6 +238,7 @@ take only pieces of up to 16 MiB, so they do not multiply the window. These are 
 | pax records, and numbers in maps of sparse files, of all members | 2^20, and 64 a member, 1 for 256 bytes of content |
 | the header of a gzip member | 256 KiB |
 | the directory of a zip archive | 512 MiB |
+| names of members, folders and links, in memory and in records | 512 MiB, and 16 bytes a byte of the archive |
 
 ## More than the disk holds
 

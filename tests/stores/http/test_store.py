@@ -214,6 +214,15 @@ def test_names_of_slashes_take_no_quadratic_time() -> None:
     assert time.process_time() - start < 10
 
 
+@pytest.mark.parametrize("up", ["", "../a/"])
+def test_links_of_a_page_with_a_long_path_take_no_quadratic_time(up: str) -> None:
+    """A server chooses the path by a redirect."""
+    page = "".join(f"<a href='{up}{number}'>x</a>" for number in range(20_000))
+    start = time.process_time()
+    assert len(links_below(page, "http://host/" + "a/" * 15_000)) == 20_000
+    assert time.process_time() - start < 10
+
+
 def test_folders_without_end_are_an_error(tmp_path: Path) -> None:
     page = ok(b"<a href='deeper/'>x</a>", "Content-Type: text/html")
     with serving(each(lambda head: page)) as port, pytest.raises(BadOption, match="no end"):
