@@ -19,6 +19,7 @@ from nbdata.transfer.retry import listing, retrying
 from nbdata.verbs.shard_target import ShardTarget
 from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
 from nbdata.writing.manifest import Manifest, ShardRow
+from nbdata.writing.own_uploads import OwnUploads
 
 __all__ = ["ShardWriter"]
 
@@ -66,6 +67,9 @@ class ShardWriter:
         self._manifest.refuse_others(self._names.is_one)
         self._before = self._existing()
         self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-shards")
+        self._uploads = OwnUploads(
+            control, folder, context.state_dir, lambda: Opened(operation).open(self._names.folder).store
+        )
 
     def _existing(self) -> list[str]:
         """Return the names of existing shards."""
@@ -158,7 +162,7 @@ class ShardWriter:
                 f"{redacted(self._operation.target)} has numbers for {counted(most, 'shards')}, and more are needed",
                 remedy="Use a larger range of numbers, or a larger --shard-size",
             )
-        return GrowingShard(self._target, self._names.name(number), self._pool)
+        return GrowingShard(self._target, self._names.name(number), self._pool, self._uploads)
 
     def _finish(self, shard: GrowingShard) -> None:
         """Give a shard its final name."""
@@ -205,8 +209,7 @@ class ShardWriter:
         shard, self._shard = self._shard, None
         self._opened.control.stop()
         if shard is not None:
-            again = Opened(self._operation)
-            shard.give_up(again.open(self._names.folder).store)
+            shard.give_up()
         self._end("has failed")
 
     def _end(self, why: str) -> None:

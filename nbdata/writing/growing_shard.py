@@ -6,22 +6,20 @@ import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from nbdata.errors import NbdataError, NotFound
 from nbdata.space.ledger import Ledger
 from nbdata.space.limits import limited_folders, round_up
-from nbdata.stores.base import Location, ObjectInfo, Store, Upload
+from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import SentPart, hashed_parts, send_whole, withdrawn
-from nbdata.transfer.uploads import claim, forget, leave, remember
+from nbdata.transfer.object_upload import ObjectUpload, Uploads
+from nbdata.transfer.send import SentPart, hashed_parts, send_whole
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 from nbdata.writing.manifest import Digests, digests
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target", "Uploads"]
+__all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target"]
 
 #: Least bytes of a part.
 PART = 8 << 20
@@ -69,24 +67,6 @@ class Target(NamedTuple):
         """A semaphore with a place for each part that may be in flight."""
         return threading.BoundedSemaphore(max(1, min(SENT_AT_A_TIME, _SENT_BYTES // self.part_size)))
 
-    @property
-    def known_as(self) -> str:
-        """The name under which its uploads are remembered."""
-        return f"{self.folder.place}\n{self.store.server}"
-
-
-class Uploads(Protocol):
-    """Starts and remembers the uploads of a shard, in place of the shard itself."""
-
-    def begin(self, key: str) -> Upload:
-        """Start the upload of a key, and remember it before its first part."""
-
-    def finished(self, key: str) -> None:
-        """Note that the upload has become an object."""
-
-    def abandon(self, key: str, upload: Upload) -> None:
-        """Abort the upload."""
-
 
 class GrowingShard:
     """One shard, or one volume of an archive; for one thread.
@@ -100,8 +80,7 @@ class GrowingShard:
     name : str
     pool : ThreadPoolExecutor
         The threads that send the parts.
-    uploads : Uploads, optional
-        Starts the uploads. Without it the shard starts its own, and aborts an upload that a killed process left.
+    uploads : Uploads
     room : BoundedSemaphore, optional
         Limits the parts in flight of all shards that share it (see `Target.room`); without it the shard has its
         own.
@@ -117,7 +96,7 @@ class GrowingShard:
         target: Target,
         name: str,
         pool: ThreadPoolExecutor,
-        uploads: Uploads | None = None,
+        uploads: Uploads,
         room: threading.BoundedSemaphore | None = None,
     ) -> None:
         self.name, self.size, self.samples = name, 0, 0
@@ -128,7 +107,7 @@ class GrowingShard:
         self._part = target.part_size
         self._buffer, self._filled = bytearray(self._part), 0
         self._full: list[bytearray] = []  # for stores without multipart uploads
-        self._upload: Upload | None = None
+        self._upload: ObjectUpload | None = None  # once a part is full
         self._sent: list[Future[SentPart]] = []
         self._room = room or target.room()
 
@@ -150,7 +129,10 @@ class GrowingShard:
             self._full.append(self._buffer)
             return
         self._raise_failed()
-        upload = self._upload or self._begin()
+        if self._upload is None:
+            checker = MultipartChecker(self._key, self._target.verify)
+            self._upload = self._uploads.open(self._key, None, checker)
+        upload = self._upload.begun()
         send = hashed_parts(
             self._target.control,
             partial(OutgoingBytes, [memoryview(self._buffer)[: self._filled]]),
@@ -171,19 +153,6 @@ class GrowingShard:
             self._key, self._target.verify if self._target.verify in ("none", "md5") else "auto"
         )
 
-    def _begin(self) -> Upload:
-        """Start an upload, remembered before its first part; abort an upload that a killed process left."""
-        if self._uploads is not None:
-            self._upload = retrying(self._target.control, partial(self._uploads.begin, self._key))
-            return self._upload
-        target = self._target
-        while (left := claim(target.state_dir, target.known_as, self._key)) is not None:
-            self._abandon(left, target.store)
-        upload = retrying(target.control, lambda: target.store.upload(self._key, -1))
-        self._upload = upload
-        remember(target.state_dir, target.known_as, self._key, upload.id)
-        return upload
-
     def end(self) -> None:
         """Send the last bytes if parts can be sent, to free memory. `finish` may come much later."""
         if not self._target.store.multipart:
@@ -198,22 +167,9 @@ class GrowingShard:
             return self._finish_whole()
         if self._filled:
             self._hand_over()
-        target, upload, key = self._target, self._upload, self._key
         parts = [sending.result() for sending in self._sent]
-        info = retrying(target.control, lambda: upload.finish([part.answer for part in parts]))
-        try:
-            whole = MultipartChecker(key, target.verify)(info, [part.digest for part in parts])
-        except NbdataError as error:
-            self._upload = None
-            error.remedy = withdrawn(target.control, target.store, key, info)
-            raise
-        self._upload = None
-        self.made, self.verified = info, whole and all(part.verified for part in parts)
-        if self._uploads is not None:
-            self._uploads.finished(key)
-        else:
-            with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
-                forget(target.state_dir, upload.id)
+        info, self.verified = self._upload.finish(parts)
+        self.made = info
         return digests(info.etag, part_size=0 if info.encrypted else min(self._part, self.size))
 
     def _finish_whole(self) -> Digests:
@@ -242,11 +198,10 @@ class GrowingShard:
             info = send()
         return digests(info.etag, hashers[-1].hexdigest())
 
-    def give_up(self, store: Store) -> None:
+    def give_up(self) -> None:
         """Give up the unfinished shard: nothing appears under its name, and the store keeps no part of it.
 
-        Waits for the requests in flight, so they should be stopped first. `store` is another object for the same store;
-        it makes the remaining requests.
+        Waits for the requests in flight, so they should be stopped first.
         """
         self._full.clear()
         for sending in self._sent:
@@ -255,20 +210,5 @@ class GrowingShard:
             with contextlib.suppress(BaseException):
                 sending.exception()
         self._sent, self._buffer, self._filled = [], bytearray(), 0
-        upload, self._upload = self._upload, None
-        if upload is None:
-            return
-        if self._uploads is not None:
-            self._uploads.abandon(self._key, upload)
-        else:
-            self._abandon(upload.id, store)
-
-    def _abandon(self, upload_id: str, store: Store) -> None:
-        target = self._target
-        try:
-            with contextlib.suppress(NotFound):
-                store.abort(self._key, upload_id)
-            forget(target.state_dir, upload_id)
-        except NbdataError:
-            with contextlib.suppress(NbdataError):
-                leave(target.state_dir, upload_id)  # cleanup finds it
+        if self._upload is not None:
+            self._upload.give_up()

@@ -258,6 +258,20 @@ def test_a_killed_program_leaves_whole_shards_and_what_it_left_is_given_up_by_th
     assert pending(s3, bucket) == 0
 
 
+def test_an_upload_that_cannot_be_remembered_is_aborted(
+    s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later run would find it."""
+
+    def full(*_: object) -> None:
+        raise NotEnoughSpace("the disk is full")
+
+    monkeypatch.setattr("nbdata.writing.own_uploads.remember", full)
+    with pytest.raises(NotEnoughSpace):
+        written(f"s3://{bucket}/x-%d.tar", samples_of(10, MIB))
+    assert pending(s3, bucket) == 0
+
+
 def test_another_process_and_what_was_interrupted_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

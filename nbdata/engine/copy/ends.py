@@ -130,7 +130,7 @@ class Ends:
             job.info.size,
             part_size,
             send,
-            begin=lambda: self._uploads.begin(self.target, key, job.info.size, told.headers),
+            begin=lambda: self._uploads.begin(key, job.info.size, told.headers),
             abandon=partial(self._uploads.abandon, key),
             before=before,
             whole=whole,

@@ -181,7 +181,7 @@ class _Copying:
         self.index = run.index(self.op.source, self.op.target, _NOWHERE)
         at_source, at_target = both_ends(run)
         self.target = at_target.open(self.op.target)
-        self.uploads = BegunUploads(at_target, self.op.target)
+        self.uploads = BegunUploads(at_target, self.op.target, self.target.store)
         source = at_source.open(glob_base(self.op.source)).store
         self.ends = Ends(run.control, self.op, source, self.target.store, self.uploads)
         self.copier = Copier(self.ends)

@@ -247,7 +247,7 @@ class _Writing:
         self._index = run.index(*self._op.places(), _NOWHERE)
         _, at_target = both_ends(run)
         self._target = at_target.open(self._op.target)
-        self._uploads = BegunUploads(at_target, self._op.target)
+        self._uploads = BegunUploads(at_target, self._op.target, self._target.store)
         self._fetching = Fetching(
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
@@ -341,7 +341,7 @@ class _Writing:
 
         def begin() -> Upload:
             own_files.making(self._index, [one.path])
-            return self._uploads.begin(store, key, size)
+            return self._uploads.begin(key, size)
 
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]

@@ -199,7 +199,7 @@ class _Packing:
         self._index = run.index(*self._op.places(), _NOWHERE)
         _, at_target = both_ends(run)
         self._target = at_target.open(self._op.names.folder)
-        self._uploads = BegunUploads(at_target, self._op.names.folder)
+        self._uploads = BegunUploads(at_target, self._op.names.folder, self._target.store)
         self._fetching = Fetching(
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
@@ -280,7 +280,7 @@ class _Packing:
 
         def begin() -> Upload:
             own_files.making(self._index, [name])
-            return self._uploads.begin(store, key, cut.size)
+            return self._uploads.begin(key, cut.size)
 
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]

@@ -14,6 +14,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place
+from nbdata.transfer.object_upload import Uploads
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import claim, forget, intend, leave, remember, remembered, unknown_left
 
@@ -27,11 +28,16 @@ _PASSING = (Cancelled, StoreUnavailable, AccessDenied)
 _LOOK = 0.1
 
 
-class BegunUploads:
+class BegunUploads(Uploads):
     """The uploads of one run to one target.
 
     Parameters
     ----------
+    run : Run
+    place : str
+        The target, as the user wrote it.
+    store : Store
+        Sends the parts.
     keep : bool
         Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the same
         command resumes them (where the store supports that). Else they are aborted, and so are uploads of the same key
@@ -43,20 +49,21 @@ class BegunUploads:
         Per path, the cleanup for an object whose upload has started, in case the run ends before it is whole.
     """
 
-    def __init__(self, run: Run, place: str, *, keep: bool = False) -> None:
+    def __init__(self, run: Run, place: str, store: Store, *, keep: bool = False) -> None:
+        super().__init__(run.control, store)
         self._run, self._place, self._keep = run, place, keep
         self.unfinished: dict[str, Callable[[], object]] = {}
         self._begun: dict[str, str] = {}  # key to id
         self._threads: set[threading.Thread] = set()
 
-    def begin(self, store: Store, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
-        """Start an upload, remember it, and let `store` send its parts.
+    def begin(self, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
+        """Start an upload, remember it, and let the run's store send its parts.
 
         A stop does not wait for the store. It does not break the request off either, because only its answer gives the
         upload's id. An upload that cannot be remembered is aborted, because no later run would find it.
         """
-        self._give_up_unknown(store, key)
-        left = self._taken_up(store, key, size)
+        self._give_up_unknown(key)
+        left = self._taken_up(key, size)
         if left is not None:
             return left
         if not self._keep:
@@ -71,7 +78,7 @@ class BegunUploads:
                     raise
         upload = begun.result()
         self._begun[key] = upload.id
-        return upload.through(store)
+        return upload.through(self.store)
 
     def _begin_now(
         self, begun: Future[Upload], key: str, size: int, headers: Mapping[str, str] | None
@@ -80,7 +87,7 @@ class BegunUploads:
         try:
             intended = intend(state, self._known_as, key)
             try:
-                upload = self._store().upload(key, size, headers=headers)
+                upload = self._separate_store().upload(key, size, headers=headers)
             except NbdataError as error:
                 # Without an answer, it is unknown whether the store has started one.
                 (leave if isinstance(error, StoreUnavailable) else forget)(state, intended)
@@ -102,9 +109,9 @@ class BegunUploads:
         else:
             self._abandon_now(key, upload.id)
 
-    def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
+    def _taken_up(self, key: str, size: int) -> Upload | None:
         """Resume an upload of this key that an earlier run left, if there is one."""
-        state = self._run.context.state_dir
+        state, store = self._run.context.state_dir, self.store
         while self._keep and store.reopens and (claimed := claim(state, self._known_as, key)) is not None:
             try:
                 upload = retrying(self._run.control, lambda known=claimed: store.reopen(key, size, known))  # type: ignore[misc]
@@ -121,7 +128,7 @@ class BegunUploads:
                 return upload
         return None
 
-    def _give_up_unknown(self, store: Store, key: str) -> None:
+    def _give_up_unknown(self, key: str) -> None:
         """Abort uploads of this key that a run started and was killed before it learned their ids."""
         state = self._run.context.state_dir
         left = unknown_left(state, self._known_as, key)
@@ -129,7 +136,7 @@ class BegunUploads:
             return
         known, pending = remembered(state), list[tuple[str, str]]()
         with contextlib.suppress(AccessDenied):  # without the right to list, the bucket's rules must clean up
-            pending = retrying(self._run.control, lambda: list(store.pending(key)))
+            pending = retrying(self._run.control, lambda: list(self.store.pending(key)))
         for upload_id in [found for name, found in pending if name == key and found not in known]:
             self._aside(self._abandon_now, key, upload_id)
         for intended in left:
@@ -146,13 +153,17 @@ class BegunUploads:
     @cached_property
     def _known_as(self) -> str:
         """The place, its server (another one may have a bucket of that name), and how its objects are to be stored."""
-        store = self._store()
+        store = self._separate_store()
         return "\n".join(filter(None, [self._place, store.server, store.stored_as]))
 
     def finished(self, key: str) -> None:
         """Note that the upload has become an object; a full disk that prevents the note does no harm."""
         with contextlib.suppress(NbdataError):
             forget(self._run.context.state_dir, self._begun.pop(key))
+
+    def forget(self, upload_id: str) -> None:
+        with contextlib.suppress(NbdataError):  # a full disk that prevents the note does no harm
+            forget(self._run.context.state_dir, upload_id)
 
     def abandon(self, key: str, upload: Upload, error: Exception | None) -> bool:
         """Stop an upload after an error or a stop; return True if it is left for the next run.
@@ -169,13 +180,13 @@ class BegunUploads:
         state = self._run.context.state_dir
         with contextlib.suppress(NbdataError):
             try:
-                self._store().abort(key, upload_id)
+                self._separate_store().abort(key, upload_id)
             except NbdataError:
                 leave(state, upload_id)  # cleanup finds it
                 raise
             forget(state, upload_id)
 
-    def _store(self) -> Store:
+    def _separate_store(self) -> Store:
         """Open a store separate from the job's own, whose requests all stop when the job stops."""
         return open_place(self._place, self._run.context, fs=self._run.bindings.get("fs")).store
 
@@ -192,6 +203,7 @@ class BegunUploads:
 
     def close(self) -> None:
         """Abort or leave unfinished uploads; waits for the store, but not for long."""
+        self.give_up_unfinished()
         for give_up in list(self.unfinished.values()):
             give_up()
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)

@@ -12,9 +12,9 @@ from typing import Protocol
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import NotFound
 from nbdata.space.limits import disk_of
-from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import forget, remembered
@@ -42,6 +42,9 @@ class GrowingOutput(Protocol):
     def finish(self) -> Digests:
         """Give it its final name; return the known digests of its bytes."""
 
+    def give_up(self) -> None:
+        """Remove what is unfinished; waits for requests in flight."""
+
 
 class GrowingOutputs:
     """Writes shards or volumes to one folder.
@@ -68,7 +71,7 @@ class GrowingOutputs:
         self._target = Target(
             run.control, folder, run.context.state_dir, run.context.env, verify, min(most, 5 << 40)
         )
-        self._uploads = BegunUploads(run, place)
+        self._uploads = BegunUploads(run, place, folder.store)
         # One for all: several outputs may wait, for example for the proof of an object that spans them.
         self._room = self._target.room()
         self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-growing")
@@ -107,8 +110,7 @@ class GrowingOutputs:
             assert isinstance(self._folder.store, LocalStore)
             output = GrowingFile(self._folder.store, self._folder.key, name, self._space.claim)
         else:
-            uploads = _Uploads(self._uploads, self._folder)
-            output = GrowingShard(self._target, name, self._pool, uploads, self._room)
+            output = GrowingShard(self._target, name, self._pool, self._uploads, self._room)
         with self._lock:
             self._open.add(output)
         return output
@@ -127,13 +129,7 @@ class GrowingOutputs:
         """Give up an output that has failed, and hold nothing of it; waits for its requests in flight."""
         with self._lock:
             self._open.discard(output)
-        self._give_up(output)
-
-    def _give_up(self, output: GrowingOutput) -> None:
-        if isinstance(output, GrowingFile):
-            output.give_up()
-        elif isinstance(output, GrowingShard):
-            output.give_up(self._folder.store)
+        output.give_up()
 
     def delete(self, names: list[str]) -> None:
         """Delete the files or objects of these names."""
@@ -146,23 +142,6 @@ class GrowingOutputs:
         with self._lock:
             left = list(self._open)
         for output in left:
-            self._give_up(output)
+            output.give_up()
         self._pool.shutdown(wait=not self._run.control.is_set())
         self._uploads.close()
-
-
-class _Uploads:
-    """Lets a growing shard start and end uploads of `BegunUploads`."""
-
-    def __init__(self, uploads: BegunUploads, folder: Location) -> None:
-        self._uploads, self._store = uploads, folder.store
-
-    def begin(self, key: str) -> Upload:
-        return self._uploads.begin(self._store, key, -1)
-
-    def finished(self, key: str) -> None:
-        self._uploads.finished(key)
-
-    def abandon(self, key: str, upload: Upload) -> None:
-        with contextlib.suppress(NbdataError):
-            self._uploads.abandon(key, upload, None)

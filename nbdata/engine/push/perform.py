@@ -74,7 +74,7 @@ class _Pushing:
             content=self._content, sent=self._small_sent, whole=self._whole,
             failed=lambda item, error: self._results.fail(item.path, error),
         )  # fmt: skip
-        self._uploads = BegunUploads(run, self._op.target, keep=True)
+        self._uploads = BegunUploads(run, self._op.target, self._store, keep=True)
         self._sources = GuardedFolders(planned.details["root"], opened=run.folders)
         if self._op.delete_source:
             self._sources.hold()
@@ -252,7 +252,7 @@ class _Pushing:
 
         def begin() -> Upload:
             self._announce(item, before)
-            return self._uploads.begin(store, key, item.size)
+            return self._uploads.begin(key, item.size)
 
         def ready(_: list[str]) -> None:
             still_same(fd, before, item.file)

@@ -75,7 +75,7 @@ class LinkCopies:
         sending = PartedSend(
             self._control, info.size, upload_part_size(info.size, self._part, self._store),
             hashed_parts(self._control, reader, partial(SentHasher, key, "auto")),
-            begin=lambda: self._uploads.begin(self._store, key, info.size),
+            begin=lambda: self._uploads.begin(key, info.size),
             abandon=partial(self._uploads.abandon, key), before=lambda _: crc.check(),
             whole=MultipartChecker(key, "auto"),
             done=lambda info, verified: made.append((info, verified)), failed=errors.append,

@@ -108,7 +108,7 @@ class GrowingSend:
     def _begun(self) -> Upload:
         with self._beginning:
             if self._upload is None:
-                self._upload = self._uploads.begin(self._store, self._key, -1)
+                self._upload = self._uploads.begin(self._key, -1)
             return self._upload
 
     def _finish(self) -> None:

@@ -98,7 +98,7 @@ class MemberSender:
             content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
         )  # fmt: skip
         assert op.target is not None
-        self._uploads = BegunUploads(at_target, op.target)
+        self._uploads = BegunUploads(at_target, op.target, self._store)
         self._part_size = op.part_size or PART
         self._links = LinkCopies(run.control, self._store, self._uploads, self._part_size)
         self._expansion = Expansion(op.max_expansion)
@@ -312,7 +312,7 @@ class MemberSender:
         parts: dict[int, memoryview] = {}  # by offset
 
         def begin() -> Upload:
-            return self._uploads.begin(self._store, key, item.size)
+            return self._uploads.begin(key, item.size)
 
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
