@@ -27,11 +27,12 @@ from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
-from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.send import hashed_parts, send_whole, upload_part_size
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
@@ -322,12 +323,17 @@ class _Writing:
 
     def _write(self, one: _One, content: Windows) -> None:
         key = self._target.key + one.path
+        outgoing, hasher = partial(Outgoing, content, self._control), partial(self._hasher, key)
+        self._make(
+            one,
+            partial(
+                send_whole, self._control, self._target.store, key, outgoing, one.field.piece.size, hasher
+            ),
+        )
+
+    def _make(self, one: _One, send: Callable[[], tuple[ObjectInfo, bool]]) -> None:
         try:
-            info, verified = send_whole(
-                self._control, self._target.store, key,
-                partial(Outgoing, content, self._control), one.field.piece.size, partial(self._hasher, key),
-            )  # fmt: skip
-            self._done(one, info, verified)
+            self._done(one, *send())
         except Exception as error:
             self._results.fail(one.path, error)
 
@@ -338,37 +344,16 @@ class _Writing:
         if not store.multipart or size <= WINDOW:
             yield partial(self._whole, one, content)
             return
-
-        def begin() -> Upload:
-            own_files.making(self._index, [one.path])
-            return self._uploads.begin(key, size)
-
-        def done(info: ObjectInfo, verified: bool) -> None:
-            del self._uploads.unfinished[key]
-            self._uploads.finished(key)
-            self._done(one, info, verified)
-
-        def failed(error: Exception) -> None:
-            del self._uploads.unfinished[key]
-            self._results.fail(one.path, error)
-
         part_size = content.step = upload_part_size(size, self._op.part_size or WINDOW, store)
-        sending = PartedSend(
-            control,
+        upload = self._uploads.open(
+            key,
             size,
-            part_size,
-            hashed_parts(control, content.outgoing, partial(self._hasher, key)),
-            begin=begin,
-            abandon=partial(self._uploads.abandon, key),
-            before=lambda _: None,
-            whole=MultipartChecker(key, self._op.verify),
-            done=done,
-            failed=failed,
-            in_order=True,
-            withdraw=partial(withdrawn, control, store, key),
+            MultipartChecker(key, self._op.verify),
+            announce=partial(own_files.making, self._index, [one.path]),
         )
-        self._uploads.unfinished[key] = sending.give_up
-        yield from sending.units()
+        parts = hashed_parts(control, content.outgoing, partial(self._hasher, key))
+        sending = PartedSend(control, upload, size, part_size, parts, in_order=True)
+        yield from sending.units(partial(self._make, one, sending.finish))
 
     def _done(self, one: _One, info: ObjectInfo, verified: bool) -> None:
         self._index.put({one.path: copied(_said(one), info)})

@@ -28,10 +28,11 @@ from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_fil
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
-from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.send import hashed_parts, send_whole, upload_part_size
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
@@ -276,40 +277,28 @@ class _Packing:
     def _parts(
         self, name: str, cut: Cut, content: ShardContent, part_size: int, held: int = 0
     ) -> Iterator[Callable[[], None]]:
-        control, store, key = self._control, self._target.store, self._target.key + name
-
-        def begin() -> Upload:
-            own_files.making(self._index, [name])
-            return self._uploads.begin(key, cut.size)
-
-        def done(info: ObjectInfo, verified: bool) -> None:
-            del self._uploads.unfinished[key]
-            self._uploads.finished(key)
-            self._done(name, cut, content, info, verified, part_size=min(part_size, cut.size))
-
-        def failed(error: Exception) -> None:
-            del self._uploads.unfinished[key]
-            self._results.fail(name, error)
-
+        control, key = self._control, self._target.key + name
         if content.in_order:
             content.step = part_size  # a resent part is not fetched again
-        sending = PartedSend(
-            control,
+        upload = self._uploads.open(
+            key,
             cut.size,
-            part_size,
-            hashed_parts(control, content.outgoing, partial(self._hasher, key)),
-            begin=begin,
-            abandon=partial(self._uploads.abandon, key),
-            before=lambda _: None,
-            whole=MultipartChecker(key, self._op.verify),
-            done=done,
-            failed=failed,
-            in_order=content.in_order,
-            held=held,
-            withdraw=partial(withdrawn, control, store, key),
+            MultipartChecker(key, self._op.verify),
+            announce=partial(own_files.making, self._index, [name]),
         )
-        self._uploads.unfinished[key] = sending.give_up
-        yield from sending.units()
+        parts = hashed_parts(control, content.outgoing, partial(self._hasher, key))
+        sending = PartedSend(
+            control, upload, cut.size, part_size, parts, in_order=content.in_order, held=held
+        )
+
+        def finish() -> None:
+            try:
+                info, verified = sending.finish()
+                self._done(name, cut, content, info, verified, part_size=min(part_size, cut.size))
+            except Exception as error:
+                self._results.fail(name, error)
+
+        yield from sending.units(finish)
 
     def _done(
         self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = "",

@@ -23,7 +23,7 @@ from nbdata.formats.packed_folder import NamesSize, files_of, names_bytes, names
 from nbdata.formats.sample_index import IndexWriter
 from nbdata.reading.pieces import Piece
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.send import PartedSend
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.verbs.shard_names import ShardNames
 from nbdata.writing.growing_file import GrowingFile
 from tests.conftest import client_of
