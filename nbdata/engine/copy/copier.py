@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from typing import NamedTuple
 
-from nbdata.engine.copy.ends import WHOLE, Copied, Ends, Job
+from nbdata.engine.copy.ends import WHOLE, Copied, Ends
 from nbdata.errors import (
     BadOption,
     ChecksumMismatch,
@@ -14,13 +14,13 @@ from nbdata.errors import (
 from nbdata.integrity.digests import new_digest
 from nbdata.integrity.etags import combine, parse_etag, part_size_candidates
 from nbdata.stores.base import ObjectInfo, Upload
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.reader import RangesIgnored
 from nbdata.transfer.relay import Relay
 from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.send import (
     BIG,
     Hasher,
-    PartedSend,
     SentPart,
     hashed_parts,
     send_whole,
@@ -30,7 +30,7 @@ from nbdata.transfer.send import (
 from nbdata.verification.checker import check_for, plain_md5, stored_checksum
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
-__all__ = ["Copier"]
+__all__ = ["Copier", "PartedCopy"]
 
 # Size of the parts in which a store copies larger objects.
 _STORE_PART = 128 << 20
@@ -44,68 +44,46 @@ class _NothingProved(NbdataError):
     """The store's answers for parts hold no digests."""
 
 
+class PartedCopy(NamedTuple):
+    """A copy in parts: what sends them, and what then returns the copy, perhaps made in another way, or raises."""
+
+    sending: PartedSend
+    finish: Callable[[], Copied]
+
+
 class Copier:
-    """Copies objects between two stores; many threads may run the `units`."""
+    """Copies objects between two stores; for many threads."""
 
     def __init__(self, ends: Ends) -> None:
         self._ends, self._control, self._op = ends, ends.control, ends.op
         self._source, self._target = ends.source, ends.target
         self._parts_prove = True
 
-    def units(
-        self,
-        info: ObjectInfo,
-        key: str,
-        *,
-        done: Callable[[Copied], None],
-        failed: Callable[[Exception], None],
-    ) -> Iterator[Callable[[], None]]:
-        """Yield the work for one object; the thread that finishes it calls `done` or `failed` once."""
-        job = Job(info, key, done, failed)
+    def in_parts(self, info: ObjectInfo, key: str) -> PartedCopy | None:
+        """Prepare the copy of an object in parts; None if it is better copied as a `whole`."""
         if info.size < BIG or not self._target.multipart:
-            yield partial(self._whole, job)
-            return
-        try:
-            told = self._ends.head(info)  # listings hold neither checksums nor metadata
-            parts = (
-                self._parts_by_store(job, told)
-                if self._ends.store_may(info)
-                else self._streamed_parts(job, told)
-            )
-        except (NbdataError, OSError) as error:
-            failed(error)
-            return
-        if parts is None:
-            yield partial(self._whole, job)
-        else:
-            yield from parts.units()
+            return None
+        told = self._ends.head(info)  # listings hold neither checksums nor metadata
+        if self._ends.store_may(info):
+            return self._parts_by_store(info, key, told)
+        return self._streamed_parts(info, key, told)
 
     # -- in one piece -------------------------------------------------------------------------
 
-    def _whole(self, job: Job) -> None:
-        try:
-            if job.info.size < 0:
-                raise BadOption(
-                    "the source does not say how large this is",
-                    path=job.info.key,
-                    remedy="Pull it, then push it",
-                )
-            if self._ends.store_may(job.info):
-                try:
-                    made = self._whole_by_store(job)
-                except NbdataError as error:
-                    self._ends.refused(error)
-                else:
-                    job.done(made)
-                    return
-            made = self._streamed(job)
-        except Exception as error:
-            job.failed(error)
-        else:
-            job.done(made)
+    def whole(self, info: ObjectInfo, key: str) -> Copied:
+        """Copy an object in one piece."""
+        if info.size < 0:
+            raise BadOption(
+                "the source does not say how large this is", path=info.key, remedy="Pull it, then push it"
+            )
+        if self._ends.store_may(info):
+            try:
+                return self._whole_by_store(info, key)
+            except NbdataError as error:
+                self._ends.refused(error)
+        return self._streamed(info, key)
 
-    def _whole_by_store(self, job: Job) -> Copied:
-        info, key = job.info, job.key
+    def _whole_by_store(self, info: ObjectInfo, key: str) -> Copied:
         made = retrying(self._control, lambda: self._target.copy(self._source, info, key))
         ours, theirs = parse_etag(info.etag), parse_etag(made.etag)
         unproven = ""
@@ -126,9 +104,8 @@ class Copier:
         self._control.advance(bytes=info.size)
         return Copied(made, unproven, by_store=True)
 
-    def _streamed(self, job: Job) -> Copied:
-        info, verify = job.info, self._op.verify
-        part_size = None
+    def _streamed(self, info: ObjectInfo, key: str) -> Copied:
+        verify, part_size = self._op.verify, None
         if verify == "auto" and "-" in info.etag:
             part_size = told_part_size(self._control, self._source, info)
         source_proven = False
@@ -148,19 +125,20 @@ class Copier:
             return relay
 
         made, proven = send_whole(
-            self._control, self._target, job.key, read, info.size, lambda: SentHasher(job.key, verify)
+            self._control, self._target, key, read, info.size, lambda: SentHasher(key, verify)
         )
         return Copied(made, _why(source_proven, proven), by_store=False)
 
     # -- in parts -----------------------------------------------------------------------------
 
-    def _parts_by_store(self, job: Job, told: ObjectInfo, *, prove: bool = True) -> PartedSend | None:
+    def _parts_by_store(
+        self, info: ObjectInfo, key: str, told: ObjectInfo, *, prove: bool = True
+    ) -> PartedCopy | None:
         """Prepare a copy in parts by the store; None if a single request is better.
 
         If the parts match those in which the source was uploaded, the answers prove that its bytes arrived.
         """
-        info, etag = job.info, parse_etag(told.etag)
-        size = None
+        etag, size = parse_etag(told.etag), None
         if prove and self._parts_prove and etag.kind == "multipart" and not told.encrypted:
             size = self._ends.fitting(told_part_size(self._control, self._source, info), info.size)
         prove = size is not None
@@ -180,48 +158,44 @@ class Copier:
             self._control.advance(bytes=count)
             return SentPart(answer, md5, prove)
 
-        def before(digests: list[str]) -> None:
+        def refuse(digests: list[str]) -> None:
             self._ends.head(info)  # not all stores check whether it changed
             if prove and combine(digests) != etag.value:
                 raise _mismatch(info, etag.value, combine(digests))
 
-        def failed(error: Exception) -> None:
+        upload = self._ends.uploads.open(key, info.size, lambda *_: prove, headers=told.headers)
+        sending = PartedSend(self._control, upload, info.size, size, send)
+
+        def finish() -> Copied:
             try:
-                if not isinstance(error, NbdataError):
-                    raise error
-                self._control.checkpoint()
-                if isinstance(error, _NothingProved):
-                    self._parts_prove = False
-                    again = self._parts_by_store(job, told, prove=False)
-                else:
-                    self._ends.refused(error)
-                    again = self._streamed_parts(job, told)
-            except Exception as lasting:
-                job.failed(lasting)
-                return
-            if again is None:
-                self._whole(job)
-            else:
-                again.run()
+                made, proven = sending.finish(refuse)
+            except NbdataError as error:
+                return self._another_way(info, key, told, error)
+            return Copied(made, "" if proven else _NO_PROOF, by_store=True)
 
-        return self._ends.parted(
-            job,
-            told,
-            size,
-            send,
-            before=before,
-            whole=lambda _made, _digests: prove,
-            done=lambda made, proven: job.done(Copied(made, "" if proven else _NO_PROOF, by_store=True)),
-            failed=failed,
-        )
+        return PartedCopy(sending, finish)
 
-    def _streamed_parts(self, job: Job, told: ObjectInfo) -> PartedSend:
+    def _another_way(self, info: ObjectInfo, key: str, told: ObjectInfo, error: NbdataError) -> Copied:
+        """Copy an object that the store could not copy in parts, or raise `error` again."""
+        self._control.checkpoint()
+        if isinstance(error, _NothingProved):
+            self._parts_prove = False
+            parts = self._parts_by_store(info, key, told, prove=False)
+        else:
+            self._ends.refused(error)
+            parts = self._streamed_parts(info, key, told)
+        if parts is None:
+            return self.whole(info, key)
+        parts.sending.send_parts()
+        return parts.finish()
+
+    def _streamed_parts(self, info: ObjectInfo, key: str, told: ObjectInfo) -> PartedCopy:
         """Prepare a copy in parts that are streamed through this machine.
 
         A digest of the whole object needs its bytes in order, so parts are then sent one after the other. Otherwise
         parts like those of the original upload prove it by their digests.
         """
-        info, verify = job.info, self._op.verify
+        verify = self._op.verify
         expected = stored_checksum(told, verify) if verify != "none" else None
         if verify == "md5" and expected is None:
             check_for(told, verify).finish(-1, info.size)  # raises: there is no checksum to compare with
@@ -243,15 +217,15 @@ class Copier:
                 relay.updates.append(whole.begin())
             return relay
 
-        sending = hashed_parts(self._control, read, lambda: SentHasher(job.key, verify))
+        send_part = hashed_parts(self._control, read, lambda: SentHasher(key, verify))
 
         def send(upload: Upload, number: int, start: int, count: int) -> SentPart:
-            sent = sending(upload, number, start, count)
+            sent = send_part(upload, number, start, count)
             if whole is not None:
                 whole.keep()
             return sent
 
-        def before(digests: list[str]) -> None:
+        def refuse(digests: list[str]) -> None:
             nonlocal source_proven
             if whole is not None and expected is not None:
                 if whole.hexdigest() != expected[1]:
@@ -262,26 +236,18 @@ class Copier:
                 if not source_proven and known:
                     raise _mismatch(info, etag.value, combine(digests))
 
-        def failed(error: Exception) -> None:
-            if isinstance(error, RangesIgnored):
-                try:
-                    job.done(self._streamed(job))
-                except Exception as lasting:
-                    job.failed(lasting)
-            else:
-                job.failed(error)
+        checker = MultipartChecker(key, verify)
+        upload = self._ends.uploads.open(key, info.size, checker, headers=told.headers)
+        sending = PartedSend(self._control, upload, info.size, size, send, in_order=whole is not None)
 
-        return self._ends.parted(
-            job,
-            told,
-            size,
-            send,
-            before=before,
-            whole=MultipartChecker(job.key, verify),
-            done=lambda made, proven: job.done(Copied(made, _why(source_proven, proven), by_store=False)),
-            failed=failed,
-            in_order=whole is not None,
-        )
+        def finish() -> Copied:
+            try:
+                made, proven = sending.finish(refuse)
+            except RangesIgnored:
+                return self._streamed(info, key)
+            return Copied(made, _why(source_proven, proven), by_store=False)
+
+        return PartedCopy(sending, finish)
 
 
 class _InOrder:

@@ -1,10 +1,8 @@
-"""The two ends of a copy: their abilities, their stored checksums, and multipart uploads to the target."""
+"""The two ends of a copy: their abilities and their stored checksums."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from nbdata.engine.planning.begun_uploads import BegunUploads
@@ -17,14 +15,13 @@ from nbdata.errors import (
     SourceChanged,
     StoreUnavailable,
 )
-from nbdata.stores.base import ObjectInfo, Store, Upload
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import PartedSend, SentPart, withdrawn
 from nbdata.verbs.copy import Copy
 from nbdata.verification.checker import plain_md5
 
-__all__ = ["WHOLE", "Copied", "Ends", "Job"]
+__all__ = ["WHOLE", "Copied", "Ends"]
 
 #: Largest object, in bytes, that a store is asked to copy in one request. S3 allows 5 GiB, but a connection that stays
 #: silent for that long looks dead.
@@ -41,15 +38,6 @@ class Copied(NamedTuple):
     by_store: bool
 
 
-class Job(NamedTuple):
-    """An object to be copied."""
-
-    info: ObjectInfo
-    key: str
-    done: Callable[[Copied], None]
-    failed: Callable[[Exception], None]
-
-
 class Ends:
     """The two stores of a copy, and what is learnt about them during the copy; safe to use from many threads.
 
@@ -60,7 +48,7 @@ class Ends:
         self, control: Control, op: Copy, source: Store, target: Store, uploads: BegunUploads
     ) -> None:
         self.control, self.op = control, op
-        self.source, self.target, self._uploads = source, target, uploads
+        self.source, self.target, self.uploads = source, target, uploads
         self._by_store = target.can_copy(source)
         self._lock = threading.Lock()
         self.notes: list[str] = []
@@ -99,45 +87,3 @@ class Ends:
         if size is None or self.op.part_size not in (None, size):
             return None
         return size if size >= self.target.min_part and -(-total // size) <= self.target.max_parts else None
-
-    def parted(
-        self,
-        job: Job,
-        told: ObjectInfo,
-        part_size: int,
-        send: Callable[[Upload, int, int, int], SentPart],
-        *,
-        before: Callable[[list[str]], None],
-        whole: Callable[[ObjectInfo, list[str]], bool],
-        done: Callable[[ObjectInfo, bool], None],
-        failed: Callable[[Exception], None],
-        in_order: bool = False,
-    ) -> PartedSend:
-        """A multipart send that is aborted if the run ends first."""
-        key = job.key
-
-        def finished(made: ObjectInfo, proven: bool) -> None:
-            del self._uploads.unfinished[key]
-            self._uploads.finished(key)
-            done(made, proven)
-
-        def broken(error: Exception) -> None:
-            del self._uploads.unfinished[key]
-            failed(error)
-
-        sending = PartedSend(
-            self.control,
-            job.info.size,
-            part_size,
-            send,
-            begin=lambda: self._uploads.begin(key, job.info.size, told.headers),
-            abandon=partial(self._uploads.abandon, key),
-            before=before,
-            whole=whole,
-            done=finished,
-            failed=broken,
-            in_order=in_order,
-            withdraw=partial(withdrawn, self.control, self.target, key),
-        )
-        self._uploads.unfinished[key] = sending.give_up
-        return sending

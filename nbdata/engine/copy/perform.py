@@ -23,7 +23,7 @@ from nbdata.engine.planning.remote_target import (
     plan_deletions,
 )
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
@@ -210,15 +210,29 @@ class _Copying:
         for row in self.plan.rows:
             if row.action in _MOVES:
                 item = CopyRow.of(row)
-                units = self.copier.units(
-                    item.info,
-                    item.target,
-                    done=partial(self._done, item),
-                    failed=partial(self.results.fail, item.path),
-                )
-                yield from (partial(self._announced, item, unit) for unit in units)
+                yield from (partial(self._announced, item, unit) for unit in self._copy(item))
             else:
                 self.results.left(row)
+
+    def _copy(self, item: CopyRow) -> Iterator[Callable[[], None]]:
+        """Yield the work for one object."""
+        try:
+            parts = self.copier.in_parts(item.info, item.target)
+        except (NbdataError, OSError) as error:
+            self.results.fail(item.path, error)
+            return
+        if parts is None:
+            yield partial(self._end, item, partial(self.copier.whole, item.info, item.target))
+        else:
+            yield from parts.sending.units(partial(self._end, item, parts.finish))
+
+    def _end(self, item: CopyRow, finish: Callable[[], Copied]) -> None:
+        try:
+            made = finish()
+        except Exception as error:
+            self.results.fail(item.path, error)
+        else:
+            self._done(item, made)
 
     def _announced(self, item: CopyRow, unit: Callable[[], None]) -> None:
         """Record that an object is being replaced, and then do that.
