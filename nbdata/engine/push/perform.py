@@ -29,14 +29,14 @@ from nbdata.errors import (
 from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
-from nbdata.stores.base import ObjectInfo, Upload
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PART, validator
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
     BIG,
-    PartedSend,
     SentPart,
     hashed_parts,
     send_whole,
@@ -248,48 +248,37 @@ class _Pushing:
         except Exception as error:
             self._results.fail(item.path, error)
             return
-        control, store, key = self._control, self._store, item.key
+        control, key = self._control, item.key
+        upload = self._uploads.open(
+            key,
+            item.size,
+            MultipartChecker(key, self._op.verify),
+            announce=partial(self._announce, item, before),
+        )
+        upload.at_end.callback(os.close, fd)
+        sending = PartedSend(
+            control,
+            upload,
+            item.size,
+            upload_part_size(item.size, self._op.part_size, self._store),
+            hashed_parts(control, partial(FileSource, control, fd), partial(self._hasher, item)),
+            there=partial(self._there, fd, item),
+        )
 
-        def begin() -> Upload:
-            self._announce(item, before)
-            return self._uploads.begin(key, item.size)
-
-        def ready(_: list[str]) -> None:
+        def refuse(_digests: list[str]) -> None:
             still_same(fd, before, item.file)
             self._refuse_changed(item)
 
-        def done(info: ObjectInfo, verified: bool) -> None:
-            del self._uploads.unfinished[item.path]
-            os.close(fd)
-            self._uploads.finished(key)
-            self._results.present += sending.present
-            self._sent(item, before, info, verified)
+        def finish() -> None:
+            try:
+                info, verified = sending.finish(refuse)
+            except Exception as error:
+                self._results.fail(item.path, error)
+            else:
+                self._results.present += sending.present
+                self._sent(item, before, info, verified)
 
-        def failed(error: Exception) -> None:
-            del self._uploads.unfinished[item.path]
-            os.close(fd)
-            self._results.fail(item.path, error)
-
-        def give_up() -> None:
-            sending.give_up()
-            os.close(fd)
-
-        sending = PartedSend(
-            control,
-            item.size,
-            upload_part_size(item.size, self._op.part_size, store),
-            hashed_parts(control, partial(FileSource, control, fd), partial(self._hasher, item)),
-            begin=begin,
-            abandon=partial(self._uploads.abandon, key),
-            before=ready,
-            whole=MultipartChecker(key, self._op.verify),
-            done=done,
-            failed=failed,
-            there=partial(self._there, fd, item),
-            withdraw=partial(withdrawn, control, store, key),
-        )
-        self._uploads.unfinished[item.path] = give_up
-        yield from sending.units()
+        yield from sending.units(finish)
 
     def _there(self, fd: int, item: PushRow, start: int, size: int, answer: str) -> SentPart | None:
         """Return the part that an earlier run sent, if its ETag is the MD5 of the bytes that belong there."""
