@@ -13,9 +13,10 @@ from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
+from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.relay import Relay
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import Hasher, PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.send import Hasher, hashed_parts, send_whole, upload_part_size
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["LinkCopies"]
@@ -63,8 +64,6 @@ class LinkCopies:
 
     def _in_parts(self, key: str, info: ObjectInfo, crc: _RunningCrc) -> tuple[ObjectInfo, bool]:
         """Send parts one after the other, so the running CRC covers the whole object."""
-        made: list[tuple[ObjectInfo, bool]] = []
-        errors: list[Exception] = []
 
         def reader(start: int, size: int, hasher: Hasher) -> Relay:
             relay = Relay(self._control, self._store, info, start, size)
@@ -73,23 +72,14 @@ class LinkCopies:
             return relay
 
         sending = PartedSend(
-            self._control, info.size, upload_part_size(info.size, self._part, self._store),
+            self._control,
+            self._uploads.open(key, info.size, MultipartChecker(key, "auto")),
+            info.size,
+            upload_part_size(info.size, self._part, self._store),
             hashed_parts(self._control, reader, partial(SentHasher, key, "auto")),
-            begin=lambda: self._uploads.begin(key, info.size),
-            abandon=partial(self._uploads.abandon, key), before=lambda _: crc.check(),
-            whole=MultipartChecker(key, "auto"),
-            done=lambda info, verified: made.append((info, verified)), failed=errors.append,
-            withdraw=partial(withdrawn, self._control, self._store, key),
-        )  # fmt: skip
-        self._uploads.unfinished[key] = sending.give_up
-        try:
-            sending.run()
-        finally:
-            del self._uploads.unfinished[key]
-        if errors:
-            raise errors[0]
-        self._uploads.finished(key)
-        return made[0]
+        )
+        sending.send_parts()
+        return sending.finish(lambda _digests: crc.check())
 
 
 class _RunningCrc:
