@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, NotFound
@@ -17,7 +15,7 @@ __all__ = [
     "BIG",
     "Hasher",
     "Outgoing",
-    "PartedSend",
+    "PartSender",
     "SentPart",
     "answer_of",
     "hashed_parts",
@@ -79,9 +77,6 @@ class SentPart(NamedTuple):
 
 #: Sends one part of an upload. Takes the upload, the number (from 1), the offset and the byte count.
 PartSender = Callable[[Upload, int, int, int], SentPart]
-#: Checks the store's answer for a stored part against its bytes (offset and count). Returns the part if proven, else
-#: None.
-PartProver = Callable[[int, int, str], SentPart | None]
 
 
 def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
@@ -190,161 +185,3 @@ def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]
         return tries.until_matching(lambda: tries.run(attempt))
 
     return send
-
-
-class PartedSend:
-    """Sends a large object in parts, by any free workers.
-
-    The worker that finishes the last part completes the upload. It calls `done` with the store's metadata and whether
-    the object is verified. After an error it aborts the upload and calls `failed` with the first error.
-
-    Parameters
-    ----------
-    send : callable
-        Sends one part.
-    begin : callable
-        Begins the upload, when the first part is sent.
-    abandon : callable
-        Ends an upload, given the error, or None for a stop. Aborts it and returns False, or leaves it for the next run
-        and returns True. Must work while the job is being stopped.
-    there : callable, optional
-        Checks whether a stored part of a resumed upload is right, so that it need not be sent.
-    withdraw : callable
-        Deletes an object that was assembled wrongly, and returns a sentence about the result.
-    before : callable
-        Raises if the object must not be created, given the parts' digests.
-    whole : callable
-        Verifies the finished object from its metadata and the parts' digests.
-    in_order : bool
-        Sends one part after the other.
-    held : int
-        How many first parts are sent last, one after the other.
-    counted : bool
-        Whether sent bytes count as progress, and are subtracted again after a failure.
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        size: int,
-        part_size: int,
-        send: PartSender,
-        *,
-        begin: Callable[[], Upload],
-        abandon: Callable[[Upload, Exception | None], bool],
-        before: Callable[[list[str]], None],
-        whole: Callable[[ObjectInfo, list[str]], bool],
-        done: Callable[[ObjectInfo, bool], None],
-        failed: Callable[[Exception], None],
-        in_order: bool = False,
-        held: int = 0,
-        counted: bool = True,
-        there: PartProver | None = None,
-        withdraw: Callable[[ObjectInfo], str] = lambda _info: "What the store has is wrong: delete it",
-    ) -> None:
-        self._control, self._size, self._part_size = control, size, part_size
-        self._send_part, self._begin, self._abandon = send, begin, abandon
-        self._before, self._whole = before, whole
-        self._done, self._failed = done, failed
-        self._in_order, self._there, self._withdraw = in_order, there, withdraw
-        self._counted = counted
-        self._count = -(-size // part_size)
-        self._held = min(held, self._count)
-        self._open = self._count - self._held
-        self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
-        self._lock = threading.Lock()
-        self._upload: Upload | None = None
-        self._error: Exception | None = None
-        self._sent = 0
-        self.present = 0
-
-    def units(self) -> Iterator[Callable[[], None]]:
-        """Yield one callable per part, or a single one if the parts go in order or all of them go last."""
-        if self._in_order or not self._open:
-            yield self.run
-            return
-        for number in range(self._held, self._count):
-            yield lambda number=number: self._unit(number)  # type: ignore[misc]
-
-    def run(self) -> None:
-        """Send everything in the caller's thread."""
-        for number in range(self._held, self._count):
-            self._unit(number)
-        if self._held == self._count:
-            self._finish()
-
-    def _unit(self, number: int) -> None:
-        if self._error is None:
-            try:
-                self._send(number)
-            except Exception as error:
-                with self._lock:
-                    self._error = self._error or error
-        with self._lock:
-            self._open -= 1
-            last = self._open == 0
-        if last:
-            self._finish()
-
-    def _begun(self) -> Upload | None:
-        """Return the upload, and begin it once for all threads; None if it could not begin."""
-        with self._lock:
-            if self._upload is None and self._error is None:
-                try:
-                    self._upload = retrying(self._control, self._begin)
-                except Exception as error:
-                    self._error = error
-            return self._upload
-
-    def _send(self, number: int) -> None:
-        upload = self._begun()
-        if upload is None:
-            return
-        start = number * self._part_size
-        size = min(self._part_size, self._size - start)
-        stored, answer = upload.stored.get(number + 1, (-1, ""))
-        part = self._there(start, size, answer) if self._there is not None and stored == size else None
-        if part is not None:
-            self._parts[number] = part
-            self._control.advance(present=size)
-            with self._lock:
-                self.present += size
-            return
-        self._parts[number] = self._send_part(upload, number + 1, start, size)
-        with self._lock:
-            self._sent += size if self._counted else 0
-
-    def _finish(self) -> None:
-        try:
-            if self._error is not None:
-                raise self._error
-            for number in range(self._held):
-                self._send(number)
-            if self._error is not None:  # the upload could not begin
-                raise self._error
-            assert self._upload is not None
-            digests = [part.digest for part in self._parts]
-            self._before(digests)
-            finish = partial(self._upload.finish, [part.answer for part in self._parts])
-            info = retrying(self._control, finish)
-            try:
-                verified = self._whole(info, digests) and all(part.verified for part in self._parts)
-            except ChecksumMismatch as error:
-                error.remedy = self._withdraw(info)
-                raise
-        except Exception as error:
-            if not self.give_up(error):  # otherwise the next run resumes with the sent parts, so they count
-                self._control.advance(bytes=-self._sent, present=-self.present)
-            self._failed(error)
-        else:
-            self._done(info, verified)
-
-    def give_up(self, error: Exception | None = None) -> bool:
-        """End the upload before it is complete; for callers that stop before all units have run.
-
-        Returns whether the next run can resume it.
-        """
-        if self._upload is not None:
-            with contextlib.suppress(NbdataError):  # the upload is remembered, so cleanup finds it
-                return self._abandon(self._upload, error)
-        return False

@@ -42,18 +42,11 @@ class BegunUploads(Uploads):
         Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the same
         command resumes them (where the store supports that). Else they are aborted, and so are uploads of the same key
         that a killed run left.
-
-    Attributes
-    ----------
-    unfinished : dict of str to callable
-        Per path, the cleanup for an object whose upload has started, in case the run ends before it is whole.
     """
 
     def __init__(self, run: Run, place: str, store: Store, *, keep: bool = False) -> None:
         super().__init__(run.control, store)
         self._run, self._place, self._keep = run, place, keep
-        self.unfinished: dict[str, Callable[[], object]] = {}
-        self._begun: dict[str, str] = {}  # key to id
         self._threads: set[threading.Thread] = set()
 
     def begin(self, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
@@ -76,9 +69,7 @@ class BegunUploads(Uploads):
             except NbdataError:
                 if begun.cancel():
                     raise
-        upload = begun.result()
-        self._begun[key] = upload.id
-        return upload.through(self.store)
+        return begun.result().through(self.store)
 
     def _begin_now(
         self, begun: Future[Upload], key: str, size: int, headers: Mapping[str, str] | None
@@ -124,7 +115,6 @@ class BegunUploads(Uploads):
                 leave(state, claimed)
                 raise
             else:
-                self._begun[key] = upload.id
                 return upload
         return None
 
@@ -155,11 +145,6 @@ class BegunUploads(Uploads):
         """The place, its server (another one may have a bucket of that name), and how its objects are to be stored."""
         store = self._separate_store()
         return "\n".join(filter(None, [self._place, store.server, store.stored_as]))
-
-    def finished(self, key: str) -> None:
-        """Note that the upload has become an object; a full disk that prevents the note does no harm."""
-        with contextlib.suppress(NbdataError):
-            forget(self._run.context.state_dir, self._begun.pop(key))
 
     def forget(self, upload_id: str) -> None:
         with contextlib.suppress(NbdataError):  # a full disk that prevents the note does no harm
@@ -204,8 +189,6 @@ class BegunUploads(Uploads):
     def close(self) -> None:
         """Abort or leave unfinished uploads; waits for the store, but not for long."""
         self.give_up_unfinished()
-        for give_up in list(self.unfinished.values()):
-            give_up()
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)
         for thread in list(self._threads):
             thread.join(max(0.0, end - time.monotonic()))

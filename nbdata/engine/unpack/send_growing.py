@@ -1,4 +1,4 @@
-"""Send a file whose size is known only at its end: in parts, while it is read."""
+"""Send a file in parts while it is read, whether its size is known or not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from functools import partial
 
 from isal.isal_zlib import crc32
 
-from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory
 from nbdata.errors import NbdataError
 from nbdata.sizes import format_size
-from nbdata.stores.base import ObjectInfo, Store, Upload
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import SentPart, hashed_parts, withdrawn
+from nbdata.transfer.object_upload import Uploads
+from nbdata.transfer.send import SentPart, hashed_parts
 from nbdata.transfer.worker_pool import Unit
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
@@ -33,11 +32,12 @@ def larger_than_its_parts(name: str, count: int, size: int) -> NbdataError:
 
 
 class GrowingSend:
-    """Sends one object in parts that are read one by one and sent by several threads.
+    """Sends one object in parts that are read one by one and sent by several threads; `finish` then makes the object.
 
-    The thread that finishes last, whether it sends a part or reads, ends the upload. It completes the upload and
-    calls `done` with the store's answer and whether that was verified. On failure it aborts the upload and calls
-    `failed` with the first error.
+    Parameters
+    ----------
+    size : int or None
+        Bytes of the object; None if they are known only at its end.
 
     Attributes
     ----------
@@ -45,99 +45,84 @@ class GrowingSend:
         CRC-32 and number of the bytes read so far.
     """
 
-    def __init__(
-        self, control: Control, store: Store, key: str, uploads: BegunUploads, *,
-        done: Callable[[ObjectInfo, bool], None], failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
-        self._control, self._store, self._key, self._uploads = control, store, key, uploads
-        self._done, self._failed = done, failed
-        self._lock, self._beginning = threading.Lock(), threading.Lock()
-        self._upload: Upload | None = None
+    def __init__(self, control: Control, uploads: Uploads, key: str, size: int | None) -> None:
+        self._store, self._key, self._whole_size = uploads.store, key, size
+        self._upload = uploads.open(key, size, MultipartChecker(key, "auto"))
+        self._data: dict[int, memoryview] = {}  # the parts in memory, by offset
+        self._send_part = hashed_parts(
+            control,
+            lambda start, _size, hasher: HeldBytes(self._data[start], hasher),
+            partial(SentHasher, key, "auto"),
+        )
+        self._lock = threading.Lock()
         self._parts: dict[int, SentPart] = {}
         self._open, self._ended = 0, False
         self.crc = self.size = 0
         self.error: Exception | None = None
-        uploads.unfinished[key] = self._give_up
 
-    def units(self, read: Callable[[memoryview], int], memory: MembersInMemory, size: int) -> Iterator[Unit]:
-        """Yield units that each send a part of `size` bytes; asking for the next one reads on, within `memory`."""
-        number, filled = 0, size
-        while filled == size and self.error is None:
-            memory.hold(size)
-            data, filled = memoryview(bytearray(size)), 0
-            while filled < size and (count := read(data[filled : filled + _BLOCK])):
+    def units(
+        self, read: Callable[[memoryview], int], memory: MembersInMemory, part_size: int, then: Unit
+    ) -> Iterator[Unit]:
+        """Yield units that each send a part; asking for the next one reads on, within `memory`.
+
+        The thread that is done last, whether it sends a part or reads, calls `then`, also after errors.
+        """
+        known, number, ends = self._whole_size, 0, False
+        while not ends and self.error is None:
+            wanted = part_size if known is None else min(part_size, known - self.size)
+            memory.hold(wanted)
+            data, filled = memoryview(bytearray(wanted)), 0
+            while filled < wanted:
+                count = read(data[filled : filled + _BLOCK])
+                if not count and known is None:
+                    break
                 filled += count
             self.crc, self.size = crc32(data[:filled], self.crc), self.size + filled
+            ends = filled < wanted or self.size == known
             if not filled and number:
-                memory.release(size)
+                memory.release(wanted)
                 break
             if number == self._store.max_parts:
-                memory.release(size)
-                self.error = self.error or larger_than_its_parts(self._key, number, size)
+                memory.release(wanted)
+                self.error = self.error or larger_than_its_parts(self._key, number, part_size)
                 break
-            number += 1
+            start, number = self.size - filled, number + 1
             with self._lock:
                 self._open += 1
-            yield partial(self._send, number, data[:filled], memory, size)
+            self._data[start] = data[:filled]
             del data  # else it would be in memory with the next one
+            yield partial(self._send, number, start, memory, wanted, then)
         with self._lock:
             self._ended = True
             last = not self._open
         if last:
-            self._finish()
+            then()
 
-    def _send(self, number: int, data: memoryview, memory: MembersInMemory, held: int) -> None:
+    def _send(self, number: int, start: int, memory: MembersInMemory, held: int, then: Unit) -> None:
         try:
             if self.error is None:
-                send = hashed_parts(
-                    self._control,
-                    lambda _start, _size, hasher: HeldBytes(data, hasher),
-                    partial(SentHasher, self._key, "auto"),
-                )
-                self._parts[number] = send(self._begun(), number, 0, len(data))
+                size = len(self._data[start])
+                self._parts[number] = self._send_part(self._upload.begun(), number, start, size)
         except Exception as error:
             self.error = self.error or error
         finally:
+            del self._data[start]  # the unit may outlive it
             memory.release(held)
         with self._lock:
             self._open -= 1
             last = self._ended and not self._open
         if last:
-            self._finish()
+            then()
 
-    def _begun(self) -> Upload:
-        with self._beginning:
-            if self._upload is None:
-                self._upload = self._uploads.begin(self._key, -1)
-            return self._upload
+    def finish(self) -> tuple[ObjectInfo, bool]:
+        """Make the object. Returns the store's metadata, and whether the object is verified.
 
-    def _finish(self) -> None:
-        info, verified = None, False
+        After an error of a part or here it gives the upload up, and raises the first error.
+        """
         try:
             if self.error is not None:
                 raise self.error
-            info, verified = self._whole(self._begun())
+            return self._upload.finish([self._parts[number] for number in sorted(self._parts)])
         except Exception as error:
-            self._give_up(error)
-            del self._uploads.unfinished[self._key]
-            self._failed(error)
-            return
-        del self._uploads.unfinished[self._key]
-        self._uploads.finished(self._key)
-        self._done(info, verified)
-
-    def _whole(self, upload: Upload) -> tuple[ObjectInfo, bool]:
-        parts = [self._parts[number] for number in sorted(self._parts)]
-        info = retrying(self._control, lambda: upload.finish([part.answer for part in parts]))
-        try:
-            right = MultipartChecker(self._key, "auto")(info, [part.digest for part in parts])
-        except NbdataError as error:
-            self._upload = None
-            error.remedy = withdrawn(self._control, self._store, self._key, info)
+            self._upload.give_up(error)
             raise
-        return info, right and all(part.verified for part in parts)
-
-    def _give_up(self, error: Exception | None = None) -> None:
-        upload, self._upload = self._upload, None
-        if upload is not None:
-            self._uploads.abandon(self._key, upload, error)

@@ -40,12 +40,12 @@ from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Tag, Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
-from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.send import PartedSend, answer_of, hashed_parts, send_whole, withdrawn
+from nbdata.transfer.send import answer_of, send_whole
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.untar_volumes import UntarVolumes
-from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+from nbdata.verification.sent_checker import SentHasher
 
 __all__ = ["PART", "MemberSender"]
 
@@ -241,10 +241,14 @@ class MemberSender:
             self._sent_members.conflict(member.name, max(member.size, 0))
         elif verdict.action == "unchanged":
             self._compare(member)
-        elif member.size < 0:
-            yield from self._growing(member, key)
         elif self._store.multipart:
             yield from self._in_parts(member, key)
+        elif member.size < 0:
+            error = NbdataError(
+                "its size is known only at its end, and this store accepts no uploads in parts",
+                path=member.name, remedy="Unpack it to a folder, and push that",
+            )  # fmt: skip
+            self._fail(member.name, error)
         else:
             self._in_one_stream(member, key)
 
@@ -303,84 +307,28 @@ class MemberSender:
             self._sent_members.sent(item, info, verified)
 
     def _in_parts(self, member: Member, key: str) -> Iterator[Unit]:
-        """Send a large file while it is read."""
+        """Send a large file, or one whose size is known only at its end, while it is read."""
         item = self._sent_members.item(member, key)
-        size = part_in_memory(item.size, self._part_size, self._store)
-        if item.size > size * self._store.max_parts:
+        known = member.size if member.size >= 0 else None
+        expected = (self._archive_size or 0) * _EXPANSION if known is None else known
+        size = part_in_memory(expected, self._part_size, self._store)
+        if known is not None and known > size * self._store.max_parts:
             self._fail(item.name, larger_than_its_parts(item.name, self._store.max_parts, size))
             return
-        parts: dict[int, memoryview] = {}  # by offset
+        sending = GrowingSend(self._control, self._uploads, key, known)
 
-        def begin() -> Upload:
-            return self._uploads.begin(key, item.size)
+        def finish() -> None:
+            try:
+                info, verified = sending.finish()
+            except Exception as error:
+                self._sent_members.failed(item, error, held=0)
+            else:
+                item.tag, item.size = item.tag._replace(crc=f"{sending.crc:08x}"), sending.size
+                self._sent_members.sent(item, info, verified, held=0)
 
-        def done(info: ObjectInfo, verified: bool) -> None:
-            del self._uploads.unfinished[key]
-            self._uploads.finished(key)
-            self._sent_members.sent(item, info, verified, held=0)
-
-        def failed(error: Exception) -> None:
-            del self._uploads.unfinished[key]
-            self._sent_members.failed(item, error, held=0)
-
-        reader = hashed_parts(
-            self._control,
-            lambda start, _size, hasher: HeldBytes(parts[start], hasher),
-            partial(SentHasher, key, "auto"),
-        )
-        sending = PartedSend(
-            self._control, item.size, size, reader,
-            begin=begin, abandon=partial(self._uploads.abandon, key), before=lambda _: None,
-            whole=MultipartChecker(key, "auto"), done=done, failed=failed,
-            withdraw=partial(withdrawn, self._control, self._store, key), counted=False,
-        )  # fmt: skip
-        self._uploads.unfinished[key] = sending.give_up
         self._sent_members.begin(item)
-        crc = 0
-        for number, unit in enumerate(sending.units()):
-            start = number * size
-            count = min(size, item.size - start)
-            if not self._memory.has_room(count):
-                yield from self._send_batch()
-            self._memory.hold(count)
-            data, filled = memoryview(bytearray(count)), 0
-            while filled < count:
-                filled += self._read(member, data[filled : filled + _BLOCK])
-            crc = crc32(data, crc)
-            item.tag = item.tag._replace(crc=f"{crc:08x}")
-            parts[start] = data
-            del data  # else it would be in memory with the next one
-            yield partial(self._part, unit, parts, start, count)
-
-    def _growing(self, member: Member, key: str) -> Iterator[Unit]:
-        """Send a file whose size is known only at its end."""
-        item = self._sent_members.item(member, key)
-        if not self._store.multipart:
-            error = NbdataError(
-                "its size is known only at its end, and this store accepts no uploads in parts",
-                path=member.name, remedy="Unpack it to a folder, and push that",
-            )  # fmt: skip
-            self._fail(item.name, error)
-            return
-
-        def done(info: ObjectInfo, verified: bool) -> None:
-            item.tag, item.size = item.tag._replace(crc=f"{sending.crc:08x}"), sending.size
-            self._sent_members.sent(item, info, verified, held=0)
-
-        sending = GrowingSend(
-            self._control, self._store, key, self._uploads,
-            done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
-        )  # fmt: skip
-        self._sent_members.begin(item)
-        size = part_in_memory((self._archive_size or 0) * _EXPANSION, self._part_size, self._store)
-        yield from sending.units(partial(self._read, member), self._memory, size)
-
-    def _part(self, unit: Unit, parts: dict[int, memoryview], start: int, count: int) -> None:
-        try:
-            unit()
-        finally:
-            parts.pop(start, None)
-            self._memory.release(count)
+        yield from self._send_batch()  # else the parts might wait for its memory
+        yield from sending.units(partial(self._read, member), self._memory, size, finish)
 
     def _in_one_stream(self, member: Member, key: str) -> None:
         """Send a large file to a store without multipart uploads: an interrupted upload cannot be repeated."""

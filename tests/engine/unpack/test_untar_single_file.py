@@ -11,9 +11,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.send_growing import GrowingSend
 from nbdata.errors import BadArchive, NotFound, TransferFailed
 from nbdata.stores.s3.store import S3Store
+from nbdata.transfer.object_upload import ObjectUpload
 from tests.conftest import client_of
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, untar
@@ -134,17 +134,17 @@ def test_a_part_that_the_store_refuses_fails_the_file_and_leaves_no_upload(
     tmp_path: Path, s3: EmbeddedServer, bucket: str
 ) -> None:
     path = compressed(tmp_path / "v", "x.bin.gz", random.Random(1).randbytes(30 * MIB))
-    begun = GrowingSend._begun
+    begun = ObjectUpload.begun
     asked = list[int]()
 
-    def refused(self: GrowingSend) -> object:
+    def refused(self: ObjectUpload) -> object:
         asked.append(1)
         if len(asked) == 2:
             raise nbdata.AccessDenied("no")
         return begun(self)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(GrowingSend, "_begun", refused)
+        patched.setattr(ObjectUpload, "begun", refused)
         with pytest.raises(TransferFailed):
             untar(path, f"s3://{bucket}/out/")
     assert stored(s3, bucket, "out/") == {}
