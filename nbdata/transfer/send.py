@@ -1,4 +1,4 @@
-"""Send one object to a store: in one piece, or in parts by several workers, hashed as it leaves."""
+"""Send one object to a store in one piece, or one part of it; the bytes are hashed as they leave."""
 
 from __future__ import annotations
 

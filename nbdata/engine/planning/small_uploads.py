@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from nbdata.errors import ChecksumMismatch
 from nbdata.stores.base import ObjectInfo, Store
@@ -16,7 +17,7 @@ from nbdata.transfer.send import answer_of
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verification.sent_checker import SentHasher
 
-__all__ = ["BATCH", "Content", "SmallObject", "SmallUploads"]
+__all__ = ["BATCH", "Content", "Sending", "SmallObject", "SmallUploads"]
 
 
 class SmallObject(Protocol):
@@ -40,21 +41,16 @@ class SmallObject(Protocol):
 
 
 class Content(NamedTuple):
-    """The bytes of a small object.
-
-    Attributes
-    ----------
-    data : bytes
-    hasher : SentHasher
-        Has hashed the bytes.
-    more : any
-        The caller's own data.
-    """
+    """The bytes of a small object, and the hasher that has hashed them."""
 
     data: bytes
     hasher: SentHasher
-    more: Any = None
 
+
+#: Sends one object: yields its `Content` at its turn, and gets the store's description of the object, and whether that
+#: proves the bytes. If only the store can say what it has, and fails to, that error is raised at the yield. A generator
+#: that is dropped at the yield sends nothing.
+Sending = Generator[Content, tuple[ObjectInfo, bool], None]
 
 T = TypeVar("T", bound=SmallObject)
 
@@ -65,15 +61,10 @@ class SmallUploads(Generic[T]):
     Parameters
     ----------
     workers : WorkerPool
-    content : callable
-        Returns the bytes of an object at its turn. Its errors are passed to `failed`.
-    sent : callable
-        Called when the store has an object, with its `Content`, the store's description, and whether that proves the
-        bytes.
+    send : callable
+        Returns the `Sending` of an object. It reports the outcome, and raises nothing.
     whole : callable
         Sends one object by itself after a failed first try.
-    failed : callable
-        Called with an object and its error.
     """
 
     def __init__(
@@ -81,14 +72,11 @@ class SmallUploads(Generic[T]):
         control: Control,
         workers: WorkerPool,
         store: Store,
-        *,
-        content: Callable[[T], Content],
-        sent: Callable[[T, Content, ObjectInfo, bool], None],
+        send: Callable[[T], Sending],
         whole: Callable[[T], None],
-        failed: Callable[[T, Exception], None],
     ) -> None:
         self._control, self._workers, self._store = control, workers, store
-        self._content, self._sent, self._failed = content, sent, failed
+        self._send = send
         self._batcher = Batcher[T](control, workers, self._transfer, whole)
 
     def takes(self, size: int) -> bool:
@@ -103,50 +91,50 @@ class SmallUploads(Generic[T]):
         session = self._store.writing(self._batcher.width, MAX_BYTES)
         self._batcher.run_session(session, self._request, self._answered)
 
-    def _request(self, item: T) -> Write[tuple[T, Content]] | None:
+    def _request(self, item: T) -> Write[tuple[T, Sending, SentHasher]] | None:
         """Make the request that sends an object; None if its bytes cannot be read."""
-        try:
-            content = self._content(item)
-        except Exception as error:
-            self._failed(item, error)
+        sending = self._send(item)
+        content = next(sending, None)
+        if content is None:
             return None
-        return Write((item, content), item.key, content.data, content.hasher.hexdigest())
+        return Write((item, sending, content.hasher), item.key, content.data, content.hasher.hexdigest())
 
-    def _answered(self, answer: Answer[Write[tuple[T, Content]]]) -> None:
+    def _answered(self, answer: Answer[Write[tuple[T, Sending, SentHasher]]]) -> None:
         """Handle the store's response for an object."""
-        (item, content), info = answer.request.of, answer.told
+        (item, sending, hasher), info = answer.request.of, answer.told
         if info is None:
             self._batcher.alone(item, answer.error)
             return
         if info.etag:
-            self._compared(item, content, info)
+            self._compared(item, sending, hasher, info)
         else:
-            self._batcher.submit(partial(self._asked_after, item, content))
+            self._batcher.submit(partial(self._asked_after, item, sending, hasher))
         self._control.checkpoint()
 
-    def _asked_after(self, item: T, content: Content) -> None:
+    def _asked_after(self, item: T, sending: Sending, hasher: SentHasher) -> None:
         """Ask the store about an object, because its response did not describe it."""
         try:
             info = retrying(self._control, lambda: self._store.head(item.key))
         except Exception as error:
-            self._failed(item, error)
+            with contextlib.suppress(StopIteration):
+                sending.throw(error)
             return
         if info.size in (item.size, -1):
-            self._compared(item, content, info)
+            self._compared(item, sending, hasher, info)
         else:
             item.wrong = info
             self._batcher.alone(item)
 
-    def _compared(self, item: T, content: Content, info: ObjectInfo) -> None:
+    def _compared(self, item: T, sending: Sending, hasher: SentHasher, info: ObjectInfo) -> None:
         try:
-            verified = content.hasher.verify("" if info.encrypted else answer_of(info))
+            verified = hasher.verify("" if info.encrypted else answer_of(info))
         except ChecksumMismatch as error:
             if error.details.get("disproved"):
                 item.wrong = info
             self._batcher.alone(item, error)
         else:
-            try:
-                self._sent(item, content, info, verified)
-            except Exception as error:
-                self._failed(item, error)
+            try:  # noqa: SIM105 (contextlib.suppress takes a microsecond)
+                sending.send((info, verified))
+            except StopIteration:
+                pass
         self._workers.done += 1

@@ -14,7 +14,7 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.remote_target import delete_planned, is_another
-from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
+from nbdata.engine.planning.small_uploads import BATCH, Content, Sending, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
 from nbdata.errors import (
@@ -70,10 +70,8 @@ class _Pushing:
         self._store = self._target.store
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical, sends=True)
         self._small = SmallUploads[PushRow](
-            run.control, self._workers, self._store,
-            content=self._content, sent=self._small_sent, whole=self._whole,
-            failed=lambda item, error: self._results.fail(item.path, error),
-        )  # fmt: skip
+            run.control, self._workers, self._store, self._send_small, self._whole
+        )
         self._uploads = BegunUploads(run, self._op.target, self._store, keep=True)
         self._sources = GuardedFolders(planned.details["root"], opened=run.folders)
         if self._op.delete_source:
@@ -210,7 +208,20 @@ class _Pushing:
 
     # -- many small ones ----------------------------------------------------------------------
 
-    def _content(self, item: PushRow) -> Content:
+    def _send_small(self, item: PushRow) -> Sending:
+        """Send a small file; see `Sending`."""
+        try:
+            data, before = self._read_small(item)
+            hasher = self._hasher(item)
+            hasher.update(memoryview(data))
+            self._announce(item, before)
+            info, verified = yield Content(data, hasher)
+            self._control.advance(bytes=item.size)
+            self._sent(item, before, info, verified)
+        except Exception as error:
+            self._results.fail(item.path, error)
+
+    def _read_small(self, item: PushRow) -> tuple[bytes, os.stat_result]:
         """Return the bytes of a small file, and its stat."""
         fd, before = open_listed(item.file, item.size, item.mtime_ns)
         data = b""
@@ -226,14 +237,7 @@ class _Pushing:
             os.close(fd)
         if len(data) != item.size:
             raise SourceChanged("the file changed while it was sent", path=item.file)
-        hasher = self._hasher(item)
-        hasher.update(memoryview(data))
-        self._announce(item, before)
-        return Content(data, hasher, before)
-
-    def _small_sent(self, item: PushRow, content: Content, info: ObjectInfo, verified: bool) -> None:
-        self._control.advance(bytes=item.size)
-        self._sent(item, content.more, info, verified)
+        return data, before
 
     # -- in parts -----------------------------------------------------------------------------
 

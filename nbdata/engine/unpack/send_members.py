@@ -26,7 +26,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
-from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
+from nbdata.engine.planning.small_uploads import BATCH, Content, Sending, SmallUploads
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.expansion import Expansion
 from nbdata.engine.unpack.link_copies import LinkCopies
@@ -94,9 +94,8 @@ class MemberSender:
         self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
         self._sent_members = SentMembers(run.control, written, results, objects, self._memory, volume)
         self._small = SmallUploads[SentMember](
-            run.control, self._workers, self._store,
-            content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
-        )  # fmt: skip
+            run.control, self._workers, self._store, self._send_small, self._whole
+        )
         assert op.target is not None
         self._uploads = BegunUploads(at_target, op.target, self._store)
         self._part_size = op.part_size or PART
@@ -286,11 +285,13 @@ class MemberSender:
         hasher.update(memoryview(item.data))
         return hasher
 
-    def _content_of(self, item: SentMember) -> Content:
-        return Content(item.data, self._hashed(item))
-
-    def _small_sent(self, item: SentMember, content: Content, info: ObjectInfo, verified: bool) -> None:
-        self._sent_members.sent(item, info, verified)
+    def _send_small(self, item: SentMember) -> Sending:
+        """Send a small file; see `Sending`."""
+        try:
+            info, verified = yield Content(item.data, self._hashed(item))
+            self._sent_members.sent(item, info, verified)
+        except Exception as error:
+            self._sent_members.failed(item, error)
 
     def _whole(self, item: SentMember) -> None:
         """Send a file in one piece."""
