@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2]))
 
 from nbdata.demo.server import EmbeddedServer
-from tests.conftest import pytest_configure, pytest_unconfigure
+from tests import isolation
 from tests.faults.loss_cases import CASES, lost
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5, help="random states of each moment")
     parser.add_argument("--again", type=int, default=40, help="from how many states a line is said again")
     options = parser.parse_args()
-    pytest_configure()  # a private runtime folder, without the user's own settings
+    isolation.isolate()  # a private runtime folder, without the user's own settings
     os.environ["NBDATA_HOST"] = "inline"
     bad = 0
     try:
@@ -51,7 +51,7 @@ def main() -> int:
                     print(f"    {each}", flush=True)
                 bad += len(wrong)
     finally:
-        pytest_unconfigure()
+        isolation.pytest_unconfigure()
     return 1 if bad else 0
 
 

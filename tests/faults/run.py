@@ -32,7 +32,7 @@ sys.path.append(str(ROOT))
 from nbdata.client.agents import stop_all  # noqa: E402
 from nbdata.demo.server import EmbeddedServer  # noqa: E402
 from nbdata.sizes import parse_size  # noqa: E402
-from tests.conftest import pytest_configure, pytest_unconfigure  # noqa: E402
+from tests import isolation  # noqa: E402
 from tests.faults.campaign import EXTRACTIONS, PACKS, STREAMS, run_all  # noqa: E402
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
@@ -88,13 +88,13 @@ def main() -> int:
     if options.disks and os.geteuid() and _may_have_name_spaces():
         os.execvp(_APART[0], [*_APART, sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are stopped
-    pytest_configure()  # a private runtime folder, without the user's own settings
+    isolation.isolate()  # a private runtime folder, without the user's own settings
     try:
         with tempfile.TemporaryDirectory(prefix="nbdata-faults-") as folder:
             return _run(Path(folder), options)
     finally:
         stop_all(now=True)
-        pytest_unconfigure()
+        isolation.pytest_unconfigure()
 
 
 def _run(folder: Path, options: argparse.Namespace) -> int:
