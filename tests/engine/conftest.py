@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.targets import checkpoints
 from tests.engine.copy.sides import Side, Sides
 from tests.engine.unpack.checkpointing import STEP, cut, entries, packed
 from tests.engine.unpack.unpacking import look, untar

@@ -13,19 +13,19 @@ from nbdata.archives.suspects import odd_sized
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.shards_target import ShardsTarget
-from nbdata.engine.unpack.space import plan_deletion
-from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
+from nbdata.engine.unpack.stream.archive_stream import ArchiveStream
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.stream.zip_stream import ZipStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoints, Taking
+from nbdata.engine.unpack.targets.shards.target import ShardsTarget
+from nbdata.engine.unpack.targets.space import plan_deletion
+from nbdata.engine.unpack.targets.target import FolderTarget, StoreTarget, Target, source_run, target_of
 from nbdata.engine.unpack.volume_comparison import compare_unpacked, note_compared, plan_comparison, proven
-from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, rows_of, volumes_of
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.deletion import Deletion
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
-from nbdata.engine.unpack.zip_stream import ZipStream
 from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError, NotFound
 from nbdata.rendering import member_cells
 from nbdata.report import Plan, Report

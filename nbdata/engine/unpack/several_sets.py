@@ -18,11 +18,11 @@ from nbdata.archives.volumes import folder_name
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
-from nbdata.engine.unpack.shards_target import ShardsTarget
-from nbdata.engine.unpack.targets import source_run, target_of
-from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
+from nbdata.engine.unpack.targets.shards.target import ShardsTarget
+from nbdata.engine.unpack.targets.target import source_run, target_of
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.finding import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, MissingVolume, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url

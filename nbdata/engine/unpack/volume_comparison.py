@@ -7,11 +7,11 @@ from typing import Any
 
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles, Published, source_of
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.stream.member_stream import MemberStream
 from nbdata.engine.unpack.volume_set import ArchiveSet
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles, Published, source_of
+from nbdata.engine.unpack.volumes.finding import VolumeList
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.expectations import Expected

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier
-from nbdata.engine.unpack.targets import Target
-from nbdata.engine.unpack.volume_deletion import RecordedSet
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, find_volumes
+from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier
+from nbdata.engine.unpack.targets.target import Target
+from nbdata.engine.unpack.volumes.deletion import RecordedSet
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, find_volumes
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import MissingVolume
 from nbdata.verbs.untar_volumes import UntarVolumes

@@ -6,8 +6,8 @@ under its name and a slash, with the time that it gets at the end.
 
 When an archive was read to its end and everything is there, a completion record holds a digest of all records. If the
 records are the same later and all files look as recorded, the archive need not be read again. Until then there may be a
-checkpoint (`nbdata.engine.unpack.checkpoints`). Before volumes are deleted, the whole set is recorded, so a later
-command that finds only some or none of them knows why.
+checkpoint (`nbdata.engine.unpack.targets.checkpoints`). Before volumes are deleted, the whole set is recorded, so a
+later command that finds only some or none of them knows why.
 """
 
 from __future__ import annotations

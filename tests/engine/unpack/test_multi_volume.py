@@ -12,7 +12,7 @@ import pytest
 from nbdata.archives.multi_volume import HEAD
 from nbdata.archives.whole import begins_archive
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.targets import checkpoints
 from nbdata.errors import BadArchive, MissingVolume
 from tests.engine.unpack.test_untar_to_store import sent, stored
 from tests.engine.unpack.test_unzip import files_of

@@ -14,7 +14,7 @@ import zstandard
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import (

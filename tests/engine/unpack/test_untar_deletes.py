@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine.unpack import checkpoints
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.targets import checkpoints
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from tests.engine.unpack.checkpointing import (
     COMPRESS,
     COUNT,
@@ -253,7 +253,7 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
 _KILLED = """
 import os, signal, sys
 import nbdata
-from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.targets import checkpoints
 checkpoints.EVERY, checkpoints._SHARE = {step}, 1
 left = [int(sys.argv[3])]
 def count(event, args):

@@ -18,8 +18,8 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import send_shards
-from nbdata.engine.unpack.send_shards import ShardSender
+from nbdata.engine.unpack.targets.shards import send_shards
+from nbdata.engine.unpack.targets.shards.send_shards import ShardSender
 from nbdata.errors import BadArchive, BadOption, Cancelled, NotFound, TransferFailed
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, packed

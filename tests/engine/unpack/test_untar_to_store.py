@@ -14,10 +14,10 @@ import pytest
 import nbdata
 from nbdata.archives.member import Member
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import members_in_memory
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.members_in_memory import MembersInMemory, part_in_memory
-from nbdata.engine.unpack.send_members import MemberSender
+from nbdata.engine.unpack.targets.checkpoints import Checkpoints
+from nbdata.engine.unpack.targets.store import members_in_memory
+from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory, part_in_memory
+from nbdata.engine.unpack.targets.store.send_members import MemberSender
 from nbdata.errors import BadArchive, BadOption, Cancelled, ChecksumMismatch, TransferFailed, UnsafeMember
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, packed

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.origin import origin_of
-from nbdata.engine.unpack.volume_deletion import may_delete_amid
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.deletion import may_delete_amid
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.history import Past, past_jobs
 from nbdata.redaction import redacted
 from nbdata.report import Plan

@@ -31,11 +31,11 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.folders import ArchiveFolders
-from nbdata.engine.unpack.hard_links import HardLinks, make_link
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.writers import SmallMember, Writers
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoints
+from nbdata.engine.unpack.targets.folder.folders import ArchiveFolders
+from nbdata.engine.unpack.targets.folder.hard_links import HardLinks, make_link
+from nbdata.engine.unpack.targets.folder.writers import SmallMember, Writers
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.optional_calls import set_time

@@ -30,11 +30,11 @@ from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_outputs import GrowingOutput, GrowingOutputs
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.keys_again import KeysAgain
-from nbdata.engine.unpack.links_and_folders import Folders, left_out
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.members_left_out import MembersLeftOut, why_in_no_sample
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoints
+from nbdata.engine.unpack.targets.links_and_folders import Folders, left_out
+from nbdata.engine.unpack.targets.shards.keys_again import KeysAgain
+from nbdata.engine.unpack.targets.shards.members_left_out import MembersLeftOut, why_in_no_sample
 from nbdata.engine.unpack.written import ShardNote, Tag, Written, is_version, offset_of
 from nbdata.errors import AccessDenied, BadArchive, BadOption, NbdataError, NotFound
 from nbdata.formats.shard_writing import END, member_header, padding
@@ -120,7 +120,7 @@ class _Shard:
 
 
 class ShardSender:
-    """Puts members into shards of one folder; see `nbdata.engine.unpack.checkpoints.Taking`.
+    """Puts members into shards of one folder; see `nbdata.engine.unpack.targets.checkpoints.Taking`.
 
     Parameters
     ----------

@@ -9,11 +9,11 @@ from functools import cached_property
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.both_ends import both_ends
-from nbdata.engine.unpack.checkpoints import SHARD, Checkpoint, Earlier, Taking
-from nbdata.engine.unpack.members_left_out import MembersLeftOut
-from nbdata.engine.unpack.send_shards import IN_MEMORY, ShardSender
-from nbdata.engine.unpack.space import plan_space
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.targets.checkpoints import SHARD, Checkpoint, Earlier, Taking
+from nbdata.engine.unpack.targets.shards.members_left_out import MembersLeftOut
+from nbdata.engine.unpack.targets.shards.send_shards import IN_MEMORY, ShardSender
+from nbdata.engine.unpack.targets.space import plan_space
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.engine.unpack.written import Sound, Written, is_version
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.shards.packing import refuse_own_source
@@ -36,7 +36,7 @@ _NOWHERE = (0, 0)
 class ShardsTarget:
     """Shards in one folder, on the disk or in a store; the folder is listed once.
 
-    See `nbdata.engine.unpack.targets.Target`.
+    See `nbdata.engine.unpack.targets.target.Target`.
 
     Attributes
     ----------

@@ -29,9 +29,9 @@ from typing import Any, Protocol
 from nbdata.archives.place import Place, Restart
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
-from nbdata.engine.unpack.links_and_folders import SymbolicLinks
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.volume_deletion import Deletion
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.targets.links_and_folders import SymbolicLinks
+from nbdata.engine.unpack.volumes.deletion import Deletion
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 

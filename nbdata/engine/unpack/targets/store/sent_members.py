@@ -10,7 +10,7 @@ from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.planning.existing_objects import ExistingObjects
-from nbdata.engine.unpack.members_in_memory import MembersInMemory
+from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory
 from nbdata.engine.unpack.written import Tag, Written
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.control import Control

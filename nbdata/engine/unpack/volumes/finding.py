@@ -29,9 +29,9 @@ from nbdata.archives.whole import TAIL, begins_archive, ends_archive
 from nbdata.archives.zip_end import ends_zip
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.missing_volumes import listed_volume, refuse_missing
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.missing import listed_volume, refuse_missing
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.errors import (
     AccessDenied,
     BadArchive,

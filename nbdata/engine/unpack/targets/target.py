@@ -12,12 +12,12 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import existing_objects, key_at
-from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier, Taking
-from nbdata.engine.unpack.extract import Extraction
-from nbdata.engine.unpack.send_members import MemberSender
-from nbdata.engine.unpack.shards_target import ShardsTarget
-from nbdata.engine.unpack.space import plan_space
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier, Taking
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
+from nbdata.engine.unpack.targets.shards.target import ShardsTarget
+from nbdata.engine.unpack.targets.space import plan_space
+from nbdata.engine.unpack.targets.store.send_members import MemberSender
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.engine.unpack.written import Sound, Written, is_version
 from nbdata.own_files import own_folder
 from nbdata.paths import is_url

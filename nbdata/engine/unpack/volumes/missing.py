@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nbdata.archives.volumes import VolumeSet, choose_set
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
 from nbdata.errors import BadOption, MissingVolume, NotFound
 from nbdata.integrity.checksum_names import owner_of
 from nbdata.redaction import redacted

@@ -15,9 +15,9 @@ from typing import Any
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.stored_volume import StoredVolume
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, siblings
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, siblings
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound, UnsafeMember
 from nbdata.integrity.checksum_names import is_checksum_file

@@ -22,7 +22,7 @@ from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
 from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.redaction import redacted
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -38,7 +38,7 @@ _IN_STORE = "md5check finds it, and copy --overwrite always replaces it by a goo
 
 
 class ArchiveStream:
-    """The members of a tar archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
+    """The members of a tar archive; see `nbdata.engine.unpack.stream.member_stream.MemberStream`.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file, is_manifest, owner_of

@@ -10,8 +10,8 @@ import os
 
 from nbdata.archives.volumes import choose_set, set_titles
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import LARGEST, ChecksumFiles, content_of
-from nbdata.engine.unpack.volumes import Candidates
+from nbdata.engine.unpack.volumes.checksum_files import LARGEST, ChecksumFiles, content_of
+from nbdata.engine.unpack.volumes.finding import Candidates
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file

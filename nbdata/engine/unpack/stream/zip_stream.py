@@ -14,7 +14,7 @@ from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.zip import read_zip
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadOption
 from nbdata.verbs.untar_volumes import UntarVolumes
 
@@ -28,7 +28,7 @@ _AHEAD = 4 << 20
 
 
 class ZipStream:
-    """The members of a zip archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
+    """The members of a zip archive; see `nbdata.engine.unpack.stream.member_stream.MemberStream`.
 
     Each member is verified by its own CRC-32, and members that are there already are not read. So there are no
     checkpoints, and no member before a damaged one is in doubt.

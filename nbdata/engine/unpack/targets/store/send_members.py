@@ -9,7 +9,7 @@ One worker of a pool at a time parses the archive, and the others send the membe
 * a folder becomes nothing; empty folders, and symbolic links to no file, are left out and named in the report.
 
 Each upload is compared with the store's answer, and recorded with the version of the object. So an interrupted command
-sends nothing twice when it resumes. `nbdata.engine.unpack.members_in_memory` limits the bytes in memory.
+sends nothing twice when it resumes. `nbdata.engine.unpack.targets.store.members_in_memory` limits the bytes in memory.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.expansion import Expansion
-from nbdata.engine.unpack.link_copies import LinkCopies
-from nbdata.engine.unpack.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
-from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes, part_in_memory
-from nbdata.engine.unpack.send_growing import GrowingSend, larger_than_its_parts
-from nbdata.engine.unpack.sent_members import SentMember, SentMembers
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoints
+from nbdata.engine.unpack.targets.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
+from nbdata.engine.unpack.targets.store.expansion import Expansion
+from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
+from nbdata.engine.unpack.targets.store.member_verdict import Verdict, verdict_of
+from nbdata.engine.unpack.targets.store.members_in_memory import (
+    HeldBytes,
+    MembersInMemory,
+    PassingBytes,
+    part_in_memory,
+)
+from nbdata.engine.unpack.targets.store.send_growing import GrowingSend, larger_than_its_parts
+from nbdata.engine.unpack.targets.store.sent_members import SentMember, SentMembers
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.engine.unpack.written import Tag, Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
@@ -58,7 +63,7 @@ _BLOCK = 1 << 20
 
 
 class MemberSender:
-    """Sends members to one place in a store; see `nbdata.engine.unpack.checkpoints.Taking`.
+    """Sends members to one place in a store; see `nbdata.engine.unpack.targets.checkpoints.Taking`.
 
     Parameters
     ----------
