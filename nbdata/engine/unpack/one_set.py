@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from nbdata.archives.member import Member
 from nbdata.archives.single_file import single_name
 from nbdata.archives.stream import FAULT, WRONG_CHECKSUM
 from nbdata.archives.suspects import odd_sized
@@ -16,17 +15,17 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.stream.archive_stream import ArchiveStream
 from nbdata.engine.unpack.stream.member_stream import MemberStream
 from nbdata.engine.unpack.stream.zip_stream import ZipStream
-from nbdata.engine.unpack.targets.checkpoints import Checkpoints, Taking
-from nbdata.engine.unpack.targets.shards.target import ShardsTarget
+from nbdata.engine.unpack.targets.resolve import source_run, target_of
 from nbdata.engine.unpack.targets.space import plan_deletion
-from nbdata.engine.unpack.targets.target import FolderTarget, StoreTarget, Target, source_run, target_of
+from nbdata.engine.unpack.targets.target import Target
+from nbdata.engine.unpack.targets.unpacking import Unpacking
 from nbdata.engine.unpack.volume_comparison import compare_unpacked, note_compared, plan_comparison, proven
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
 from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.volumes.deletion import Deletion
 from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
-from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError, NotFound
+from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.rendering import member_cells
 from nbdata.report import Plan, Report
 from nbdata.sizes import counted, format_size
@@ -89,8 +88,7 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
-        target.refuse_own(volumes)
-        target.refuse(found.written)
+        target.refuse(volumes, found.written)
         again = op.overwrite == "always" and checkpoint is None
         sound = Sound({}, {}, whole=False) if again else target.look(found.written)
         done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
@@ -119,7 +117,7 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     """
     op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)
-    assert isinstance(target, (FolderTarget, StoreTarget, ShardsTarget))
+    assert isinstance(target, Target)
     recorded = recorded_set(op, target) if planned.details["recorded"] else None
     fingerprints = recorded.fingerprints if recorded is not None else []
     volumes = volumes_of(source_run(run, op), op, planned.rows, planned.details["title"], fingerprints)
@@ -172,33 +170,22 @@ def _unpack(
     deletion: Deletion | None, unmatched: list[str] | None,
 ) -> bool:  # fmt: skip
     """Put all members into the target; return whether everything in the archive is there now."""
-    op, written, checkpoint = run.operation, found.written, found.checkpoint
+    op, written = run.operation, found.written
     assert isinstance(op, UntarVolumes)
-    again_to = 0
     with contextlib.closing(written.index):
-        stream = _stream(run, op, found, planned.details["format"])
-        left_out = stream.remarks.left_out
-        taking = target.taking(written, results, found.volumes, stream.volume, planned.needed)
-        taking.careful = deletion is not None or bool(found.volumes.recorded)
-        with _doubting(run, written, taking, stream), taking:
-            if checkpoint is not None:
-                again_to = checkpoint.place.offset
-                _go_on(run, found, taking, results)
-                if deletion is not None and not left_out:
-                    deletion.up_to(checkpoint.restart.compressed)
-            else:
-                written.start_again()
-            with stream, _let_pass(stream, unmatched) as missed:
-                checkpoints = Checkpoints(
-                    written, taking, stream, results,
-                    deletion=deletion, overwrite=op.overwrite, left_out=left_out,
-                )  # fmt: skip
-                again_to = max(again_to, taking.take_all(stream, checkpoints))
-            run.control.checkpoint()  # a cancel may look like the end
-            taking.finish()
+        stream = _stream(run, op, found, planned.details["format"], unmatched)
+        archive = Unpacking(
+            run.control, found.volumes, stream, written, results, op.overwrite, found.checkpoint, found.earlier,
+            deletion, planned.needed,
+        )  # fmt: skip
+        resumed_at = archive.behind
+        with _doubting(archive):
+            again_to = max(resumed_at, target.unpack(archive))
         done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
         whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
-        if done and not missed:  # and no leftover of ours is in the target, as no later run would look there
+        if (
+            done and not unmatched
+        ):  # and no leftover of ours is in the target, as no later run would look there
             mark = planned.details["published"] if proven(found.volumes) else 0
             written.complete(left_out=not whole, compared=mark)
     details.update(compressed=stream.read, format=stream.format)
@@ -210,7 +197,7 @@ def _unpack(
 
 
 @contextlib.contextmanager
-def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) -> Iterator[None]:
+def _doubting(archive: Unpacking) -> Iterator[None]:
     """If the archive turns out to be damaged, mark what was written but is not verified as doubtful.
 
     This includes members before a checkpoint, and then the checkpoint is dropped. If volumes may be gone, members
@@ -219,14 +206,15 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
     try:
         yield
     except (BadArchive, ChecksumMismatch) as error:
-        if run.control.is_set():  # the cancel may look like the end of the data
+        if archive.control.is_set():  # the cancel may look like the end of the data
             raise
+        written, stream = archive.written, archive.stream
         # The frames of Zstandard and LZ4 may have no checksums.
         unsure = stream.format in ("zst", "lz4") and isinstance(error, ChecksumMismatch)
         right = 0 if unsure else min(stream.verified, stream.proven)
-        if taking.careful:
-            right = max(right, taking.behind)
-        elif right < taking.behind:
+        if archive.cannot_reread:
+            right = max(right, archive.behind)
+        elif right < archive.behind:
             written.start_again()
         doubtful = written.doubt(right)
         if isinstance(error, BadArchive) and error.details.get(FAULT) == WRONG_CHECKSUM:
@@ -236,64 +224,31 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
         raise
 
 
-@contextlib.contextmanager
-def _let_pass(stream: MemberStream, unmatched: list[str] | None) -> Iterator[list[str]]:
-    """Collect patterns that match no member of this archive in a list, if one is given, instead of an error.
-
-    Yields the unmatched patterns of this archive; if there are any, the archive counts as not read yet.
-    """
-    missed = list[str]()
-
-    def members(found: Generator[Member, None, None]) -> Generator[Member, None, None]:
-        try:
-            yield from found
-        except NotFound as error:
-            if "patterns" not in error.details:
-                raise
-            missed.extend(error.details["patterns"])
-
-    if unmatched is None:
-        yield missed
-        return
-    with contextlib.closing(members(stream.members)) as stream.members:
-        yield missed
-    unmatched.extend(missed)
-
-
-def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> MemberStream:  # noqa: A002
+def _stream(
+    run: Run,
+    op: UntarVolumes,
+    found: ArchiveSet,
+    format: str,  # noqa: A002
+    unmatched: list[str] | None,
+) -> MemberStream:
+    """The members of an archive, from the checkpoint on if there is one."""
     if format == "zip":
-        return ZipStream(run, op, found.volumes)
+        return ZipStream(run, op, found.volumes, unmatched)
     if found.checkpoint is None or found.earlier is None:
-        return ArchiveStream(run, op, found.volumes)
+        return ArchiveStream(run, op, found.volumes, unmatched)
     place = found.checkpoint.place.copy()
     place.earlier, place.forgotten = found.earlier.entries(), op.shards is not None
     stream = ArchiveStream(
-        run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
+        run,
+        op,
+        found.volumes,
+        unmatched,
+        place=place,
+        restart=found.checkpoint.restart,
+        format=found.checkpoint.format,
     )
     stream.remarks.left_out.extend(found.checkpoint.left_out)
     return stream
-
-
-def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> None:
-    """Count the members before the checkpoint, and report those that are lost with deleted volumes."""
-    checkpoint, earlier = found.checkpoint, found.earlier
-    assert checkpoint is not None
-    assert earlier is not None
-    found.written.index.put(earlier.refreshed)
-    taking.go_on(checkpoint.place.offset, earlier.names.values())
-    there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
-    for path, size in there:
-        results.add(path, Outcome.UNCHANGED, size)
-    for path, size in earlier.gone:
-        results.add(path, Outcome.MOVED_AWAY, size)
-    run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
-    for path in earlier.lost or [""] * (not earlier.whole):
-        what = "changed or removed" if path else "the record of some unpacked files was lost"
-        error = NbdataError(
-            f"{what} since it was unpacked, and its volumes were deleted after that",
-            remedy="Put these volumes back, and run the command again",
-        )
-        results.fail(path, error)
 
 
 def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
@@ -338,8 +293,8 @@ def _list(
     zipped: bool,
 ) -> Report:
     size, named = 0, list[list[str]]()
-    opened: MemberStream = ZipStream(run, op, volumes) if zipped else ArchiveStream(run, op, volumes)
-    with opened as stream, _let_pass(stream, unmatched):
+    opened = (ZipStream if zipped else ArchiveStream)(run, op, volumes, unmatched)
+    with opened as stream:
         for member in stream.members:
             run.control.checkpoint()
             size += max(member.size, 0)

@@ -19,8 +19,8 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
+from nbdata.engine.unpack.targets.resolve import source_run, target_of
 from nbdata.engine.unpack.targets.shards.target import ShardsTarget
-from nbdata.engine.unpack.targets.target import source_run, target_of
 from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.volumes.finding import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
@@ -290,7 +290,7 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
 
 def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
     """Raise BadOption if shards of one archive may replace a volume of another."""
-    folders = [part.kept.folder for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
+    folders = [part.kept.location for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
     if op.list or op.shards is None or not folders:
         return
     source = source_run(run, op)

@@ -22,6 +22,7 @@ from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
 from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.stream.member_stream import collect_unmatched
 from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.redaction import redacted
@@ -38,13 +39,15 @@ _IN_STORE = "md5check finds it, and copy --overwrite always replaces it by a goo
 
 
 class ArchiveStream:
-    """The members of a tar archive; see `nbdata.engine.unpack.stream.member_stream.MemberStream`.
+    """The members of a tar archive; see `MemberStream`.
 
     Parameters
     ----------
     run : Run
     op : UntarVolumes
     volumes : VolumeList
+    unmatched : list of str or None
+        Receives the patterns that match no member, which else raise NotFound.
     place : Place, optional
         Where to begin, with the `restart` point before it and the `format` of the volumes.
     """
@@ -52,10 +55,10 @@ class ArchiveStream:
     members: Generator[Member, None, None]
 
     def __init__(
-        self, run: Run, op: UntarVolumes, volumes: VolumeList, *,
+        self, run: Run, op: UntarVolumes, volumes: VolumeList, unmatched: list[str] | None = None, *,
         place: Place | None = None, restart: Restart | None = None, format: str = "",  # noqa: A002
     ) -> None:  # fmt: skip
-        self._run, self._op, self._volumes = run, op, volumes
+        self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks = Remarks()
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
         self.read = 0
@@ -167,7 +170,8 @@ class ArchiveStream:
                 top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
                 max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
             )  # fmt: skip
-        self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
+        members = collect_unmatched(self._to_the_end(members), self._unmatched)
+        self.members = self._stack.enter_context(contextlib.closing(members))
 
     def _made_ns(self) -> int:
         """The modification time of a single compressed file: the time of its first volume, as gunzip does it."""

@@ -14,6 +14,7 @@ from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.zip import read_zip
 from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.stream.member_stream import collect_unmatched
 from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadOption
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -36,13 +37,15 @@ class ZipStream:
 
     members: Generator[Member, None, None]
 
-    def __init__(self, run: Run, op: UntarVolumes, volumes: VolumeList) -> None:
+    def __init__(
+        self, run: Run, op: UntarVolumes, volumes: VolumeList, unmatched: list[str] | None = None
+    ) -> None:
         if volumes.size is None:
             raise BadOption(
                 "the server does not tell how large the zip archive is, and its directory stands at its end",
                 path=volumes.title, remedy="Pull it, and unpack it from the disk",
             )  # fmt: skip
-        self._run, self._op, self._volumes = run, op, volumes
+        self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks, self.place, self.began, self.format = Remarks(), Place(), Restart(), "zip"
         self.read = 0
 
@@ -68,11 +71,12 @@ class ZipStream:
 
     def __enter__(self) -> ZipStream:
         op = self._op
-        self.members = read_zip(
+        members = read_zip(
             _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
             strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
             name=self._volumes.title, listing=op.list, max_window=op.max_window, names_encoding=op.names_encoding,
         )  # fmt: skip
+        self.members = collect_unmatched(members, self._unmatched)
         return self
 
     def __exit__(

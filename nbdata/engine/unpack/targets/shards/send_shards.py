@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,22 +26,20 @@ from isal.isal_zlib import crc32
 from nbdata.archives.member import Member
 from nbdata.archives.place import EVERYTHING, Place
 from nbdata.engine.job.outcomes import BAD, Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_outputs import GrowingOutput, GrowingOutputs
-from nbdata.engine.unpack.stream.member_stream import MemberStream
-from nbdata.engine.unpack.targets.checkpoints import Checkpoints
 from nbdata.engine.unpack.targets.links_and_folders import Folders, left_out
 from nbdata.engine.unpack.targets.shards.keys_again import KeysAgain
 from nbdata.engine.unpack.targets.shards.members_left_out import MembersLeftOut, why_in_no_sample
-from nbdata.engine.unpack.written import ShardNote, Tag, Written, is_version, offset_of
+from nbdata.engine.unpack.targets.unpacking import Checkpoints, Unpacking
+from nbdata.engine.unpack.written import ShardNote, Tag, is_version, offset_of
 from nbdata.errors import AccessDenied, BadArchive, BadOption, NbdataError, NotFound
 from nbdata.formats.shard_writing import END, member_header, padding
 from nbdata.formats.shards import split_member
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -120,7 +117,7 @@ class _Shard:
 
 
 class ShardSender:
-    """Puts members into shards of one folder; see `nbdata.engine.unpack.targets.checkpoints.Taking`.
+    """Puts members into shards of one folder; a context manager.
 
     Parameters
     ----------
@@ -131,30 +128,26 @@ class ShardSender:
     names : ShardNames
     there : dict
         The shards and their index that existed when the run began, by name.
-    written : Written
-        The records of what this archive has written there before.
-    volume : callable
-        Returns the number of the last volume that was read from.
-    reserved : int
-        Bytes reserved on the disk.
-    open_index : callable
-        Opens the index for writing.
+    archive : Unpacking
     """
 
     def __init__(
-        self, run: Run, at_target: Run, folder: Location, names: ShardNames, there: dict[str, ObjectInfo],
-        written: Written, results: Results, volume: Callable[[], int], *, reserved: int,
-        open_index: Callable[[Index], None],
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        at_target: Run,
+        folder: Location,
+        names: ShardNames,
+        there: dict[str, ObjectInfo],
+        archive: Unpacking,
+    ) -> None:
         op = run.operation
         assert isinstance(op, UntarVolumes)
         self._op, self._control, self._folder, self._names = op, run.control, folder, names
-        self._there, self._written, self._results = there, written, results
-        self._volume, self._open_index = volume, open_index
-        self.behind, self.careful = 0, False
+        self._there, self._archive = there, archive
+        self._written, self._results = archive.written, archive.results
         self._local = isinstance(folder.store, LocalStore)
         self._outputs = GrowingOutputs(
-            at_target, folder, names.folder, verify="auto", most=op.most_bytes, needed=reserved
+            at_target, folder, names.folder, verify="auto", most=op.most_bytes, needed=archive.reserved
         )
         self._manifest = Manifest(run.control, folder.store, folder.key + names.manifest)
         self._finisher = ThreadPoolExecutor(1, "nbdata-shard")
@@ -165,12 +158,11 @@ class ShardSender:
         self._rows: dict[str, ShardRow] = {}  # of the shards that exist
         self._places: deque[Place] = deque()
         self._scratch = memoryview(bytearray(_BLOCK))
-        self._left_out, self._folders = MembersLeftOut(written), Folders()
+        self._left_out, self._folders = MembersLeftOut(archive.written), Folders()
         self._keys, self._unverified = KeysAgain(), 0
         self._again_to = 0
 
     def __enter__(self) -> ShardSender:
-        self._open_index(self._written.index)
         begun = [
             name
             for name in self._written.shards()
@@ -179,37 +171,39 @@ class ShardSender:
         self._outputs.prepare(begun)
         if begun and not self._local:
             self._outputs.give_up_left(self._names.before, self._names.is_one)
+        self._go_on()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._finisher.shutdown(wait=not self._control.is_set(), cancel_futures=True)
         self._outputs.close()
 
-    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        del names
-        self.behind = behind
+    def _go_on(self) -> None:
+        """Count the shards before the checkpoint."""
         again = 0
         for name, record in self._written.records():
-            if self._written.is_of_line(record) and offset_of(record) < behind:
+            if self._written.is_of_line(record) and offset_of(record) < self._archive.behind:
                 self._count += 1
                 again += self._note_row(name, record.size).again
-        self._keys.go_on(again)
+        if self._archive.behind:
+            self._keys.go_on(again)
 
-    def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Do nothing: no volume is deleted before the end."""
-
-    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
+    def take_all(self) -> int:
+        """Take all members; return the offset up to which reading found only shards that were there already."""
+        stream, checkpoints = self._archive.stream, Checkpoints(self._archive, self.settle)
         before = stream.place.copy()
         for member in stream.members:
             self._control.checkpoint()
             self._take(member, before)
             before = stream.place.copy()
-            if self._is_due(stream, checkpoints):
+            if self._is_due(checkpoints):
                 checkpoints.make()
         self._control.checkpoint()  # a cancel may look like the end
         self._end_sample()
         self._end_shard(EVERYTHING)
         self.settle()
+        self._control.checkpoint()
+        self._finish_all()
         return self._again_to
 
     def settle(self) -> None:
@@ -220,9 +214,9 @@ class ShardSender:
         while len(self._finishing) > most or (self._finishing and self._finishing[0].done()):
             self._finishing.popleft().result()
 
-    def _is_due(self, stream: MemberStream, checkpoints: Checkpoints) -> bool:
+    def _is_due(self, checkpoints: Checkpoints) -> bool:
         """True if it is time for a checkpoint between two shards."""
-        while len(self._places) > 1 and self._places[1].offset <= stream.verified:
+        while len(self._places) > 1 and self._places[1].offset <= self._archive.stream.verified:
             self._places.popleft()
         return bool(self._places) and checkpoints.is_due(self._places[0])
 
@@ -400,7 +394,7 @@ class ShardSender:
         if shard.growing is None:
             return
         self._settle(_FINISHING - 1)
-        fingerprint = self._written.fingerprints[self._volume()]
+        fingerprint = self._archive.fingerprint()
         self._finishing.append(self._finisher.submit(self._finish, shard, shard.growing, end, fingerprint))
 
     def _compare(self, shard: _Shard) -> None:
@@ -441,7 +435,7 @@ class ShardSender:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def finish(self) -> None:
+    def _finish_all(self) -> None:
         """Write the index beside the shards, remove surplus shards, and report what was left out."""
         notes = self._results.notes
         if not self._count:

@@ -14,21 +14,18 @@ sends nothing twice when it resumes. `nbdata.engine.unpack.targets.store.members
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from isal.isal_zlib import crc32
 
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
-from nbdata.engine.unpack.stream.member_stream import MemberStream
-from nbdata.engine.unpack.targets.checkpoints import Checkpoints
 from nbdata.engine.unpack.targets.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
 from nbdata.engine.unpack.targets.store.expansion import Expansion
 from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
@@ -41,12 +38,12 @@ from nbdata.engine.unpack.targets.store.members_in_memory import (
 )
 from nbdata.engine.unpack.targets.store.send_growing import GrowingSend, larger_than_its_parts
 from nbdata.engine.unpack.targets.store.sent_members import SentMember, SentMembers
-from nbdata.engine.unpack.volumes.finding import VolumeList
-from nbdata.engine.unpack.written import Tag, Written, offset_of
+from nbdata.engine.unpack.targets.unpacking import Checkpoints, Unpacking
+from nbdata.engine.unpack.written import Tag, offset_of
 from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import Location, ObjectInfo, Upload
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.send import PartedSend, answer_of, hashed_parts, send_whole, withdrawn
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -63,7 +60,7 @@ _BLOCK = 1 << 20
 
 
 class MemberSender:
-    """Sends members to one place in a store; see `nbdata.engine.unpack.targets.checkpoints.Taking`.
+    """Sends members to one place in a store; a context manager.
 
     Parameters
     ----------
@@ -74,30 +71,21 @@ class MemberSender:
         The target.
     objects : ExistingObjects
         The objects at the target when the run began.
-    written : Written
-        The records of what this archive has written there before.
-    volumes : VolumeList
-        The volumes that are read and must not be replaced.
-    volume : callable
-        Returns the number of the last volume that was read from.
-    open_index : callable
-        Opens the index for writing.
+    archive : Unpacking
     """
 
     def __init__(
-        self, run: Run, at_target: Run, place: Location, objects: ExistingObjects, written: Written,
-        results: Results, volumes: VolumeList, volume: Callable[[], int], *, open_index: Callable[[Index], None],
-    ) -> None:  # fmt: skip
+        self, run: Run, at_target: Run, place: Location, objects: ExistingObjects, archive: Unpacking
+    ) -> None:
         op = run.operation
         assert isinstance(op, UntarVolumes)
         self._op, self._control, self._place, self._store = op, run.control, place, place.store
-        self._objects, self._written, self._results = objects, written, results
-        self._volume, self._open_index = volume, open_index
-        self._volume_keys, self._archive_size = volumes.keys_in(place.store), volumes.size
-        self.careful = False
+        self._objects, self._archive = objects, archive
+        self._written, self._results = archive.written, archive.results
+        self._volume_keys = archive.volumes.keys_in(place.store)
         self._workers = WorkerPool(run.control, op.concurrency, sends=True)
         self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
-        self._sent_members = SentMembers(run.control, written, results, objects, self._memory, volume)
+        self._sent_members = SentMembers(archive, objects, self._memory)
         self._small = SmallUploads[SentMember](
             run.control, self._workers, self._store,
             content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
@@ -110,43 +98,27 @@ class MemberSender:
         self._batch: list[SentMember] = []
         self._again_to = 0  # end of the last member that was there already
         self._copied: set[str] = set()  # names whose copies may be under way
-        self._folders, self._symbolic_links = Folders(), SymbolicLinks(written)
+        self._folders, self._symbolic_links = Folders(), SymbolicLinks(archive.written)
         self._leads_nowhere: list[str] = []  # symbolic links
 
     def __enter__(self) -> MemberSender:
-        self._open_index(self._written.index)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._uploads.close()
 
-    @property
-    def behind(self) -> int:
-        """See `Taking`."""
-        return self._sent_members.behind
-
-    @behind.setter
-    def behind(self, offset: int) -> None:
-        self._sent_members.behind = offset
-
-    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        self.behind = behind
-
-    def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Do nothing: no room is needed on the disk."""
-
-    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
-        units = self._units(stream, checkpoints)
+    def take_all(self) -> int:
+        """Send all members; return the offset up to which reading found only members that were there already."""
+        units = self._units(Checkpoints(self._archive))
         try:
             self._workers.run(units)
         finally:
             units.close()  # type: ignore[attr-defined]
+        self._control.checkpoint()  # a cancel may look like the end
+        self._finish()
         return self._again_to
 
-    def settle(self) -> None:
-        """Do nothing: everything is sent before a checkpoint is made; see `_units`."""
-
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Report what was left out, and what could not be verified."""
         notes = self._results.notes
         notes += left_out("empty folder", "empty folders", self._folders.empty)
@@ -162,11 +134,11 @@ class MemberSender:
 
     # -- all members --------------------------------------------------------------------------
 
-    def _units(self, stream: MemberStream, checkpoints: Checkpoints) -> Iterator[Unit]:
+    def _units(self, checkpoints: Checkpoints) -> Iterator[Unit]:
         """Yield units of work in the archive's order; the thread that asks for the next unit reads the archive."""
-        for member in stream.members:
+        for member in self._archive.stream.members:
             self._control.checkpoint()
-            yield from self._take(member, stream)
+            yield from self._take(member)
             if checkpoints.is_due():
                 yield from self._all_sent()
                 checkpoints.make()
@@ -174,7 +146,7 @@ class MemberSender:
         yield from self._copies_of_links()
         yield from self._all_sent()
 
-    def _take(self, member: Member, stream: MemberStream) -> Iterator[Unit]:
+    def _take(self, member: Member) -> Iterator[Unit]:
         if member.name in self._memory or member.name in self._copied:
             yield from self._all_sent()  # twice in the archive: the later one must come later
         self._folders.saw(member)
@@ -194,7 +166,7 @@ class MemberSender:
             self._fail(member.name, error)
             return
         if member.kind == "symlink":
-            self._symbolic_links.remember(member, self._written.fingerprints[self._volume()])
+            self._symbolic_links.remember(member, self._archive.fingerprint())
             return
         self._symbolic_links.forget(member.name)
         if member.kind == "hardlink":
@@ -203,7 +175,7 @@ class MemberSender:
             size = member.size if member.size >= 0 else None
             yield from self._file(member, key, self._verdict(member.name, key, member.offset, size))
         if self._sent_members.was_there:
-            self._sent_members.was_there, self._again_to = False, stream.place.offset
+            self._sent_members.was_there, self._again_to = False, self._archive.stream.place.offset
 
     def _verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
         """Decide what to do with a member; if it is left as it is, report that."""
@@ -377,7 +349,7 @@ class MemberSender:
             done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
         )  # fmt: skip
         self._sent_members.begin(item)
-        size = part_in_memory((self._archive_size or 0) * _EXPANSION, self._part_size, self._store)
+        size = part_in_memory((self._archive.volumes.size or 0) * _EXPANSION, self._part_size, self._store)
         yield from sending.units(partial(self._read, member), self._memory, size)
 
     def _part(self, unit: Unit, parts: dict[int, memoryview], start: int, count: int) -> None:
@@ -425,7 +397,7 @@ class MemberSender:
     def _hard_link(self, member: Member, key: str) -> Iterator[Unit]:
         if member.linkname in self._memory:
             yield from self._all_sent()
-        fingerprint = self._written.fingerprints[self._volume()]
+        fingerprint = self._archive.fingerprint()
         yield from self._copy_of(member.name, key, member.offset, fingerprint, member.linkname)
 
     def _copies_of_links(self) -> Iterator[Unit]:

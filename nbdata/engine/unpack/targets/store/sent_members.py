@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory
-from nbdata.engine.unpack.written import Tag, Written
+from nbdata.engine.unpack.targets.unpacking import Unpacking
+from nbdata.engine.unpack.written import Tag
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 
@@ -38,16 +36,13 @@ class SentMembers:
 
     Parameters
     ----------
+    archive : Unpacking
     objects : ExistingObjects
         The objects at the target when the run began; a replaced object is dropped from it.
     memory : MembersInMemory
-    volume : callable
-        Returns the number of the last volume that was read from.
 
     Attributes
     ----------
-    behind : int
-        Offset of the last checkpoint; 0 if there is none.
     missing : dict of str to Outcome
         Names of all members that were skipped or have failed.
     was_there : bool
@@ -56,20 +51,17 @@ class SentMembers:
         Number of objects for which the store returned no checksum.
     """
 
-    def __init__(
-        self, control: Control, written: Written, results: Results, objects: ExistingObjects,
-        memory: MembersInMemory, volume: Callable[[], int],
-    ) -> None:  # fmt: skip
-        self._control, self._written, self._results = control, written, results
-        self._objects, self._memory, self._volume = objects, memory, volume
+    def __init__(self, archive: Unpacking, objects: ExistingObjects, memory: MembersInMemory) -> None:
+        self._archive, self._objects, self._memory = archive, objects, memory
+        self._control, self._written, self._results = archive.control, archive.written, archive.results
         self._lock = threading.Lock()
-        self.behind = self.unverified = 0
+        self.unverified = 0
         self.missing: dict[str, Outcome] = {}
         self.was_there = False
 
     def item(self, member: Member, key: str, crc: int = 0, data: bytes = b"") -> SentMember:
         """A file to be sent, with its CRC-32 if known."""
-        record = Record(self._written.tag(member, self._volume(), crc), 0, 0, 0, 0)
+        record = Record(self._archive.tag(member, crc), 0, 0, 0, 0)
         return SentMember(member.name, key, member.size, Tag.of(record), data)
 
     def begin(self, item: SentMember) -> None:
@@ -84,11 +76,8 @@ class SentMembers:
         record = self._written.index.get(item.name)
         if record is None:
             return
-        if (
-            self.behind
-            and self._written.is_of_line(record)
-            and Tag.of(record).offset < self.behind <= item.tag.offset
-        ):
+        behind = self._archive.behind
+        if behind and self._written.is_of_line(record) and Tag.of(record).offset < behind <= item.tag.offset:
             self._written.replacing(record, item.name, item.tag.offset)
         self._written.index.announce({item.name: str(item.tag)})
 
