@@ -175,7 +175,7 @@ def _unpack(
     with contextlib.closing(written.index):
         stream = _stream(run, op, found, planned.details["format"], unmatched)
         archive = Unpacking(
-            run.control, found.volumes, stream, written, results, op.overwrite, found.checkpoint, found.earlier,
+            run.control, found.volumes, stream, written, results, op, found.checkpoint, found.earlier,
             deletion, planned.needed,
         )  # fmt: skip
         resumed_at = archive.behind

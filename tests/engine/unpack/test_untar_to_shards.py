@@ -220,7 +220,7 @@ def stopped(after: int, source: str, target: str, **options: Any) -> None:
 
     def stop(sender: ShardSender, *args: Any) -> None:
         if next(taken, None) is None:
-            sender.settle()
+            sender._shards.settle()
             raise Cancelled("cancelled")
         take(sender, *args)
 
@@ -272,7 +272,7 @@ def test_a_stream_that_a_cancel_ends_makes_no_short_shard(
             for number, member in enumerate(found):
                 yield member
                 if number == 30:
-                    sender._control.cancel()
+                    sender._archive.control.cancel()
                     return
 
         found, stream.members = stream.members, members()

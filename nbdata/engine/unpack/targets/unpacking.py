@@ -19,6 +19,7 @@ from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.engine.unpack.written import Written, sum_of
 from nbdata.errors import NbdataError
 from nbdata.transfer.control import Control
+from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["Checkpoints", "Unpacking"]
 
@@ -41,8 +42,7 @@ class Unpacking:
     written : Written
         The records of what this archive has written there before.
     results : Results
-    overwrite : str
-        The command's option.
+    op : UntarVolumes
     checkpoint : Checkpoint or None
         Where to resume; None to begin at the start.
     earlier : Earlier or None
@@ -60,7 +60,7 @@ class Unpacking:
     stream: MemberStream
     written: Written
     results: Results
-    overwrite: str
+    op: UntarVolumes
     checkpoint: Checkpoint | None
     earlier: Earlier | None
     deletion: Deletion | None
@@ -188,7 +188,7 @@ class Checkpoints:
         digest = sum_of((path, record.tag) for path, record, _ in before(written, place.offset))
         left_out = stream.remarks.left_out
         Checkpoint(
-            place, restart, stream.format, archive.fingerprint(), archive.overwrite, list(left_out), digest
+            place, restart, stream.format, archive.fingerprint(), archive.op.overwrite, list(left_out), digest
         ).record(written)
         archive.behind = place.offset
         if archive.deletion is not None and not left_out:

@@ -174,7 +174,9 @@ class Extraction:
     def _verdict(self, member: Member) -> str:
         """Decide: ``write``; ``unchanged`` or ``moved away`` if the content is the same; ``leave`` is reported here."""
         path, record = member.name, self._written.index.get(member.name)
-        if self._archive.overwrite == "always" or (record is None and self._archive.overwrite == "changed"):
+        if self._archive.op.overwrite == "always" or (
+            record is None and self._archive.op.overwrite == "changed"
+        ):
             return "write"
         try:
             found = os.lstat(os.path.join(self._root, path))
@@ -195,7 +197,9 @@ class Extraction:
                 if record.local_same(found):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        if self._archive.overwrite == "never" and not (record and same and self._written.is_doubtful(record)):
+        if self._archive.op.overwrite == "never" and not (
+            record and same and self._written.is_doubtful(record)
+        ):
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):

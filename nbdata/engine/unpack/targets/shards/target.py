@@ -9,6 +9,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.targets.checkpoints import SHARD, Checkpoint, Earlier
 from nbdata.engine.unpack.targets.shards.members_left_out import MembersLeftOut
 from nbdata.engine.unpack.targets.shards.send_shards import IN_MEMORY, ShardSender
+from nbdata.engine.unpack.targets.shards.shard_set import ShardSet
 from nbdata.engine.unpack.targets.space import plan_space
 from nbdata.engine.unpack.targets.store.target import StoreTarget
 from nbdata.engine.unpack.targets.unpacking import Unpacking
@@ -121,6 +122,6 @@ class ShardsTarget(StoreTarget):
 
     def unpack(self, archive: Unpacking) -> int:
         self.open_index(archive.written.index)
-        shards = ShardSender(self._run, self._at_target, self.location, self._names, self._there, archive)
+        shards = ShardSet(self._at_target, self.location, self._names, self._there, archive)
         with shards, archive.opened():
-            return shards.take_all()
+            return ShardSender(shards, archive).take_all()
