@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.planning.existing_objects import ExistingObjects
+from nbdata.engine.unpack.targets.store.member_verdict import Verdict, verdict_of
 from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory
 from nbdata.engine.unpack.targets.unpacking import Unpacking
 from nbdata.engine.unpack.written import Tag
@@ -63,6 +64,20 @@ class SentMembers:
         """A file to be sent, with its CRC-32 if known."""
         record = Record(self._archive.tag(member, crc), 0, 0, 0, 0)
         return SentMember(member.name, key, member.size, Tag.of(record), data)
+
+    def existing(self, key: str) -> ObjectInfo | None:
+        """The object under a key when the run began; None if there was none, or this run has replaced it."""
+        return self._objects.get(key)
+
+    def verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
+        """Decide what to do with a member; if it is left as it is, report that."""
+        overwrite = self._archive.op.overwrite
+        verdict = verdict_of(self._written, name, offset, self.existing(key), overwrite=overwrite, size=size)
+        if verdict.action == "skip":
+            self.tell(name, size or 0, Outcome.SKIPPED, reason="exists, and --overwrite never")
+        elif verdict.action == "conflict" and not verdict.compare:
+            self.conflict(name, size or 0)
+        return verdict
 
     def begin(self, item: SentMember) -> None:
         """Note that an object is about to be made."""
@@ -121,6 +136,16 @@ class SentMembers:
             self.missing[name] = outcome
         failed = outcome is Outcome.CONFLICT
         self._control.advance(files=0 if failed else 1, failures=int(failed))
+
+    def unchanged(self, name: str, record: Record, size: int) -> None:
+        """Report an object that has the content of its member already."""
+        self._written.adopt(name, record)
+        self.tell(name, size, Outcome.UNCHANGED)
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Report a member that cannot be sent, before any of it was read."""
+        self.missing[name] = Outcome.FAILED
+        self._results.fail(name, error)
 
     def conflict(self, name: str, size: int) -> None:
         """Report an object that was changed on both sides and is left as it is."""

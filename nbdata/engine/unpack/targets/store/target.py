@@ -64,6 +64,6 @@ class StoreTarget(Target):
 
     def unpack(self, archive: Unpacking) -> int:
         self.open_index(archive.written.index)
-        sender = MemberSender(self._run, self._at_target, self.location, self._objects, archive)
+        sender = MemberSender(self._at_target, self.location, self._objects, archive)
         with sender, archive.opened():
             return sender.take_all()
