@@ -56,23 +56,23 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     out = Plan("untar_volumes", *op.places())
     target = target_of(run, op)
     run.kept = target
-    found = find_archive(source_run(run, op), op, target, around)
-    volumes, checkpoint = found.volumes, found.checkpoint
+    archive_set = find_archive(source_run(run, op), op, target, around)
+    volumes, checkpoint = archive_set.volumes, archive_set.checkpoint
     start = checkpoint.restart.compressed if checkpoint is not None else 0
-    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
+    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": archive_set.complete}
     out.details["recorded"] = bool(volumes.recorded)
-    if not found.complete:
+    if not archive_set.complete:
         out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
-    digests = plan_comparison(out, op, found, checksums or volumes.checksums)
+    digests = plan_comparison(out, op, archive_set, checksums or volumes.checksums)
     rows = run.row_file("plan")
     for row in rows_of(volumes, start, digests):
         rows.add(row)
-        if not found.complete:
+        if not archive_set.complete:
             out.count(row.action, row.size)
     rows.close()
     out.rows = rows.rows()
-    if found.complete:
-        sound = target.look(found.written)
+    if archive_set.complete:
+        sound = target.look(archive_set.written)
         for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for record in records.values():
                 out.count(action, record.size)
@@ -88,9 +88,9 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
-        target.refuse(volumes, found.written)
+        target.refuse(volumes, archive_set.written)
         again = op.overwrite == "always" and checkpoint is None
-        sound = Sound({}, {}, whole=False) if again else target.look(found.written)
+        sound = Sound({}, {}, whole=False) if again else target.look(archive_set.written)
         done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
         target.plan_space(volumes, out, done)
         if sound.gone:
@@ -142,40 +142,42 @@ def _put_all(
     """Unpack all members into the target, and delete volumes if asked."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    found = look_at(op, target, volumes, thorough=True)
+    archive_set = look_at(op, target, volumes, thorough=True)
     deletion = None
     if op.delete_volumes:
-        deletion = Deletion(source_run(run, op), volumes, found.written, results)
+        deletion = Deletion(source_run(run, op), volumes, archive_set.written, results)
     results.notes += planned.details["unusable"]
     if planned.details["complete"]:
         if planned.details["compare"]:
-            target.open_index(found.written.index)
-            with contextlib.closing(found.written.index):
-                compare_unpacked(run, volumes, found.written, results, details, planned.details["published"])
-        sound = target.look(found.written)
-        for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
+            target.open_index(archive_set.written.index)
+            with contextlib.closing(archive_set.written.index):
+                compare_unpacked(
+                    run, volumes, archive_set.written, results, details, planned.details["published"]
+                )
+        sound = target.look(archive_set.written)
+        for outcome, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
-                results.add(path, told, record.size)
-        whole = not found.written.has_left_out()
+                results.add(path, outcome, record.size)
+        whole = not archive_set.written.has_left_out()
         target.tidy()
     else:
         amid = deletion if planned.details.get("deletion") != "at the end" else None
-        whole = _unpack(run, target, found, results, planned, details, amid, unmatched)
+        whole = _unpack(run, target, archive_set, results, planned, details, amid, unmatched)
     if deletion is not None:
-        _delete_rest(target, found.written, deletion, results, whole=whole)
+        _delete_rest(target, archive_set.written, deletion, results, whole=whole)
 
 
 def _unpack(
-    run: Run, target: Target, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
+    run: Run, target: Target, archive_set: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
     deletion: Deletion | None, unmatched: list[str] | None,
 ) -> bool:  # fmt: skip
     """Put all members into the target; return whether everything in the archive is there now."""
-    op, written = run.operation, found.written
+    op, written = run.operation, archive_set.written
     assert isinstance(op, UntarVolumes)
     with contextlib.closing(written.index):
-        stream = _stream(run, op, found, planned.details["format"], unmatched)
+        stream = _stream(run, op, archive_set, planned.details["format"], unmatched)
         archive = Unpacking(
-            run.control, found.volumes, stream, written, results, op, found.checkpoint, found.earlier,
+            run.control, archive_set.volumes, stream, written, results, op, archive_set.checkpoint, archive_set.earlier,
             deletion, planned.needed,
         )  # fmt: skip
         resumed_at = archive.behind
@@ -186,12 +188,12 @@ def _unpack(
         if (
             done and not unmatched
         ):  # and no leftover of ours is in the target, as no later run would look there
-            mark = planned.details["published"] if proven(found.volumes) else 0
+            mark = planned.details["published"] if proven(archive_set.volumes) else 0
             written.complete(left_out=not whole, compared=mark)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(results, details, stream, again_to)
-    note_compared(results, details, found.volumes, stream)
-    _note_odd(results, found.volumes, stream)
+    note_compared(results, details, archive_set.volumes, stream)
+    _note_odd(results, archive_set.volumes, stream)
     results.notes += stream.remarks.notes()
     return done and whole
 
@@ -227,27 +229,27 @@ def _doubting(archive: Unpacking) -> Iterator[None]:
 def _stream(
     run: Run,
     op: UntarVolumes,
-    found: ArchiveSet,
+    archive_set: ArchiveSet,
     format: str,  # noqa: A002
     unmatched: list[str] | None,
 ) -> MemberStream:
     """The members of an archive, from the checkpoint on if there is one."""
     if format == "zip":
-        return ZipStream(run, op, found.volumes, unmatched)
-    if found.checkpoint is None or found.earlier is None:
-        return ArchiveStream(run, op, found.volumes, unmatched)
-    place = found.checkpoint.place.copy()
-    place.earlier, place.forgotten = found.earlier.entries(), op.shards is not None
+        return ZipStream(run, op, archive_set.volumes, unmatched)
+    if archive_set.checkpoint is None or archive_set.earlier is None:
+        return ArchiveStream(run, op, archive_set.volumes, unmatched)
+    place = archive_set.checkpoint.place.copy()
+    place.earlier, place.forgotten = archive_set.earlier.entries(), op.shards is not None
     stream = ArchiveStream(
         run,
         op,
-        found.volumes,
+        archive_set.volumes,
         unmatched,
         place=place,
-        restart=found.checkpoint.restart,
-        format=found.checkpoint.format,
+        restart=archive_set.checkpoint.restart,
+        format=archive_set.checkpoint.format,
     )
-    stream.remarks.left_out.extend(found.checkpoint.left_out)
+    stream.remarks.left_out.extend(archive_set.checkpoint.left_out)
     return stream
 
 
@@ -330,14 +332,14 @@ def _delete_rest(
 ) -> None:
     """Delete the remaining volumes, if everything in them was written."""
     if not whole:
-        told = [
+        left = [
             f"{results.counts[outcome]:,} {outcome}"
             for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
             if results.counts.get(outcome)
         ]
         results.notes.append(
             "some volumes were kept, because not everything in them is unpacked"
-            + (f" ({', '.join(told)}): delete them yourself if you do not need the rest" if told else "")
+            + (f" ({', '.join(left)}): delete them yourself if you do not need the rest" if left else "")
         )
         return
     target.open_index(written.index)

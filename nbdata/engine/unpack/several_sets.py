@@ -168,7 +168,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
             details={"patterns": missing},
         )
     for key in ("volumes", "compressed"):
-        details[key] = sum(found.get(key, 0) for found in details["sets"].values())
+        details[key] = sum(of_set.get(key, 0) for of_set in details["sets"].values())
     report = results.report(**details)
     if named:
         caption = (

@@ -45,15 +45,15 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
     if op.list:
         return ArchiveSet(find_volumes(run, op.source, op.set, around), _written(op, target, []))
     recorded = recorded_set(op, target)
-    volumes = recorded.found(run, op.source, around) if recorded is not None else None
+    volumes = recorded.remaining(run, op.source, around) if recorded is not None else None
     if volumes is None:
         return look_at(op, target, find_volumes(run, op.source, op.set, around))
-    found = look_at(op, target, volumes)
-    passed = found.checkpoint.restart.compressed if found.checkpoint is not None else -1
+    archive_set = look_at(op, target, volumes)
+    passed = archive_set.checkpoint.restart.compressed if archive_set.checkpoint is not None else -1
     ends = volumes.ends()
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
-    if missing and not found.complete:
-        if found.checkpoint is None:
+    if missing and not archive_set.complete:
+        if archive_set.checkpoint is None:
             find_volumes(run, op.source, op.set, around)  # says what is missing, if it can tell
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
@@ -61,7 +61,7 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
             expected="all volumes that are not completely unpacked",
             remedy="Fetch the missing part again", details={"missing": missing},
         )  # fmt: skip
-    return found
+    return archive_set
 
 
 def look_at(op: UntarVolumes, target: Target, volumes: VolumeList, *, thorough: bool = False) -> ArchiveSet:

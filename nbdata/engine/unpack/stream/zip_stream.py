@@ -99,13 +99,13 @@ class _Ranges:
         self.size = sum(sizes)
 
     def range(self, start: int, end: int) -> bytes:
-        found = b""
+        data = b""
         for volume, begins in zip(self._volumes.volumes, self.starts, strict=True):
             low, high = max(start - begins, 0), min(end - begins, volume.size or 0)
             if low < high:
-                found += volume.range(low, high)
-        self._progress(len(found))
-        return found
+                data += volume.range(low, high)
+        self._progress(len(data))
+        return data
 
     def stream(self, start: int, end: int) -> io.RawIOBase:
         joined = JoinedStream(self._volumes.volumes, on_progress=self._progress, until=end)

@@ -105,5 +105,5 @@ def left_out(one: str, many: str, names: list[str], *, where: str = "stores") ->
     if not names:
         return []
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    said = f"1 {one} was" if len(names) == 1 else f"{len(names):,} {many} were"
-    return [f"{said} left out, since {where} have none: {shown}"]
+    count = f"1 {one} was" if len(names) == 1 else f"{len(names):,} {many} were"
+    return [f"{count} left out, since {where} have none: {shown}"]

@@ -62,8 +62,8 @@ class Published:
     @property
     def mark(self) -> int:
         """A number for these digests, to recognise them in a later run; 0 if there are none."""
-        said = [(number, one.algorithm, one.digest) for number, one in sorted(self.digests.items())]
-        return zlib.crc32(json.dumps(said).encode()) + 1 if said else 0
+        entries = [(number, one.algorithm, one.digest) for number, one in sorted(self.digests.items())]
+        return zlib.crc32(json.dumps(entries).encode()) + 1 if entries else 0
 
 
 def source_of(digests: Iterable[Expected]) -> str:
@@ -136,14 +136,14 @@ class ChecksumFiles:
     @classmethod
     def at(cls, run: Run, place: str) -> ChecksumFiles:
         """The checksum files at a place that the user names: one file, or all in a folder."""
-        found = find(run, place)
-        location = found.location
-        if found.single is None:
-            entries = {entry.path: entry.info for entry in found.entries if is_checksum_file(entry.path)}
+        source = find(run, place)
+        location = source.location
+        if source.single is None:
+            entries = {entry.path: entry.info for entry in source.entries if is_checksum_file(entry.path)}
             return cls(run, location.store, location.key, *_sorted_out(entries), elsewhere=location.place)
-        name = posixpath.basename(found.single.key)
-        base = found.single.key[: len(found.single.key) - len(name)]
-        return cls(run, location.store, base, {}, {name: found.single}, elsewhere=location.place)
+        name = posixpath.basename(source.single.key)
+        base = source.single.key[: len(source.single.key) - len(name)]
+        return cls(run, location.store, base, {}, {name: source.single}, elsewhere=location.place)
 
     @property
     def named(self) -> bool:
@@ -153,11 +153,11 @@ class ChecksumFiles:
     @cached_property
     def _contents(self) -> dict[str, bytes]:
         """The content of each list that is not too large, by name."""
-        found = dict(self._lists)
+        lists = dict(self._lists)
         for name in self._usual:
             with contextlib.suppress(AccessDenied, BadOption, NotFound):
-                found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
-        sound = [(name, info) for name, info in found.items() if 0 <= info.size <= LARGEST]
+                lists[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
+        sound = [(name, info) for name, info in lists.items() if 0 <= info.size <= LARGEST]
         sound.sort(key=lambda one: not is_manifest(one[0]))
         return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
 
@@ -194,11 +194,11 @@ class ChecksumFiles:
         def content(name: str) -> bytes:
             return lists[name] if name in lists else read(name)
 
-        found = collect_expectations(
+        expectations = collect_expectations(
             there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere), others=_unknown
         )
-        expected = found.expected
-        _refuse_contradictions(self._run, there, expected, found.problems)
+        expected = expectations.expected
+        _refuse_contradictions(self._run, there, expected, expectations.problems)
         if self._elsewhere and there and not expected:
             raise NotFound(
                 "no checksum file there gives a digest of these volumes",
@@ -210,10 +210,10 @@ class ChecksumFiles:
         used = {one.source for one in expected.values()}
         notes = [
             f"{problem.source}: {problem.message}"
-            for problem in found.problems
+            for problem in expectations.problems
             if problem.name is None and not (problem.harmless or problem.source in used)
         ]
-        notes += found.notes
+        notes += expectations.notes
         if there and not used and (sidecars or lists):
             shown = [*sidecars, *lists]
             more = " …" if len(shown) > _NAMED else ""
@@ -258,8 +258,8 @@ def _sorted_out(
 def _on_disk(folder: str, inner: str, volumes: Container[str]) -> Iterator[tuple[str, ObjectInfo]]:
     """Yield the checksum files in a folder of this machine, except those of files that are no volumes."""
     with contextlib.suppress(OSError):
-        with os.scandir(folder) as found:
-            there = {inner + entry.name for entry in found}
+        with os.scandir(folder) as scan:
+            there = {inner + entry.name for entry in scan}
         for name in sorted(filter(is_checksum_file, there)):
             owner = owner_of(name)
             path = os.path.join(folder, name[len(inner) :])

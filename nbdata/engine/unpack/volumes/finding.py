@@ -100,12 +100,12 @@ class VolumeList:
         """
         if self.recorded:
             return list(self.recorded)
-        found, digest = [], hashlib.sha256()
+        fingerprints, digest = [], hashlib.sha256()
         for volume in self.volumes:
             known = validator(volume.info) or secrets.token_hex(8)
             digest.update(json.dumps([volume.name, volume.info.size, known]).encode())
-            found.append(digest.hexdigest()[:16])
-        return found
+            fingerprints.append(digest.hexdigest()[:16])
+        return fingerprints
 
     def volume_at(self, offset: int) -> int:
         """The number of the volume that holds a byte; the last if sizes are not known."""
@@ -152,11 +152,11 @@ class VolumeList:
         """Detect the format by the first 512 bytes, rarely by more; raise BadArchive if there is none."""
         head = self._head(_HEAD)
         try:
-            found = detect(head, self.title)
+            detected = detect(head, self.title)
         except BadArchive:
             if self.size is None or not ends_zip(self.volumes[-1].tail(_END)):
                 raise
-            found = "zip"  # a program or something else is before it
+            detected = "zip"  # a program or something else is before it
         # An archive that begins with two zero blocks has ended; only more zeros, or damage, can follow.
         if not any(head) and (self.size or 0) > EMPTY_ARCHIVE and not any(self._head(2 * _HEAD)):
             raise BadArchive(
@@ -167,7 +167,7 @@ class VolumeList:
                 remedy="Fetch it again and compare digests",
                 details={"offset": 0},
             )
-        return found
+        return detected
 
     def _head(self, count: int) -> bytes:
         head = b""
@@ -223,8 +223,8 @@ def look_around(run: Run, source: str, titles: Sequence[str] = ()) -> Candidates
         entries = siblings(run, location.store, folder, first)
         entries.setdefault(first, single)
         return Candidates(location.store, entries, first, whole=_whole(run, location.store, entries, first))
-    found = find(run, source if has_glob(source) else as_folder(source))
-    entries = {e.path: e.info for e in found.entries}
+    matches = find(run, source if has_glob(source) else as_folder(source))
+    entries = {e.path: e.info for e in matches.entries}
     if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
         here = {name: info for name, info in entries.items() if "/" not in name}
         entries = here if set_titles(here) else entries
@@ -244,13 +244,13 @@ def _whole(
     Of a set, the first bytes of its second entry are read; more only if an archive begins there. With `first`, only the
     set of that entry counts. `titles` are as for `look_around`.
     """
-    found = set[str]()
+    whole = set[str]()
     for names in numbered_sets([*entries]):
-        found.update({*names}.intersection(titles))
+        whole.update({*names}.intersection(titles))
         volumes = [StoredVolume(run.control, store, name, entries[name]) for name in names]
-        if (first is None or first in names) and not found.issuperset(names) and _are_whole(volumes):
-            found.update(names)
-    return frozenset(found)
+        if (first is None or first in names) and not whole.issuperset(names) and _are_whole(volumes):
+            whole.update(names)
+    return frozenset(whole)
 
 
 def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
@@ -316,8 +316,8 @@ def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
 
     The second and the last volume show this: nearly all begin within a file.
     """
-    told = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
-    if not any(continued_after(volumes[number].head(HEAD)) for number in told):
+    numbers = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
+    if not any(continued_after(volumes[number].head(HEAD)) for number in numbers):
         return volumes
     return (volumes[0], *map(_without_headers, volumes[1:]))
 
@@ -388,16 +388,16 @@ def _titled(names: list[str]) -> str:
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
     """The entries of the folder that may belong to one set with `name`."""
     prefix = folder + set_prefix(name)
-    found = {}
+    entries = {}
     try:
         for info in listing(run.control, store, prefix):
             run.control.checkpoint()
             if "/" not in info.key[len(folder) :]:
-                found[info.key[len(folder) :]] = info
+                entries[info.key[len(folder) :]] = info
     except (BadOption, NotFound, AccessDenied):
         if not store.lists_by_page:  # an index page may be missing, or a signature covers one object
             raise
-    return found
+    return entries
 
 
 # -- from a plan to its execution -----------------------------------------------------------------

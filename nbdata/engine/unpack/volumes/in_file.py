@@ -83,13 +83,13 @@ def _lines(data: bytes) -> list[str]:
 
 def _checked(data: bytes, name: str) -> list[str]:
     """The names in a checksum file; empty for a sidecar."""
-    found = parse_checksums(data, name=name)
-    for problem in found.problems:
+    parsed = parse_checksums(data, name=name)
+    for problem in parsed.problems:
         raise BadOption(
             f"{name}, line {problem.line}: {problem.message}", expected="volumes with their checksums, in order",
             remedy="Name the first volume, or their folder",
         )  # fmt: skip
-    names = [entry.name for entry in found.entries if entry.name is not None]
+    names = [entry.name for entry in parsed.entries if entry.name is not None]
     titles = set_titles(names)
     if len(titles) > 1:
         raise BadOption(

@@ -102,23 +102,23 @@ class StoredVolume:
 
     def range(self, start: int, end: int) -> bytes:
         """Read a few bytes; a cancel does not wait for a store that hangs in a read."""
-        found: Future[bytes] = Future()
+        content: Future[bytes] = Future()
 
         def read() -> None:
             try:
                 low, high = start + self.skipped, end + self.skipped
                 with Reader(self._control, self._store, self.info, low, high) as reader:
-                    found.set_result(b"".join(map(bytes, reader.blocks())))
+                    content.set_result(b"".join(map(bytes, reader.blocks())))
             except BaseException as error:
-                found.set_exception(error)
+                content.set_exception(error)
 
         try:
             Daemon(read, name="first-bytes").start()
         except RuntimeError:  # no more threads can be started
             read()
-        while not wait([found], _LOOK).done:
+        while not wait([content], _LOOK).done:
             self._control.checkpoint()
-        return found.result()
+        return content.result()
 
     def tail(self, count: int) -> bytes:
         """The last bytes, at most `count`; empty if the store does not report the size."""
@@ -155,8 +155,8 @@ class _Reading(Reader):
         info, self._volume = volume.info, volume
         whole = volume.verify and start == 0 and end is None and info.size > 0
 
-        def check(told: ObjectInfo) -> Check:
-            return _VolumeCheck(volume, told, stream_check(control, store, told))
+        def check(described: ObjectInfo) -> Check:
+            return _VolumeCheck(volume, described, stream_check(control, store, described))
 
         super().__init__(control, store, info, start, end, check=check if whole else None)
 

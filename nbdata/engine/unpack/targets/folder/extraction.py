@@ -179,22 +179,22 @@ class Extraction:
         ):
             return "write"
         try:
-            found = os.lstat(os.path.join(self._root, path))
+            status = os.lstat(os.path.join(self._root, path))
         except OSError as error:
             if not is_gone(error):
                 raise disk_error(error, path) from error
             return self._gone(member, record)
-        same = record is not None and (record.local_same(found) or self._links.was_same(record, found))
+        same = record is not None and (record.local_same(status) or self._links.was_same(record, status))
         if record is not None and same and self._written.is_ours(record):
             if self._written.is_older(record, member):
                 return "leave"  # a later member of the same name was written already
             if self._written.is_of(record, member.offset):
                 if self._written.is_doubtful(record):
                     return "write"
-                self._links.saw(path, found)
+                self._links.saw(path, status)
                 if member.kind == "file":
                     return "unchanged"
-                if record.local_same(found):
+                if record.local_same(status):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
         if self._archive.op.overwrite == "never" and not (
@@ -206,12 +206,12 @@ class Extraction:
             reason = "changed on both sides since it was unpacked; --overwrite always replaces it"
             self._tell(member, Outcome.CONFLICT, reason=reason)
             return "leave"
-        if record is not None and self._is_left(member, record, found):
+        if record is not None and self._is_left(member, record, status):
             return "leave"
-        self._links.replacing(record, found)
+        self._links.replacing(record, status)
         return "write"
 
-    def _is_left(self, member: Member, record: Record, found: os.stat_result) -> bool:
+    def _is_left(self, member: Member, record: Record, status: os.stat_result) -> bool:
         """True if this is the remaining second name of a file whose first name was moved away; then it is unchanged.
 
         The move changed the ctime of the file, so its record no longer fits and the content decides.
@@ -224,12 +224,12 @@ class Extraction:
         ):
             return False
         place = self._below + member.name
-        looks = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record[2:4]
+        looks = stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == record[2:4]
         if os.path.lexists(self._below + member.linkname) or not looks:
             return False
         if not self._written.is_same(first, crc32_of(place)):
             return False
-        record = Record.of(record.tag, record.size, found)
+        record = Record.of(record.tag, record.size, status)
         self._written.index.put({member.name: record})
         self._done(member, record, Outcome.UNCHANGED)
         return True

@@ -71,12 +71,12 @@ class HardLinks:
         folder, _, name = os.path.join(self._root, member.linkname).rpartition("/")
         above = self._target.open_folder(folder)
         try:
-            found = os.lstat(name, dir_fd=above)
-            self._refuse_another(member, found)
+            status = os.lstat(name, dir_fd=above)
+            self._refuse_another(member, status)
             at, new = self._target.relative(temporary)
             if not hard_link(name, new, src_dir_fd=above, dst_dir_fd=at, on=above):
-                return self._copy(name, above, new, at, found)
-            if not os.path.samestat(found, os.lstat(new, dir_fd=at)):
+                return self._copy(name, above, new, at, status)
+            if not os.path.samestat(status, os.lstat(new, dir_fd=at)):
                 self._target.discard(temporary)
                 raise NbdataError(
                     f"{member.linkname}, to which it is a hard link, was exchanged meanwhile", path=member.name,
@@ -84,12 +84,12 @@ class HardLinks:
                 )  # fmt: skip
         finally:
             os.close(above)
-        self._changed.add((found.st_dev, found.st_ino))
+        self._changed.add((status.st_dev, status.st_ino))
         group = self._groups.setdefault(member.linkname, [member.linkname])
         if member.name not in group:
             group.append(member.name)
         self._groups[member.name] = group
-        return found
+        return status
 
     def _copy(
         self, name: str, above: int, new: str, at: int | None, expected: os.stat_result
@@ -114,13 +114,13 @@ class HardLinks:
                 fdatasync(fd)
                 return os.fstat(fd)
 
-    def _refuse_another(self, member: Member, found: os.stat_result) -> None:
+    def _refuse_another(self, member: Member, status: os.stat_result) -> None:
         """Raise NbdataError if a file is not the one that the archive has written under the name of the original."""
         name = member.linkname
         record = self._written.index.get(name)
-        known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
-        same = record is not None and (record.local_same(found) or self.was_same(record, found))
-        linked = record is not None and name in self._groups and record.is_file(found)
+        known = record is not None and self._written.is_ours(record) and stat.S_ISREG(status.st_mode)
+        same = record is not None and (record.local_same(status) or self.was_same(record, status))
+        linked = record is not None and name in self._groups and record.is_file(status)
         if not (known and record is not None and (linked or same)):
             raise NbdataError(
                 f"{name}, to which it is a hard link, differs from the archive", path=member.name,
@@ -137,21 +137,21 @@ class HardLinks:
         for name in names:
             self._groups[name] = names
 
-    def saw(self, name: str, found: os.stat_result) -> None:
+    def saw(self, name: str, status: os.stat_result) -> None:
         """Note a name that looks as recorded: if its file has others, to make one of them changes its ctime."""
-        if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             self._groups.setdefault(name, [name])
 
-    def replacing(self, record: Record | None, found: os.stat_result) -> None:
+    def replacing(self, record: Record | None, status: os.stat_result) -> None:
         """Note that a name that looked as recorded is about to be replaced."""
-        if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
-            self._changed.add((found.st_dev, found.st_ino))
+        if record is not None and status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            self._changed.add((status.st_dev, status.st_ino))
 
-    def was_same(self, record: Record, found: os.stat_result) -> bool:
+    def was_same(self, record: Record, status: os.stat_result) -> bool:
         """True if a file looked as recorded before another name of it was made or replaced in this run."""
-        return (found.st_dev, found.st_ino) in self._changed and record[2:4] == (
-            found.st_size,
-            found.st_mtime_ns,
+        return (status.st_dev, status.st_ino) in self._changed and record[2:4] == (
+            status.st_size,
+            status.st_mtime_ns,
         )
 
     def records(self) -> dict[str, Record | None]:
@@ -160,10 +160,10 @@ class HardLinks:
         for name in self._groups:
             record = self._written.index.get(name)
             try:
-                found = os.lstat(os.path.join(self._root, name))
+                status = os.lstat(os.path.join(self._root, name))
             except OSError:
                 continue
-            same = record is not None and record.is_file(found)
-            if record is not None and same and (found.st_size, found.st_mtime_ns) == record[2:4]:
-                records[name] = Record.of(record.tag, record.size, found)
+            same = record is not None and record.is_file(status)
+            if record is not None and same and (status.st_size, status.st_mtime_ns) == record[2:4]:
+                records[name] = Record.of(record.tag, record.size, status)
         return records

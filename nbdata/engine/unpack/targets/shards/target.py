@@ -40,7 +40,7 @@ class ShardsTarget(StoreTarget):
     def _there(self) -> dict[str, ObjectInfo]:
         """The existing shards and their index, by name."""
         control, store, prefix = self._run.control, self.location.store, self.location.key
-        found = dict[str, ObjectInfo]()
+        existing = dict[str, ObjectInfo]()
         for info in listing_of_folder(control, store, prefix + self._names.before):
             if not info.key.startswith(prefix):  # these may be shards, but not of this folder
                 raise BadOption(
@@ -49,11 +49,11 @@ class ShardsTarget(StoreTarget):
                 )
             name = info.key[len(prefix) :]
             if self._names.is_one(name):
-                found[name] = info
+                existing[name] = info
         manifest = self._names.manifest
         with contextlib.suppress(NotFound):
-            found[manifest] = retrying(control, lambda: store.head(prefix + manifest))
-        return found
+            existing[manifest] = retrying(control, lambda: store.head(prefix + manifest))
+        return existing
 
     def look(self, written: Written) -> Sound:
         sound = super().look(written)
