@@ -136,9 +136,14 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
 
 
 def _put_all(
-    run: Run, target: Target, volumes: VolumeList, results: Results, planned: Plan, details: dict[str, Any],
+    run: Run,
+    target: Target,
+    volumes: VolumeList,
+    results: Results,
+    planned: Plan,
+    details: dict[str, Any],
     unmatched: list[str] | None,
-) -> None:  # fmt: skip
+) -> None:
     """Unpack all members into the target, and delete volumes if asked."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
@@ -168,18 +173,32 @@ def _put_all(
 
 
 def _unpack(
-    run: Run, target: Target, archive_set: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
-    deletion: Deletion | None, unmatched: list[str] | None,
-) -> bool:  # fmt: skip
+    run: Run,
+    target: Target,
+    archive_set: ArchiveSet,
+    results: Results,
+    planned: Plan,
+    details: dict[str, Any],
+    deletion: Deletion | None,
+    unmatched: list[str] | None,
+) -> bool:
     """Put all members into the target; return whether everything in the archive is there now."""
     op, written = run.operation, archive_set.written
     assert isinstance(op, UntarVolumes)
     with contextlib.closing(written.index):
         stream = _stream(run, op, archive_set, planned.details["format"], unmatched)
         archive = Unpacking(
-            run.control, archive_set.volumes, stream, written, results, op, archive_set.checkpoint, archive_set.earlier,
-            deletion, planned.needed,
-        )  # fmt: skip
+            run.control,
+            archive_set.volumes,
+            stream,
+            written,
+            results,
+            op,
+            archive_set.checkpoint,
+            archive_set.earlier,
+            deletion,
+            planned.needed,
+        )
         resumed_at = archive.behind
         with _doubting(archive):
             again_to = max(resumed_at, target.unpack(archive))

@@ -244,9 +244,10 @@ def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
     picked = [title for title in titles if not op.set or {title, folder_name(title)} & {*op.set}]
     if len(picked) > MOST:
         raise BadOption(
-            f"{counted(len(picked), 'archives', 'are')} here", expected=f"at most {MOST:,} in one command",
+            f"{counted(len(picked), 'archives', 'are')} here",
+            expected=f"at most {MOST:,} in one command",
             remedy="Choose some with a glob as SOURCE, or with --set",
-        )  # fmt: skip
+        )
     return picked
 
 
@@ -283,9 +284,10 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
         path = f"{path}/{name}"
         if os.path.islink(path):
             raise BadOption(
-                f"a symbolic link has the name of the folder {folder}", path=path,
+                f"a symbolic link has the name of the folder {folder}",
+                path=path,
                 remedy="Remove it, or unpack this archive by itself: --set picks one",
-            )  # fmt: skip
+            )
 
 
 def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:

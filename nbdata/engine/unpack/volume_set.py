@@ -57,10 +57,12 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
             find_volumes(run, op.source, op.set, around)  # says what is missing, if it can tell
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
-            f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,
+            f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
+            path=volumes.title,
             expected="all volumes that are not completely unpacked",
-            remedy="Fetch the missing part again", details={"missing": missing},
-        )  # fmt: skip
+            remedy="Fetch the missing part again",
+            details={"missing": missing},
+        )
     return archive_set
 
 

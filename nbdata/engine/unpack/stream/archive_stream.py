@@ -55,9 +55,16 @@ class ArchiveStream:
     members: Generator[Member, None, None]
 
     def __init__(
-        self, run: Run, op: UntarVolumes, volumes: VolumeList, unmatched: list[str] | None = None, *,
-        place: Place | None = None, restart: Restart | None = None, format: str = "",  # noqa: A002
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        op: UntarVolumes,
+        volumes: VolumeList,
+        unmatched: list[str] | None = None,
+        *,
+        place: Place | None = None,
+        restart: Restart | None = None,
+        format: str = "",  # noqa: A002
+    ) -> None:
         self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks = Remarks()
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
@@ -140,9 +147,13 @@ class ArchiveStream:
         self._stack.callback(self._close)
         self._wake_on_cancel(ahead)
         decompressed, self.format = open_decompressed(
-            ahead, format=self.format, name=title, start=self.began, threads=min(processors(), _DECODERS),
+            ahead,
+            format=self.format,
+            name=title,
+            start=self.began,
+            threads=min(processors(), _DECODERS),
             max_window=op.max_window,
-        )  # fmt: skip
+        )
         self._decompressed = decompressed
         top: io.RawIOBase = decompressed
         self._top = top
@@ -156,20 +167,35 @@ class ArchiveStream:
             top = begun = Begun(top)
             if not begun.is_tar and op.shards is not None:
                 raise BadArchive(
-                    "it is a single compressed file and not an archive, so it makes no shards", path=title,
-                    expected="a tar or zip archive", remedy="Unpack it to a folder, or as an object",
-                )  # fmt: skip
+                    "it is a single compressed file and not an archive, so it makes no shards",
+                    path=title,
+                    expected="a tar or zip archive",
+                    remedy="Unpack it to a folder, or as an object",
+                )
             if not begun.is_tar:
                 members = read_file(
-                    top, single, self._made_ns(), members=op.members, exclude=op.exclude,
-                    strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
+                    top,
+                    single,
+                    self._made_ns(),
+                    members=op.members,
+                    exclude=op.exclude,
+                    strip_components=op.strip_components,
+                    max_expansion=op.max_expansion,
+                    remarks=self.remarks,
                     to_the_end=not op.list,
-                )  # fmt: skip
+                )
         if members is None:
             members = read_members(
-                top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
-                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
-            )  # fmt: skip
+                top,
+                members=op.members,
+                exclude=op.exclude,
+                strip_components=op.strip_components,
+                max_expansion=op.max_expansion,
+                remarks=self.remarks,
+                name=title,
+                place=self.place,
+                listing=op.list,
+            )
         members = collect_unmatched(self._to_the_end(members), self._unmatched)
         self.members = self._stack.enter_context(contextlib.closing(members))
 

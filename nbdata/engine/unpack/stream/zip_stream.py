@@ -43,8 +43,9 @@ class ZipStream:
         if volumes.size is None:
             raise BadOption(
                 "the server does not tell how large the zip archive is, and its directory stands at its end",
-                path=volumes.title, remedy="Pull it, and unpack it from the disk",
-            )  # fmt: skip
+                path=volumes.title,
+                remedy="Pull it, and unpack it from the disk",
+            )
         self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks, self.place, self.began, self.format = Remarks(), Place(), Restart(), "zip"
         self.read = 0
@@ -72,10 +73,17 @@ class ZipStream:
     def __enter__(self) -> ZipStream:
         op = self._op
         members = read_zip(
-            _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
-            strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
-            name=self._volumes.title, listing=op.list, max_window=op.max_window, names_encoding=op.names_encoding,
-        )  # fmt: skip
+            _Ranges(self._run, self._volumes, self._progress),
+            members=op.members,
+            exclude=op.exclude,
+            strip_components=op.strip_components,
+            max_expansion=op.max_expansion,
+            remarks=self.remarks,
+            name=self._volumes.title,
+            listing=op.list,
+            max_window=op.max_window,
+            names_encoding=op.names_encoding,
+        )
         self.members = collect_unmatched(members, self._unmatched)
         return self
 

@@ -126,9 +126,12 @@ class Earlier:
 
     @classmethod
     def in_store(
-        cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool],
+        cls,
+        written: Written,
+        checkpoint: Checkpoint,
+        is_there: Callable[[str, Record], bool],
         kind: str = "file",
-    ) -> Earlier:  # fmt: skip
+    ) -> Earlier:
         """Check each object; `is_there` tells for a path and its record whether the object is the recorded one."""
         found, tags = cls(), []
         for path, record, replaced in before(written, checkpoint.place.offset):

@@ -296,9 +296,12 @@ def find_volumes(
     store, entries, first = around.store, around.entries, around.first
     if names and first is not None:
         raise BadOption(
-            "--set is for a SOURCE that may hold several archives", path=first, expected="a folder or a glob",
-            got="a volume", remedy="Leave it out",
-        )  # fmt: skip
+            "--set is for a SOURCE that may hold several archives",
+            path=first,
+            expected="a folder or a glob",
+            got="a volume",
+            remedy="Leave it out",
+        )
     chosen = choose_set(entries, first=first, title=names[0] if names else None, whole=around.whole)
     checksums = ChecksumFiles.beside(run, store, entries, chosen.names)
     assert isinstance(run.operation, UntarVolumes)
@@ -327,10 +330,11 @@ def _without_headers(volume: StoredVolume) -> StoredVolume:
     head = volume.head(HEAD)
     if any(head[:_HEAD]) and not is_header(head[:_HEAD]):
         raise BadArchive(
-            "a volume of a multi-volume archive of GNU tar begins without a header", path=volume.name,
+            "a volume of a multi-volume archive of GNU tar begins without a header",
+            path=volume.name,
             expected="a header that says which file it continues",
             remedy="Its beginning is missing, or it belongs elsewhere: fetch it again",
-        )  # fmt: skip
+        )
     return volume.without(continued_after(head))
 
 
@@ -340,9 +344,10 @@ def _listed(run: Run, places: tuple[str, ...], checksums: ChecksumFiles | None) 
     volumes = []
     if twice := [place for place, count in Counter(places).items() if count > 1]:
         raise BadOption(
-            f"{redacted(twice[0])} is in the list of volumes twice", expected="each volume once, in order",
+            f"{redacted(twice[0])} is in the list of volumes twice",
+            expected="each volume once, in order",
             remedy="Leave the second one out",
-        )  # fmt: skip
+        )
     for place in places:
         location = run.open(place)
         info = listed_volume(run, location, place)
@@ -360,9 +365,10 @@ def _refuse_sidecars(volumes: Sequence[StoredVolume]) -> None:
     for name in sorted(names):
         if owner_of(name) in names:
             raise BadOption(
-                f"{name} is in the list of volumes, and is a checksum file", expected="volumes alone",
+                f"{name} is in the list of volumes, and is a checksum file",
+                expected="volumes alone",
                 remedy="Leave it out: checksum files beside the volumes are found by themselves",
-            )  # fmt: skip
+            )
 
 
 def _beside_listed(run: Run, volumes: Sequence[StoredVolume]) -> ChecksumFiles | None:
@@ -432,9 +438,14 @@ def volumes_of(
         store = one or run.open(source[number]).store
         published = row.detail.get("published")
         volume = StoredVolume(
-            run.control, store, row.path, info_of(row), gone="gone" in row.detail,
-            skipped=row.detail.get("skipped", 0), published=Expected(*published) if published else None,
+            run.control,
+            store,
+            row.path,
+            info_of(row),
+            gone="gone" in row.detail,
+            skipped=row.detail.get("skipped", 0),
+            published=Expected(*published) if published else None,
             verify=op.verify != "none",
-        )  # fmt: skip
+        )
         volumes.append(volume)
     return VolumeList(title, None, tuple(volumes), tuple(recorded))

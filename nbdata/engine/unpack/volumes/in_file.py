@@ -55,18 +55,21 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
     for one in names:
         if one.startswith("/") or "\0" in one or not is_below(one.removeprefix("./"), ""):
             raise BadOption(
-                f"{name} lists {one!r}", expected="names of volumes beside it",
+                f"{name} lists {one!r}",
+                expected="names of volumes beside it",
                 remedy="In Python a list of volumes may name any place",
-            )  # fmt: skip
+            )
     above = source.rpartition("/")[0]
     places = tuple(join(above, one.removeprefix("./")) for one in names)
     for one, place in zip(names, places, strict=True):
         if not is_url(place) and leads_out(place, above or "/"):
             raise BadOption(
-                f"{name} lists {one!r}, which a link leads out of the folder of the list", path=place,
-                expected="names of volumes beside it", got=os.path.realpath(place),
+                f"{name} lists {one!r}, which a link leads out of the folder of the list",
+                path=place,
+                expected="names of volumes beside it",
+                got=os.path.realpath(place),
                 remedy="In Python a list of volumes may name any place",
-            )  # fmt: skip
+            )
     run.listed.update(dict.fromkeys(places, source[: source.rfind("/") + 1]))
     if not is_checksum_file(name):
         return places, None
@@ -86,16 +89,18 @@ def _checked(data: bytes, name: str) -> list[str]:
     parsed = parse_checksums(data, name=name)
     for problem in parsed.problems:
         raise BadOption(
-            f"{name}, line {problem.line}: {problem.message}", expected="volumes with their checksums, in order",
+            f"{name}, line {problem.line}: {problem.message}",
+            expected="volumes with their checksums, in order",
             remedy="Name the first volume, or their folder",
-        )  # fmt: skip
+        )
     names = [entry.name for entry in parsed.entries if entry.name is not None]
     titles = set_titles(names)
     if len(titles) > 1:
         raise BadOption(
-            f"{name} lists several archives: {', '.join(titles[:5])}", expected="the volumes of one",
+            f"{name} lists several archives: {', '.join(titles[:5])}",
+            expected="the volumes of one",
             remedy="Name the folder, and choose with --set",
-        )  # fmt: skip
+        )
     if len(names) < 2:
         return []
     chosen = choose_set(names) if titles else None

@@ -65,9 +65,15 @@ class StoredVolume:
     def without(self, count: int) -> StoredVolume:
         """The same volume, with `count` bytes at its beginning skipped."""
         return StoredVolume(
-            self._control, self._store, self.name, self.info,
-            gone=self.gone, skipped=count, published=self.published, verify=self.verify,
-        )  # fmt: skip
+            self._control,
+            self._store,
+            self.name,
+            self.info,
+            gone=self.gone,
+            skipped=count,
+            published=self.published,
+            verify=self.verify,
+        )
 
     @property
     def local(self) -> str | None:
@@ -192,22 +198,27 @@ class _VolumeCheck:
             proven = self._stored.finish(fd, size)
         except ChecksumMismatch as error:
             raise self._mismatch(
-                error, "its checksum in the store",
+                error,
+                "its checksum in the store",
                 "Run the command again: it replaces the files of this volume. If it fails again, the volume is "
                 "damaged in the store",
-            ) from error  # fmt: skip
+            ) from error
         if self._published is None:
             return proven
         try:
             return self._published.finish(fd, size)
         except ChecksumMismatch as error:
             raise self._mismatch(
-                error, f"its digest in {self._source}",
+                error,
+                f"its digest in {self._source}",
                 "Get the volume again; if the checksum file is out of date, use --verify none",
-            ) from error  # fmt: skip
+            ) from error
 
     def _mismatch(self, error: ChecksumMismatch, what: str, remedy: str) -> ChecksumMismatch:
         return ChecksumMismatch(
-            f"the bytes of a volume do not match {what}", path=self._place,
-            expected=error.expected, got=error.got, remedy=remedy,
-        )  # fmt: skip
+            f"the bytes of a volume do not match {what}",
+            path=self._place,
+            expected=error.expected,
+            got=error.got,
+            remedy=remedy,
+        )

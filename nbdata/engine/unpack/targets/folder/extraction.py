@@ -70,10 +70,15 @@ class Extraction:
         self._space = GrowingSpace(run, disk_of(root)[2], archive.reserved)
         made = list[str]()
         self._committer = Committer(
-            root, run.control, umask=run.context.umask, committed=self._committed,
+            root,
+            run.control,
+            umask=run.context.umask,
+            committed=self._committed,
             announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
-            made=made.append, named=named, opened=run.folders,
-        )  # fmt: skip
+            made=made.append,
+            named=named,
+            opened=run.folders,
+        )
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
@@ -295,9 +300,10 @@ class Extraction:
             if not small:  # its bytes have been read already
                 self._written.index.put({member.name: None})
                 raise BadArchive(
-                    "an earlier run wrote other bytes than the archive holds", path=member.name,
+                    "an earlier run wrote other bytes than the archive holds",
+                    path=member.name,
                     remedy="Run the command again: it writes this file anew",
-                )  # fmt: skip
+                )
         staging = self._place(member)
         if member.size >= 0:
             self._claim(member.size)
@@ -415,9 +421,10 @@ class Extraction:
         other = member.linkname
         if other in self._missing:
             raise NbdataError(
-                f"{other}, to which it is a hard link, was not written", path=member.name,
+                f"{other}, to which it is a hard link, was not written",
+                path=member.name,
                 remedy=f"Make room for {other} first, or run the command with --overwrite always",
-            )  # fmt: skip
+            )
 
     def _refuse_orphan(self, member: Member) -> None:
         """Raise NbdataError if a hard link's original was moved away: only the original's member holds the content."""

@@ -66,9 +66,11 @@ class ArchiveFolders:
         if real != expected.rstrip("/"):
             raise UnsafeMember(
                 f"member {path!r} would be written through a symbolic link in the target",
-                path=os.path.join(self._root, folder), expected=expected, got=real,
+                path=os.path.join(self._root, folder),
+                expected=expected,
+                got=real,
                 remedy="Remove the link, or unpack into another folder",
-            )  # fmt: skip
+            )
 
     def make(self, member: Member, tag: str) -> None:
         """Make the folder of a member; its time is set at the end."""

@@ -55,9 +55,13 @@ class HardLinks:
     """
 
     def __init__(
-        self, root: str, written: Written, target: TargetFolder, claim: Callable[[int], None],
+        self,
+        root: str,
+        written: Written,
+        target: TargetFolder,
+        claim: Callable[[int], None],
         checkpoint: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root, self._written, self._target = root, written, target
         self._claim, self._checkpoint = claim, checkpoint
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
@@ -79,9 +83,10 @@ class HardLinks:
             if not os.path.samestat(status, os.lstat(new, dir_fd=at)):
                 self._target.discard(temporary)
                 raise NbdataError(
-                    f"{member.linkname}, to which it is a hard link, was exchanged meanwhile", path=member.name,
+                    f"{member.linkname}, to which it is a hard link, was exchanged meanwhile",
+                    path=member.name,
                     remedy="Run the command again",
-                )  # fmt: skip
+                )
         finally:
             os.close(above)
         self._changed.add((status.st_dev, status.st_ino))
@@ -123,14 +128,16 @@ class HardLinks:
         linked = record is not None and name in self._groups and record.is_file(status)
         if not (known and record is not None and (linked or same)):
             raise NbdataError(
-                f"{name}, to which it is a hard link, differs from the archive", path=member.name,
+                f"{name}, to which it is a hard link, differs from the archive",
+                path=member.name,
                 remedy="Run the command with --overwrite always",
-            )  # fmt: skip
+            )
         if offset_of(record) > member.offset:
             raise NbdataError(
-                f"{name}, to which it is a hard link, has the content of a later member by now", path=member.name,
+                f"{name}, to which it is a hard link, has the content of a later member by now",
+                path=member.name,
                 remedy="Run the command with --overwrite always",
-            )  # fmt: skip
+            )
 
     def restore(self, names: list[str]) -> None:
         """Note the names that one file had before this run."""

@@ -168,9 +168,11 @@ class ShardSender:
         if self._shards.in_memory and sample.size + len(END) > IN_MEMORY:
             raise BadOption(
                 f"{self._shards.scheme}:// takes whole objects only, so that a sample has to be in memory",
-                path=sample.key, expected=f"{format_size(IN_MEMORY)} at most", got=f"{sample.size:,} bytes or more",
+                path=sample.key,
+                expected=f"{format_size(IN_MEMORY)} at most",
+                got=f"{sample.size:,} bytes or more",
                 remedy="Make the shards on the disk and push them, or leave this sample out with --exclude",
-            )  # fmt: skip
+            )
 
     def _read(self, member: Member) -> int:
         self._archive.control.checkpoint()
@@ -237,10 +239,11 @@ class ShardSender:
         """Finish the shards, and report what was left out."""
         if not self._shards.count:
             raise NotFound(
-                "no member of the archive can be in a sample", path=self._archive.op.places()[0],
+                "no member of the archive can be in a sample",
+                path=self._archive.op.places()[0],
                 expected="files with a key and an extension, such as n01/12.jpg",
                 remedy="Unpack it to a folder or a store; --list names the members",
-            )  # fmt: skip
+            )
         self._shards.finish()
         results = self._archive.results
         self._left_out.tell(results)

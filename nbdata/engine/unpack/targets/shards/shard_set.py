@@ -217,9 +217,10 @@ class ShardSet:
             return
         self._written.begin_shard(shard.name)
         raise BadArchive(
-            "an earlier run wrote another shard than the archive makes", path=shard.name,
+            "an earlier run wrote another shard than the archive makes",
+            path=shard.name,
             remedy="Run the command again: it writes this shard anew",
-        )  # fmt: skip
+        )
 
     def _finish(self, shard: Shard, growing: GrowingOutput, end: int, fingerprint: str) -> None:
         """Give a shard its name, and record it."""
@@ -240,8 +241,13 @@ class ShardSet:
         self._rows[shard.name] = ShardRow(shard.name, growing.size, shard.samples, row_digests)
         self._unverified += not growing.verified
         self._results.add(
-            shard.name, Outcome.PACKED, growing.size, moved=True, verified=growing.verified, samples=shard.samples
-        )  # fmt: skip
+            shard.name,
+            Outcome.PACKED,
+            growing.size,
+            moved=True,
+            verified=growing.verified,
+            samples=shard.samples,
+        )
         self._archive.control.advance(files=1)
 
     def settle(self, most: int = 0) -> None:

@@ -78,9 +78,8 @@ class ShardsTarget(StoreTarget):
         store, op = self.location.store, self._op
         if store.read_only:
             raise BadOption(
-                "the target is read-only", path=self.location.place,
-                remedy="Write to a store, or to the disk",
-            )  # fmt: skip
+                "the target is read-only", path=self.location.place, remedy="Write to a store, or to the disk"
+            )
         if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > IN_MEMORY:
             raise BadOption(
                 f"{self.location.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "

@@ -127,9 +127,10 @@ class LinkedMembers:
             self._sent_members.tell(name, 0, Outcome.SKIPPED, reason=reason)
             return
         error = NbdataError(
-            f"{first_name}, to which it leads, differs from the archive", path=name,
+            f"{first_name}, to which it leads, differs from the archive",
+            path=name,
             remedy="Restore that file first, or run the command with --overwrite always",
-        )  # fmt: skip
+        )
         self._sent_members.fail(name, error)
 
     def _send_copy(self, item: SentMember, first: Record, key: str) -> None:

@@ -118,9 +118,10 @@ class MemberSender:
         notes = self._archive.results.notes
         notes += left_out("empty folder", "empty folders", self._folders.empty)
         notes += left_out(
-            "symbolic link to no file that was unpacked", "symbolic links to no file that was unpacked",
+            "symbolic link to no file that was unpacked",
+            "symbolic links to no file that was unpacked",
             self._links.lead_nowhere,
-        )  # fmt: skip
+        )
         if self._sent_members.unverified:
             notes.append(
                 f"{self._sent_members.unverified:,} could not be verified: the store returned no checksum"
@@ -151,13 +152,15 @@ class MemberSender:
         if key in self._volume_keys:
             raise UnsafeMember(
                 f"member {member.name!r} would replace a volume that it is unpacked from",
-                path=key, remedy="Unpack to another place",
-            )  # fmt: skip
+                path=key,
+                remedy="Unpack to another place",
+            )
         if not is_text(key):
             error = NbdataError(
-                "its name is not UTF-8, as keys are", path=member.name,
+                "its name is not UTF-8, as keys are",
+                path=member.name,
                 remedy="Unpack it to a folder, and rename it there",
-            )  # fmt: skip
+            )
             self._sent_members.fail(member.name, error)
             return
         if member.kind == "symlink":
@@ -321,8 +324,9 @@ class MemberSender:
         if not self._store.multipart:
             error = NbdataError(
                 "its size is known only at its end, and this store accepts no uploads in parts",
-                path=member.name, remedy="Unpack it to a folder, and push that",
-            )  # fmt: skip
+                path=member.name,
+                remedy="Unpack it to a folder, and push that",
+            )
             self._sent_members.fail(item.name, error)
             return
 
@@ -378,9 +382,10 @@ class MemberSender:
             return
         self._archive.written.index.put({member.name: None})
         raise BadArchive(
-            "an earlier run wrote other bytes than the archive holds", path=member.name,
+            "an earlier run wrote other bytes than the archive holds",
+            path=member.name,
             remedy="Run the command again: it writes this object anew",
-        )  # fmt: skip
+        )
 
     def _read(self, member: Member, buffer: memoryview) -> int:
         self._control.checkpoint()

@@ -102,9 +102,14 @@ class SentMembers:
         self._written.index.put({item.name: Record(str(tag), item.size, 0, 0, 0)})
 
     def sent(
-        self, item: SentMember, info: ObjectInfo, verified: bool, *,
-        held: int | None = None, outcome: Outcome = Outcome.EXTRACTED,
-    ) -> None:  # fmt: skip
+        self,
+        item: SentMember,
+        info: ObjectInfo,
+        verified: bool,
+        *,
+        held: int | None = None,
+        outcome: Outcome = Outcome.EXTRACTED,
+    ) -> None:
         """Note that an object was sent; `held` is the number of its bytes in memory, if not all."""
         try:
             self.record(item, info)
