@@ -15,6 +15,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.stream.archive_stream import ArchiveStream
 from nbdata.engine.unpack.stream.member_stream import MemberStream
 from nbdata.engine.unpack.stream.zip_stream import ZipStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier
 from nbdata.engine.unpack.targets.resolve import source_run, target_of
 from nbdata.engine.unpack.targets.space import plan_deletion
 from nbdata.engine.unpack.targets.target import Target
@@ -115,106 +116,207 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     ``--on-error report`` puts the error into the Report; for several archives, the caller makes that Report.
     Members before the error stay: each file under its final name is complete. Run the command again to resume.
     """
-    op, target = run.operation, run.kept
-    assert isinstance(op, UntarVolumes)
-    assert isinstance(target, Target)
-    recorded = recorded_set(op, target) if planned.details["recorded"] else None
-    fingerprints = recorded.fingerprints if recorded is not None else []
-    volumes = volumes_of(source_run(run, op), op, planned.rows, planned.details["title"], fingerprints)
-    results = Results(run)
-    details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
+    performing = _Performing(run, planned, unmatched)
     try:
-        if op.list:
-            zipped = planned.details["format"] == "zip"
-            return _list(run, op, volumes, results, details, unmatched, zipped=zipped)
-        _put_all(run, target, volumes, results, planned, details, unmatched)
+        if performing.op.list:
+            return performing.listing()
+        performing.unpack()
     except NbdataError as error:
-        if unmatched is not None or op.on_error != "report" or "patterns" in error.details:
+        if unmatched is not None or performing.op.on_error != "report" or "patterns" in error.details:
             raise
-        results.fail(volumes.title, error)
-    return results.report(**details)
+        performing.results.fail(performing.volumes.title, error)
+    return performing.report()
 
 
-def _put_all(
-    run: Run,
-    target: Target,
-    volumes: VolumeList,
-    results: Results,
-    planned: Plan,
-    details: dict[str, Any],
-    unmatched: list[str] | None,
-) -> None:
-    """Unpack all members into the target, and delete volumes if asked."""
-    op = run.operation
-    assert isinstance(op, UntarVolumes)
-    archive_set = look_at(op, target, volumes, thorough=True)
-    deletion = None
-    if op.delete_volumes:
-        deletion = Deletion(source_run(run, op), volumes, archive_set.written, results)
-    results.notes += planned.details["unusable"]
-    if planned.details["complete"]:
-        if planned.details["compare"]:
-            target.open_index(archive_set.written.index)
-            with contextlib.closing(archive_set.written.index):
-                compare_unpacked(
-                    run, volumes, archive_set.written, results, details, planned.details["published"]
-                )
-        sound = target.look(archive_set.written)
+class _Performing:
+    """Performs the plan of one archive.
+
+    Attributes
+    ----------
+    op : UntarVolumes
+    volumes : VolumeList
+    results : Results
+    """
+
+    def __init__(self, run: Run, planned: Plan, unmatched: list[str] | None) -> None:
+        op, target = run.operation, run.kept
+        assert isinstance(op, UntarVolumes)
+        assert isinstance(target, Target)
+        self._run, self.op, self._target = run, op, target
+        self._planned, self._unmatched = planned, unmatched
+        recorded = recorded_set(op, target) if planned.details["recorded"] else None
+        fingerprints = recorded.fingerprints if recorded is not None else []
+        title = planned.details["title"]
+        self.volumes = volumes_of(source_run(run, op), op, planned.rows, title, fingerprints)
+        self.results = Results(run)
+        self._details: dict[str, Any] = {"volumes": len(self.volumes.volumes), "compressed": 0}
+
+    def report(self, **more: Any) -> Report:
+        """The report of everything done so far."""
+        return self.results.report(**self._details, **more)
+
+    # -- unpack -------------------------------------------------------------------------------
+
+    def unpack(self) -> None:
+        """Unpack all members into the target, and delete volumes if asked."""
+        archive_set = look_at(self.op, self._target, self.volumes, thorough=True)
+        deletion = None
+        if self.op.delete_volumes:
+            source = source_run(self._run, self.op)
+            deletion = Deletion(source, self.volumes, archive_set.written, self.results)
+        self.results.notes += self._planned.details["unusable"]
+        if self._planned.details["complete"]:
+            whole = self._keep_all(archive_set.written)
+        else:
+            amid = deletion if self._planned.details.get("deletion") != "at the end" else None
+            whole = self._put_all(archive_set, amid)
+        if deletion is not None:
+            self._delete_rest(archive_set.written, deletion, whole=whole)
+
+    def _keep_all(self, written: Written) -> bool:
+        """Report that everything is there; return whether nothing in the archive was left out."""
+        if self._planned.details["compare"]:
+            mark = self._planned.details["published"]
+            self._target.open_index(written.index)
+            with contextlib.closing(written.index):
+                compare_unpacked(self._run, self.volumes, written, self.results, self._details, mark)
+        sound = self._target.look(written)
         for outcome, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
-                results.add(path, outcome, record.size)
-        whole = not archive_set.written.has_left_out()
-        target.tidy()
-    else:
-        amid = deletion if planned.details.get("deletion") != "at the end" else None
-        whole = _unpack(run, target, archive_set, results, planned, details, amid, unmatched)
-    if deletion is not None:
-        _delete_rest(target, archive_set.written, deletion, results, whole=whole)
+                self.results.add(path, outcome, record.size)
+        whole = not written.has_left_out()
+        self._target.tidy()
+        return whole
 
+    def _put_all(self, archive_set: ArchiveSet, deletion: Deletion | None) -> bool:
+        """Put all members into the target; return whether everything in the archive is there now."""
+        written, results = archive_set.written, self.results
+        with contextlib.closing(written.index):
+            stream = self._stream(archive_set.checkpoint, archive_set.earlier)
+            archive = Unpacking(
+                control=self._run.control,
+                op=self.op,
+                volumes=self.volumes,
+                stream=stream,
+                written=written,
+                results=results,
+                checkpoint=archive_set.checkpoint,
+                earlier=archive_set.earlier,
+                deletion=deletion,
+                reserved=self._planned.needed,
+            )
+            resumed_at = archive.behind
+            with _doubting(archive):
+                again_to = max(resumed_at, self._target.unpack(archive))
+            done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
+            whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
+            # A complete archive is not looked at again, so no leftover of this run may be in the target by now.
+            if done and not self._unmatched:
+                mark = self._planned.details["published"] if proven(self.volumes) else 0
+                written.complete(left_out=not whole, compared=mark)
+        self._details.update(compressed=stream.read, format=stream.format)
+        self._note_read_again(stream, again_to)
+        note_compared(results, self._details, self.volumes, stream)
+        if stream.format == "tar":  # it has no checksum that would show missing data
+            results.notes += _odd(
+                self.volumes,
+                "unless it was made that way, data is missing, and plain tar has no checksum to show it: compare the "
+                "digests",
+            )
+        results.notes += stream.remarks.notes()
+        return done and whole
 
-def _unpack(
-    run: Run,
-    target: Target,
-    archive_set: ArchiveSet,
-    results: Results,
-    planned: Plan,
-    details: dict[str, Any],
-    deletion: Deletion | None,
-    unmatched: list[str] | None,
-) -> bool:
-    """Put all members into the target; return whether everything in the archive is there now."""
-    op, written = run.operation, archive_set.written
-    assert isinstance(op, UntarVolumes)
-    with contextlib.closing(written.index):
-        stream = _stream(run, op, archive_set, planned.details["format"], unmatched)
-        archive = Unpacking(
-            run.control,
-            archive_set.volumes,
-            stream,
-            written,
-            results,
-            op,
-            archive_set.checkpoint,
-            archive_set.earlier,
-            deletion,
-            planned.needed,
+    def _stream(self, checkpoint: Checkpoint | None = None, earlier: Earlier | None = None) -> MemberStream:
+        """The members of the archive, from the checkpoint on if there is one."""
+        if self._planned.details["format"] == "zip":
+            return ZipStream(self._run, self.op, self.volumes, self._unmatched)
+        if checkpoint is None or earlier is None:
+            return ArchiveStream(self._run, self.op, self.volumes, self._unmatched)
+        place = checkpoint.place.copy()
+        place.earlier, place.forgotten = earlier.entries(), self.op.shards is not None
+        stream = ArchiveStream(
+            self._run,
+            self.op,
+            self.volumes,
+            self._unmatched,
+            place=place,
+            restart=checkpoint.restart,
+            format=checkpoint.format,
         )
-        resumed_at = archive.behind
-        with _doubting(archive):
-            again_to = max(resumed_at, target.unpack(archive))
-        done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
-        whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
-        if (
-            done and not unmatched
-        ):  # and no leftover of ours is in the target, as no later run would look there
-            mark = planned.details["published"] if proven(archive_set.volumes) else 0
-            written.complete(left_out=not whole, compared=mark)
-    details.update(compressed=stream.read, format=stream.format)
-    _note_read_again(results, details, stream, again_to)
-    note_compared(results, details, archive_set.volumes, stream)
-    _note_odd(results, archive_set.volumes, stream)
-    results.notes += stream.remarks.notes()
-    return done and whole
+        stream.remarks.left_out.extend(checkpoint.left_out)
+        return stream
+
+    def _note_read_again(self, stream: MemberStream, again_to: int) -> None:
+        """Report how far the stream had to be read again."""
+        began = stream.began
+        self._details["resumed_at"], self._details["read_again"] = (
+            began.compressed,
+            max(0, again_to - began.expanded),
+        )
+        if not again_to or not any(
+            self.results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)
+        ):
+            return
+        note = f"{format_size(self._details['read_again'])} of the tar stream had to be read again"
+        if began.compressed:
+            note = f"resumed at byte {began.compressed:,} of the volumes; {note}"
+        elif stream.format != "tar" and not stream.restart(again_to).compressed:
+            note += ": an archive compressed as one piece can only be read from its start"
+        self.results.notes.append(note)
+
+    def _delete_rest(self, written: Written, deletion: Deletion, *, whole: bool) -> None:
+        """Delete the remaining volumes, if everything in them was written."""
+        if not whole:
+            left = [
+                f"{self.results.counts[outcome]:,} {outcome}"
+                for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
+                if self.results.counts.get(outcome)
+            ]
+            self.results.notes.append(
+                "some volumes were kept, because not everything in them is unpacked"
+                + (f" ({', '.join(left)}): delete them yourself if you do not need the rest" if left else "")
+            )
+            return
+        self._target.open_index(written.index)
+        try:
+            written.index.sync()
+            deletion.rest()
+        finally:
+            written.index.close()
+
+    # -- list ---------------------------------------------------------------------------------
+
+    def listing(self) -> Report:
+        """List the members; the report's text names the first ones."""
+        size, named = 0, list[list[str]]()
+        with self._stream() as stream:
+            for member in stream.members:
+                self._run.control.checkpoint()
+                size += max(member.size, 0)
+                if len(named) < _NAMED:
+                    cells = member_cells(member.size, member.kind, member.mtime_ns / 10**9)
+                    named.append([member.name, *cells])
+                more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
+                self.results.add(
+                    member.name,
+                    Outcome.MEMBER,
+                    member.size,
+                    kind=member.kind,
+                    mtime=member.mtime_ns // 10**9,
+                    **more,
+                )
+                self._run.control.advance(files=1)
+        self._run.control.checkpoint()
+        self._details.update(compressed=stream.read, format=stream.format)
+        self.results.notes += stream.remarks.notes()
+        report = self.report(size=size)
+        count = report.counts.get(Outcome.MEMBER, 0)
+        if named:
+            all_named = count <= _NAMED
+            first = f"the first {_NAMED} of {counted(count, 'members')}; the report's rows name all"
+            caption = "members" if all_named else first
+            report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
+        return report
 
 
 @contextlib.contextmanager
@@ -245,125 +347,8 @@ def _doubting(archive: Unpacking) -> Iterator[None]:
         raise
 
 
-def _stream(
-    run: Run,
-    op: UntarVolumes,
-    archive_set: ArchiveSet,
-    format: str,  # noqa: A002
-    unmatched: list[str] | None,
-) -> MemberStream:
-    """The members of an archive, from the checkpoint on if there is one."""
-    if format == "zip":
-        return ZipStream(run, op, archive_set.volumes, unmatched)
-    if archive_set.checkpoint is None or archive_set.earlier is None:
-        return ArchiveStream(run, op, archive_set.volumes, unmatched)
-    place = archive_set.checkpoint.place.copy()
-    place.earlier, place.forgotten = archive_set.earlier.entries(), op.shards is not None
-    stream = ArchiveStream(
-        run,
-        op,
-        archive_set.volumes,
-        unmatched,
-        place=place,
-        restart=archive_set.checkpoint.restart,
-        format=archive_set.checkpoint.format,
-    )
-    stream.remarks.left_out.extend(archive_set.checkpoint.left_out)
-    return stream
-
-
-def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
-    """Report how far the stream had to be read again."""
-    began = stream.began
-    details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
-    if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
-        return
-    note = f"{format_size(details['read_again'])} of the tar stream had to be read again"
-    if began.compressed:
-        note = f"resumed at byte {began.compressed:,} of the volumes; {note}"
-    elif stream.format != "tar" and not stream.restart(again_to).compressed:
-        note += ": an archive compressed as one piece can only be read from its start"
-    results.notes.append(note)
-
-
-def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Report volumes that may be truncated: a plain tar has no checksums that would show it."""
-    if stream.format == "tar":
-        results.notes += _odd(
-            volumes,
-            "unless it was made that way, data is missing, and plain tar has no checksum to show it: compare the "
-            "digests",
-        )
-
-
 def _odd(volumes: VolumeList, what: str) -> list[str]:
     """A note that names volumes smaller than the others, and says what that means."""
     odd = odd_sized(volumes.volumes)
     shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
     return [f"smaller than the other volumes: {shown}; {what}"] if odd else []
-
-
-def _list(
-    run: Run,
-    op: UntarVolumes,
-    volumes: VolumeList,
-    results: Results,
-    details: dict[str, Any],
-    unmatched: list[str] | None,
-    *,
-    zipped: bool,
-) -> Report:
-    size, named = 0, list[list[str]]()
-    opened = (ZipStream if zipped else ArchiveStream)(run, op, volumes, unmatched)
-    with opened as stream:
-        for member in stream.members:
-            run.control.checkpoint()
-            size += max(member.size, 0)
-            if len(named) < _NAMED:
-                named.append([member.name, *member_cells(member.size, member.kind, member.mtime_ns / 10**9)])
-            more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
-            results.add(
-                member.name,
-                Outcome.MEMBER,
-                member.size,
-                kind=member.kind,
-                mtime=member.mtime_ns // 10**9,
-                **more,
-            )
-            run.control.advance(files=1)
-    run.control.checkpoint()
-    details.update(compressed=stream.read, format=stream.format)
-    results.notes += stream.remarks.notes()
-    report = results.report(**details, size=size)
-    count = report.counts.get(Outcome.MEMBER, 0)
-    if named:
-        caption = (
-            "members"
-            if count <= _NAMED
-            else f"the first {_NAMED} of {counted(count, 'members')}; the report's rows name all"
-        )
-        report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
-    return report
-
-
-def _delete_rest(
-    target: Target, written: Written, deletion: Deletion, results: Results, *, whole: bool
-) -> None:
-    """Delete the remaining volumes, if everything in them was written."""
-    if not whole:
-        left = [
-            f"{results.counts[outcome]:,} {outcome}"
-            for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
-            if results.counts.get(outcome)
-        ]
-        results.notes.append(
-            "some volumes were kept, because not everything in them is unpacked"
-            + (f" ({', '.join(left)}): delete them yourself if you do not need the rest" if left else "")
-        )
-        return
-    target.open_index(written.index)
-    try:
-        written.index.sync()
-        deletion.rest()
-    finally:
-        written.index.close()
