@@ -89,7 +89,7 @@ def note_compared(
     results: Results, details: dict[str, Any], volumes: VolumeList, stream: MemberStream
 ) -> None:
     """Report how many volumes match their published digests, and how many of a plain tar no checksum verified."""
-    if stream.format == "zip":  # is not read from end to end, and has a checksum for each member
+    if stream.format == "zip":  # it is not read from end to end, and has a checksum for each member
         return
     read = volumes.volumes[stream.volume_begun :]
     _report(results, details, read)

@@ -38,7 +38,7 @@ class ArchiveSet:
 
 
 def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates | None = None) -> ArchiveSet:
-    """Find the volumes and what they have written into the target; `around` lists the source, if known.
+    """Find the volumes, and what was written from them into the target; `around` lists the source, if known.
 
     If an earlier run of this command deleted volumes, the record says which set that was.
     """
@@ -54,7 +54,9 @@ def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates 
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
     if missing and not archive_set.complete:
         if archive_set.checkpoint is None:
-            find_volumes(run, op.source, op.set, around)  # says what is missing, if it can tell
+            find_volumes(
+                run, op.source, op.set, around
+            )  # raises MissingVolume with the names, if it can know them
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
             f"missing volume{'s' if len(missing) > 1 else ''} {shown}",

@@ -45,7 +45,7 @@ __all__ = [
 _OWN = ".nbdata/"
 # Prefix of the name of a shard.
 _SHARDS = f"{_OWN}shard/"
-# Stands in place of a CRC.
+# In place of the CRC of content that may be damaged.
 _DOUBTFUL = "?"
 
 
@@ -91,15 +91,15 @@ class ShardNote(NamedTuple):
     end : int
         Offset in the archive up to which it holds the members; 0 if it is incomplete.
     samples : int
-    said : dict
-        The entry for its bytes in the index beside the shards.
+    digests : dict
+        The digests of its bytes, for its entry in the index beside the shards.
     again : int
         Samples in it whose key is known to have come before.
     """
 
     end: int
     samples: int
-    said: dict[str, str | int]
+    digests: dict[str, str | int]
     again: int = 0
 
 

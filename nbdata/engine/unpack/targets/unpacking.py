@@ -86,7 +86,10 @@ class Unpacking:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Count what is there as unpacked, or forget it, and open the stream; the index must be open."""
+        """Open the stream, in the place where reading begins; the index must be open.
+
+        Members before a checkpoint are counted. Without a checkpoint, records for resuming are deleted.
+        """
         if self.checkpoint is None or self.earlier is None:
             self.written.start_again()
         else:

@@ -1,7 +1,7 @@
 """The checksum files for the volumes of an archive: the names that they list, and the digests that they give.
 
-Who cuts an archive often publishes ``NAME.md5`` for each volume, or one list such as ``MD5SUMS`` for all. To compare
-the volumes with them while they are unpacked spares another pass over the data.
+Publishers of archives often add ``NAME.md5`` for each volume, or one list such as ``MD5SUMS`` for all. The volumes are
+compared with these digests while they are unpacked, so the data is read only once.
 """
 
 from __future__ import annotations
@@ -226,9 +226,9 @@ class ChecksumFiles:
         return Published({numbers[name]: one for name, one in expected.items()}, notes[: _NAMED + 2])
 
     def _name_of(self, volume: StoredVolume) -> str:
-        """The name by which these files may know a volume; empty if they cannot.
+        """The name under which these files may list a volume; empty if they cannot list it.
 
-        Elsewhere, two volumes of one name, from different folders, cannot be told apart.
+        Files elsewhere list names without folders, so they do not tell apart two volumes of one name.
         """
         if volume.gone or self._elsewhere:
             return "" if volume.gone else volume.name
@@ -237,7 +237,7 @@ class ChecksumFiles:
 
 
 def _unknown() -> None:
-    """What else lies beside volumes is not known, so no digest without a name is for one of them."""
+    """Do not guess which file a digest without a name is for: the other files beside the volumes are not known."""
 
 
 def _sorted_out(

@@ -256,7 +256,7 @@ def _whole(
 def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
     """True if the first volumes and the last one each begin as an archive does, and the first one ends as one.
 
-    A volume by itself is asked only if its name may be that of a later part and that of an archive.
+    A single volume is read only if its name fits both a later part and a whole archive.
     """
     if len(volumes) == 1 and not is_later_part(volumes[0].name):
         return False
@@ -269,7 +269,7 @@ def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
 def find_volumes(
     run: Run, source: str | tuple[str, ...], names: Sequence[str] = (), around: Candidates | None = None
 ) -> VolumeList:
-    """Find the volumes that a source means; reads listings, and first bytes where a name does not tell a volume.
+    """Find the volumes that a source means; reads listings, and first bytes where names leave a doubt.
 
     A list is taken as it is, in its order. Otherwise the volumes are ordered by number: those of the set that the named
     volume belongs to, or of the only set in the folder or among the matches of the glob.

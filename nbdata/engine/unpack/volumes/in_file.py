@@ -1,6 +1,6 @@
 """Read the volumes from a file that lists them: a checksum file, or ``NAME.lst`` with one name per line.
 
-A list is made for its order. A checksum file is often in the order in which a folder was read, and names other files
+The order of a list counts. A checksum file is often in the order in which a folder was read, and names other files
 too. If the names show which are volumes and in which order, the names decide.
 """
 

@@ -180,7 +180,7 @@ class _VolumeCheck:
 
     def __init__(self, volume: StoredVolume, info: ObjectInfo, stored: Check) -> None:
         self._place, self._stored, published = volume.local or info.key, stored, volume.published
-        self._published: Check | None = None  # beside the stored one, if they are not the same
+        self._published: Check | None = None  # None if the stored checksum is this digest
         if published is not None and (published.algorithm, published.digest) != stored_checksum(info, "auto"):
             self._published = digest_check(info, published.algorithm, published.digest)
             self._source = published.source

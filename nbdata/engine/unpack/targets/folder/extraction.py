@@ -374,7 +374,7 @@ class Extraction:
                 while done < len(block):
                     done += os.write(fd, block[done:])
                 crc = crc32(block, crc)
-                if volume is None:  # a large one: other jobs must not take its space twice
+                if volume is None:  # large: else its bytes would count twice, as reserved and as used
                     size += len(block)
                     self._space.note(len(block))
             self._committer.target.set_mode(fd, self._below + member.name, member.mode or 0o600)

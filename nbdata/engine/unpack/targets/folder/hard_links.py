@@ -145,17 +145,17 @@ class HardLinks:
             self._groups[name] = names
 
     def saw(self, name: str, status: os.stat_result) -> None:
-        """Note a name that looks as recorded: if its file has others, to make one of them changes its ctime."""
+        """Note a name of an unchanged file: making or replacing another name of the file changes its ctime."""
         if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             self._groups.setdefault(name, [name])
 
     def replacing(self, record: Record | None, status: os.stat_result) -> None:
-        """Note that a name that looked as recorded is about to be replaced."""
+        """Note that a name of an unchanged file is about to be replaced, which changes the ctime of its other names."""
         if record is not None and status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             self._changed.add((status.st_dev, status.st_ino))
 
     def was_same(self, record: Record, status: os.stat_result) -> bool:
-        """True if a file looked as recorded before another name of it was made or replaced in this run."""
+        """True if a file is as recorded but for its ctime, and this run made or replaced another name of it."""
         return (status.st_dev, status.st_ino) in self._changed and record[2:4] == (
             status.st_size,
             status.st_mtime_ns,

@@ -72,16 +72,16 @@ class MembersLeftOut:
     def remember(self, member: Member, why: str) -> None:
         """Record a member."""
         linkname = member.linkname if member.kind == "symlink" else ""
-        told = [member.offset, why, linkname]
-        self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(told)})
+        data = [member.offset, why, linkname]
+        self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(data)})
 
     def all(self) -> Iterator[MemberLeftOut]:
         """The remembered members, in no order."""
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
-                told: Any = own_data(record)
+                data: Any = own_data(record)
                 name = path.removeprefix(self._prefix).rpartition("\0")[0]
-                yield MemberLeftOut(name, *told)
+                yield MemberLeftOut(name, *data)
 
     def tell(self, results: Results) -> None:
         """List them in the report, and count each kind in its notes."""

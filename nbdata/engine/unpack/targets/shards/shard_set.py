@@ -281,7 +281,7 @@ class ShardSet:
         """Add the recorded data of an existing shard to the index."""
         note = self._written.shard(name)
         assert note is not None
-        self._rows[name] = ShardRow(name, size, note.samples, note.said)
+        self._rows[name] = ShardRow(name, size, note.samples, note.digests)
         return note
 
     def _remove_others(self) -> None:
