@@ -215,7 +215,7 @@ class Written:
         for path, record in self.records():
             folder = path.endswith("/")
             try:
-                found = os.lstat(os.path.join(root, path))
+                status = os.lstat(os.path.join(root, path))
             except OSError as error:
                 if not (is_gone(error) and self.may_be_gone(record)):
                     sound.whole = False
@@ -223,8 +223,8 @@ class Written:
                     sound.gone[path] = record
                 continue
             if folder:
-                sound.whole = sound.whole and stat.S_ISDIR(found.st_mode)
-            elif record.local_same(found):
+                sound.whole = sound.whole and stat.S_ISDIR(status.st_mode)
+            elif record.local_same(status):
                 sound.there[path] = record
             else:
                 sound.whole = False
@@ -243,8 +243,8 @@ class Written:
 
     def shard(self, name: str) -> ShardNote | None:
         """The note of a shard; None if there is none."""
-        found: Any = own_data(self.index.get(_SHARDS + name))
-        return None if found is None else ShardNote(*found)
+        data: Any = own_data(self.index.get(_SHARDS + name))
+        return None if data is None else ShardNote(*data)
 
     def shards(self) -> list[str]:
         """The names of all shards that commands with this source and target have made or begun to make."""

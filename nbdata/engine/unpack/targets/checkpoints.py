@@ -69,10 +69,10 @@ class Checkpoint:
         data: Any = own_data(written.index.get(written.own("checkpoint")))
         try:
             place, restart, digest = Place(**data["place"]), Restart(*data["restart"]), tuple(data["digest"])
-            found = cls(**{**data, "place": place, "restart": restart, "digest": digest})
+            checkpoint = cls(**{**data, "place": place, "restart": restart, "digest": digest})
         except (KeyError, TypeError):  # there is none, or it is of another version
             return None
-        return found if found.fingerprint in written.fingerprints else None
+        return checkpoint if checkpoint.fingerprint in written.fingerprints else None
 
     def fits(self, overwrite: str, format: str) -> bool:  # noqa: A002
         """True if it was recorded by a command with these options."""
@@ -133,32 +133,32 @@ class Earlier:
         kind: str = "file",
     ) -> Earlier:
         """Check each object; `is_there` tells for a path and its record whether the object is the recorded one."""
-        found, tags = cls(), []
+        earlier, tags = cls(), []
         for path, record, replaced in before(written, checkpoint.place.offset):
             tags.append((path, record.tag))
             if replaced or is_there(path, record):
-                found.members.append((offset_of(record), path, kind, "", -1 if replaced else record.size))
+                earlier.members.append((offset_of(record), path, kind, "", -1 if replaced else record.size))
             else:
-                found.lost.append(path)
+                earlier.lost.append(path)
         for link in SymbolicLinks(written).all():
             if link.offset < checkpoint.place.offset:
-                found.members.append((link.offset, link.name, "symlink", link.linkname, -1))
-        return found._closed(tags, checkpoint)
+                earlier.members.append((link.offset, link.name, "symlink", link.linkname, -1))
+        return earlier._closed(tags, checkpoint)
 
     @classmethod
     def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
         """Check each file; if only the ctime differs, `thorough` reads the file, else it counts as unchanged."""
-        found, end = cls(), checkpoint.place.offset
+        earlier, end = cls(), checkpoint.place.offset
         doubtful: list[tuple[str, Record, os.stat_result]] = []
         tags = []
         for path, record, replaced in before(written, end):
             tags.append((path, record.tag))
             if replaced:
-                found.members.append((offset_of(record), path, "file", "", -1))
+                earlier.members.append((offset_of(record), path, "file", "", -1))
             else:
-                found._check_files(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
-        found._settle(written, root, doubtful, thorough=thorough)
-        return found._closed(tags, checkpoint)
+                earlier._check_files(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
+        earlier._settle(written, root, doubtful, thorough=thorough)
+        return earlier._closed(tags, checkpoint)
 
     def _closed(self, tags: list[tuple[str, str]], checkpoint: Checkpoint) -> Earlier:
         """Finish the check of all members; `tags` are the paths and tags of the recorded ones."""
@@ -177,7 +177,7 @@ class Earlier:
     ) -> None:
         name = path.rstrip("/")
         try:
-            found = os.lstat(os.path.join(root, name))
+            status = os.lstat(os.path.join(root, name))
         except OSError as error:
             if not (may_be_gone and is_gone(error)):
                 self.lost.append(name)
@@ -188,22 +188,22 @@ class Earlier:
                 self.gone.append((path, record.size))
             return
         if name != path:
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 self.members.append((offset_of(record), name, "folder", "", -1))
             else:
                 self.lost.append(name)
             return
-        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            self.names.setdefault((found.st_dev, found.st_ino), []).append(path)
-        if record.local_same(found):
-            self._is_there(root, path, record, found)
-        elif stat.S_ISREG(found.st_mode) and record[2:4] == (found.st_size, found.st_mtime_ns):
-            doubtful.append((path, record, found))
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            self.names.setdefault((status.st_dev, status.st_ino), []).append(path)
+        if record.local_same(status):
+            self._is_there(root, path, record, status)
+        elif stat.S_ISREG(status.st_mode) and record[2:4] == (status.st_size, status.st_mtime_ns):
+            doubtful.append((path, record, status))
         else:
             self.lost.append(path)
 
-    def _is_there(self, root: str, path: str, record: Record, found: os.stat_result) -> None:
-        link = stat.S_ISLNK(found.st_mode)
+    def _is_there(self, root: str, path: str, record: Record, status: os.stat_result) -> None:
+        link = stat.S_ISLNK(status.st_mode)
         linkname = os.readlink(os.path.join(root, path)) if link else ""
         self.members.append((offset_of(record), path, "symlink" if link else "file", linkname, record.size))
 
@@ -217,8 +217,8 @@ class Earlier:
     ) -> None:
         """Count files whose ctime has changed as present if they have the recorded content."""
         inodes: dict[tuple[int, int], list[tuple[str, Record, os.stat_result]]] = {}
-        for path, record, found in doubtful:
-            inodes.setdefault((found.st_dev, found.st_ino), []).append((path, record, found))
+        for path, record, status in doubtful:
+            inodes.setdefault((status.st_dev, status.st_ino), []).append((path, record, status))
         for group in inodes.values():
             same = True
             if thorough:
@@ -229,10 +229,10 @@ class Earlier:
                     one or written.is_same(record, 0)
                     for one, (_, record, _) in zip(known, group, strict=True)
                 )
-            for path, record, found in group:
+            for path, record, status in group:
                 if same:
-                    self.refreshed[path] = Record.of(record.tag, record.size, found)
-                    self._is_there(root, path, record, found)
+                    self.refreshed[path] = Record.of(record.tag, record.size, status)
+                    self._is_there(root, path, record, status)
                 else:
                     self.lost.append(path)
 
