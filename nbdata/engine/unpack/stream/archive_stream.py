@@ -196,7 +196,9 @@ class ArchiveStream:
                 place=self.place,
                 listing=op.list,
             )
-        members = collect_unmatched(self._to_the_end(members), self._unmatched)
+        members = self._to_the_end(members)
+        if self._unmatched is not None:
+            members = collect_unmatched(members, self._unmatched)
         self.members = self._stack.enter_context(contextlib.closing(members))
 
     def _made_ns(self) -> int:

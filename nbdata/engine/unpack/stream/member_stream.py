@@ -65,12 +65,12 @@ class MemberStream(Protocol):
 
 
 def collect_unmatched(
-    members: Generator[Member, None, None], unmatched: list[str] | None
+    members: Generator[Member, None, None], unmatched: list[str]
 ) -> Generator[Member, None, None]:
-    """Yield the members; patterns that match none are added to a list, if one is given, instead of raising NotFound."""
+    """Yield the members; patterns that match none are added to a list, instead of raising NotFound."""
     try:
         yield from members
     except NotFound as error:
-        if unmatched is None or "patterns" not in error.details:
+        if "patterns" not in error.details:
             raise
         unmatched.extend(error.details["patterns"])

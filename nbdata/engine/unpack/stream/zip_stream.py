@@ -84,7 +84,9 @@ class ZipStream:
             max_window=op.max_window,
             names_encoding=op.names_encoding,
         )
-        self.members = collect_unmatched(members, self._unmatched)
+        if self._unmatched is not None:
+            members = collect_unmatched(members, self._unmatched)
+        self.members = members
         return self
 
     def __exit__(

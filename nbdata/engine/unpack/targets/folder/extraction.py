@@ -179,9 +179,8 @@ class Extraction:
     def _verdict(self, member: Member) -> str:
         """Decide: ``write``; ``unchanged`` or ``moved away`` if the content is the same; ``leave`` is reported here."""
         path, record = member.name, self._written.index.get(member.name)
-        if self._archive.op.overwrite == "always" or (
-            record is None and self._archive.op.overwrite == "changed"
-        ):
+        overwrite = self._archive.op.overwrite
+        if overwrite == "always" or (record is None and overwrite == "changed"):
             return "write"
         try:
             status = os.lstat(os.path.join(self._root, path))
@@ -202,9 +201,7 @@ class Extraction:
                 if record.local_same(status):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        if self._archive.op.overwrite == "never" and not (
-            record and same and self._written.is_doubtful(record)
-        ):
+        if overwrite == "never" and not (record and same and self._written.is_doubtful(record)):
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):
