@@ -11,7 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.send_growing import GrowingSend
+from nbdata.engine.unpack.targets.store.send_growing import GrowingSend
 from nbdata.errors import BadArchive, NotFound, TransferFailed
 from nbdata.stores.s3.store import S3Store
 from tests.conftest import client_of

@@ -65,9 +65,15 @@ class StoredVolume:
     def without(self, count: int) -> StoredVolume:
         """The same volume, with `count` bytes at its beginning skipped."""
         return StoredVolume(
-            self._control, self._store, self.name, self.info,
-            gone=self.gone, skipped=count, published=self.published, verify=self.verify,
-        )  # fmt: skip
+            self._control,
+            self._store,
+            self.name,
+            self.info,
+            gone=self.gone,
+            skipped=count,
+            published=self.published,
+            verify=self.verify,
+        )
 
     @property
     def local(self) -> str | None:
@@ -102,23 +108,23 @@ class StoredVolume:
 
     def range(self, start: int, end: int) -> bytes:
         """Read a few bytes; a cancel does not wait for a store that hangs in a read."""
-        found: Future[bytes] = Future()
+        content: Future[bytes] = Future()
 
         def read() -> None:
             try:
                 low, high = start + self.skipped, end + self.skipped
                 with Reader(self._control, self._store, self.info, low, high) as reader:
-                    found.set_result(b"".join(map(bytes, reader.blocks())))
+                    content.set_result(b"".join(map(bytes, reader.blocks())))
             except BaseException as error:
-                found.set_exception(error)
+                content.set_exception(error)
 
         try:
             Daemon(read, name="first-bytes").start()
         except RuntimeError:  # no more threads can be started
             read()
-        while not wait([found], _LOOK).done:
+        while not wait([content], _LOOK).done:
             self._control.checkpoint()
-        return found.result()
+        return content.result()
 
     def tail(self, count: int) -> bytes:
         """The last bytes, at most `count`; empty if the store does not report the size."""
@@ -155,8 +161,8 @@ class _Reading(Reader):
         info, self._volume = volume.info, volume
         whole = volume.verify and start == 0 and end is None and info.size > 0
 
-        def check(told: ObjectInfo) -> Check:
-            return _VolumeCheck(volume, told, stream_check(control, store, told))
+        def check(described: ObjectInfo) -> Check:
+            return _VolumeCheck(volume, described, stream_check(control, store, described))
 
         super().__init__(control, store, info, start, end, check=check if whole else None)
 
@@ -174,7 +180,7 @@ class _VolumeCheck:
 
     def __init__(self, volume: StoredVolume, info: ObjectInfo, stored: Check) -> None:
         self._place, self._stored, published = volume.local or info.key, stored, volume.published
-        self._published: Check | None = None  # beside the stored one, if they are not the same
+        self._published: Check | None = None  # None if the stored checksum is this digest
         if published is not None and (published.algorithm, published.digest) != stored_checksum(info, "auto"):
             self._published = digest_check(info, published.algorithm, published.digest)
             self._source = published.source
@@ -192,22 +198,27 @@ class _VolumeCheck:
             proven = self._stored.finish(fd, size)
         except ChecksumMismatch as error:
             raise self._mismatch(
-                error, "its checksum in the store",
+                error,
+                "its checksum in the store",
                 "Run the command again: it replaces the files of this volume. If it fails again, the volume is "
                 "damaged in the store",
-            ) from error  # fmt: skip
+            ) from error
         if self._published is None:
             return proven
         try:
             return self._published.finish(fd, size)
         except ChecksumMismatch as error:
             raise self._mismatch(
-                error, f"its digest in {self._source}",
+                error,
+                f"its digest in {self._source}",
                 "Get the volume again; if the checksum file is out of date, use --verify none",
-            ) from error  # fmt: skip
+            ) from error
 
     def _mismatch(self, error: ChecksumMismatch, what: str, remedy: str) -> ChecksumMismatch:
         return ChecksumMismatch(
-            f"the bytes of a volume do not match {what}", path=self._place,
-            expected=error.expected, got=error.got, remedy=remedy,
-        )  # fmt: skip
+            f"the bytes of a volume do not match {what}",
+            path=self._place,
+            expected=error.expected,
+            got=error.got,
+            remedy=remedy,
+        )

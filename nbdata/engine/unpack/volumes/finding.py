@@ -29,9 +29,9 @@ from nbdata.archives.whole import TAIL, begins_archive, ends_archive
 from nbdata.archives.zip_end import ends_zip
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.missing_volumes import listed_volume, refuse_missing
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.missing import listed_volume, refuse_missing
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.errors import (
     AccessDenied,
     BadArchive,
@@ -100,12 +100,12 @@ class VolumeList:
         """
         if self.recorded:
             return list(self.recorded)
-        found, digest = [], hashlib.sha256()
+        fingerprints, digest = [], hashlib.sha256()
         for volume in self.volumes:
             known = validator(volume.info) or secrets.token_hex(8)
             digest.update(json.dumps([volume.name, volume.info.size, known]).encode())
-            found.append(digest.hexdigest()[:16])
-        return found
+            fingerprints.append(digest.hexdigest()[:16])
+        return fingerprints
 
     def volume_at(self, offset: int) -> int:
         """The number of the volume that holds a byte; the last if sizes are not known."""
@@ -152,11 +152,11 @@ class VolumeList:
         """Detect the format by the first 512 bytes, rarely by more; raise BadArchive if there is none."""
         head = self._head(_HEAD)
         try:
-            found = detect(head, self.title)
+            detected = detect(head, self.title)
         except BadArchive:
             if self.size is None or not ends_zip(self.volumes[-1].tail(_END)):
                 raise
-            found = "zip"  # a program or something else is before it
+            detected = "zip"  # a program or something else is before it
         # An archive that begins with two zero blocks has ended; only more zeros, or damage, can follow.
         if not any(head) and (self.size or 0) > EMPTY_ARCHIVE and not any(self._head(2 * _HEAD)):
             raise BadArchive(
@@ -167,7 +167,7 @@ class VolumeList:
                 remedy="Fetch it again and compare digests",
                 details={"offset": 0},
             )
-        return found
+        return detected
 
     def _head(self, count: int) -> bytes:
         head = b""
@@ -223,8 +223,8 @@ def look_around(run: Run, source: str, titles: Sequence[str] = ()) -> Candidates
         entries = siblings(run, location.store, folder, first)
         entries.setdefault(first, single)
         return Candidates(location.store, entries, first, whole=_whole(run, location.store, entries, first))
-    found = find(run, source if has_glob(source) else as_folder(source))
-    entries = {e.path: e.info for e in found.entries}
+    matches = find(run, source if has_glob(source) else as_folder(source))
+    entries = {e.path: e.info for e in matches.entries}
     if not has_glob(source):  # sets do not span folders, and unpacked files may lie below
         here = {name: info for name, info in entries.items() if "/" not in name}
         entries = here if set_titles(here) else entries
@@ -244,19 +244,19 @@ def _whole(
     Of a set, the first bytes of its second entry are read; more only if an archive begins there. With `first`, only the
     set of that entry counts. `titles` are as for `look_around`.
     """
-    found = set[str]()
+    whole = set[str]()
     for names in numbered_sets([*entries]):
-        found.update({*names}.intersection(titles))
+        whole.update({*names}.intersection(titles))
         volumes = [StoredVolume(run.control, store, name, entries[name]) for name in names]
-        if (first is None or first in names) and not found.issuperset(names) and _are_whole(volumes):
-            found.update(names)
-    return frozenset(found)
+        if (first is None or first in names) and not whole.issuperset(names) and _are_whole(volumes):
+            whole.update(names)
+    return frozenset(whole)
 
 
 def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
     """True if the first volumes and the last one each begin as an archive does, and the first one ends as one.
 
-    A volume by itself is asked only if its name may be that of a later part and that of an archive.
+    A single volume is read only if its name fits both a later part and a whole archive.
     """
     if len(volumes) == 1 and not is_later_part(volumes[0].name):
         return False
@@ -269,7 +269,7 @@ def _are_whole(volumes: Sequence[StoredVolume]) -> bool:
 def find_volumes(
     run: Run, source: str | tuple[str, ...], names: Sequence[str] = (), around: Candidates | None = None
 ) -> VolumeList:
-    """Find the volumes that a source means; reads listings, and first bytes where a name does not tell a volume.
+    """Find the volumes that a source means; reads listings, and first bytes where names leave a doubt.
 
     A list is taken as it is, in its order. Otherwise the volumes are ordered by number: those of the set that the named
     volume belongs to, or of the only set in the folder or among the matches of the glob.
@@ -296,9 +296,12 @@ def find_volumes(
     store, entries, first = around.store, around.entries, around.first
     if names and first is not None:
         raise BadOption(
-            "--set is for a SOURCE that may hold several archives", path=first, expected="a folder or a glob",
-            got="a volume", remedy="Leave it out",
-        )  # fmt: skip
+            "--set is for a SOURCE that may hold several archives",
+            path=first,
+            expected="a folder or a glob",
+            got="a volume",
+            remedy="Leave it out",
+        )
     chosen = choose_set(entries, first=first, title=names[0] if names else None, whole=around.whole)
     checksums = ChecksumFiles.beside(run, store, entries, chosen.names)
     assert isinstance(run.operation, UntarVolumes)
@@ -316,8 +319,8 @@ def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
 
     The second and the last volume show this: nearly all begin within a file.
     """
-    told = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
-    if not any(continued_after(volumes[number].head(HEAD)) for number in told):
+    numbers = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
+    if not any(continued_after(volumes[number].head(HEAD)) for number in numbers):
         return volumes
     return (volumes[0], *map(_without_headers, volumes[1:]))
 
@@ -327,10 +330,11 @@ def _without_headers(volume: StoredVolume) -> StoredVolume:
     head = volume.head(HEAD)
     if any(head[:_HEAD]) and not is_header(head[:_HEAD]):
         raise BadArchive(
-            "a volume of a multi-volume archive of GNU tar begins without a header", path=volume.name,
+            "a volume of a multi-volume archive of GNU tar begins without a header",
+            path=volume.name,
             expected="a header that says which file it continues",
             remedy="Its beginning is missing, or it belongs elsewhere: fetch it again",
-        )  # fmt: skip
+        )
     return volume.without(continued_after(head))
 
 
@@ -340,9 +344,10 @@ def _listed(run: Run, places: tuple[str, ...], checksums: ChecksumFiles | None) 
     volumes = []
     if twice := [place for place, count in Counter(places).items() if count > 1]:
         raise BadOption(
-            f"{redacted(twice[0])} is in the list of volumes twice", expected="each volume once, in order",
+            f"{redacted(twice[0])} is in the list of volumes twice",
+            expected="each volume once, in order",
             remedy="Leave the second one out",
-        )  # fmt: skip
+        )
     for place in places:
         location = run.open(place)
         info = listed_volume(run, location, place)
@@ -360,9 +365,10 @@ def _refuse_sidecars(volumes: Sequence[StoredVolume]) -> None:
     for name in sorted(names):
         if owner_of(name) in names:
             raise BadOption(
-                f"{name} is in the list of volumes, and is a checksum file", expected="volumes alone",
+                f"{name} is in the list of volumes, and is a checksum file",
+                expected="volumes alone",
                 remedy="Leave it out: checksum files beside the volumes are found by themselves",
-            )  # fmt: skip
+            )
 
 
 def _beside_listed(run: Run, volumes: Sequence[StoredVolume]) -> ChecksumFiles | None:
@@ -388,16 +394,16 @@ def _titled(names: list[str]) -> str:
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
     """The entries of the folder that may belong to one set with `name`."""
     prefix = folder + set_prefix(name)
-    found = {}
+    entries = {}
     try:
         for info in listing(run.control, store, prefix):
             run.control.checkpoint()
             if "/" not in info.key[len(folder) :]:
-                found[info.key[len(folder) :]] = info
+                entries[info.key[len(folder) :]] = info
     except (BadOption, NotFound, AccessDenied):
         if not store.lists_by_page:  # an index page may be missing, or a signature covers one object
             raise
-    return found
+    return entries
 
 
 # -- from a plan to its execution -----------------------------------------------------------------
@@ -432,9 +438,14 @@ def volumes_of(
         store = one or run.open(source[number]).store
         published = row.detail.get("published")
         volume = StoredVolume(
-            run.control, store, row.path, info_of(row), gone="gone" in row.detail,
-            skipped=row.detail.get("skipped", 0), published=Expected(*published) if published else None,
+            run.control,
+            store,
+            row.path,
+            info_of(row),
+            gone="gone" in row.detail,
+            skipped=row.detail.get("skipped", 0),
+            published=Expected(*published) if published else None,
             verify=op.verify != "none",
-        )  # fmt: skip
+        )
         volumes.append(volume)
     return VolumeList(title, None, tuple(volumes), tuple(recorded))

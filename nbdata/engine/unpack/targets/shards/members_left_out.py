@@ -37,10 +37,10 @@ def why_in_no_sample(member: Member) -> str:
         return "its name is not UTF-8"
     if is_hidden(member.name):
         return "a hidden file"
-    found = split_member(member.name)
-    if is_meta(member.name) or (found is not None and found[1] in _RESERVED):
+    key_and_field = split_member(member.name)
+    if is_meta(member.name) or (key_and_field is not None and key_and_field[1] in _RESERVED):
         return "a name that WebDataset reserves"
-    return "" if found is not None else "no key or no extension in its name"
+    return "" if key_and_field is not None else "no key or no extension in its name"
 
 
 class MemberLeftOut(NamedTuple):
@@ -72,16 +72,16 @@ class MembersLeftOut:
     def remember(self, member: Member, why: str) -> None:
         """Record a member."""
         linkname = member.linkname if member.kind == "symlink" else ""
-        told = [member.offset, why, linkname]
-        self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(told)})
+        data = [member.offset, why, linkname]
+        self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(data)})
 
     def all(self) -> Iterator[MemberLeftOut]:
         """The remembered members, in no order."""
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
-                told: Any = own_data(record)
+                data: Any = own_data(record)
                 name = path.removeprefix(self._prefix).rpartition("\0")[0]
-                yield MemberLeftOut(name, *told)
+                yield MemberLeftOut(name, *data)
 
     def tell(self, results: Results) -> None:
         """List them in the report, and count each kind in its notes."""
@@ -93,6 +93,6 @@ class MembersLeftOut:
             if len(shown) < _NAMED:
                 shown.append(left.name)
         for why, count in sorted(counts.items()):
-            said = counted(count, "members", "are")
+            left_out = counted(count, "members", "are")
             more = " …" if count > _NAMED else ""
-            results.notes.append(f"{said} in no sample ({why}): {', '.join(names[why])}{more}")
+            results.notes.append(f"{left_out} in no sample ({why}): {', '.join(names[why])}{more}")

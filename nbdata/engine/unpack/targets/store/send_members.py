@@ -9,42 +9,43 @@ One worker of a pool at a time parses the archive, and the others send the membe
 * a folder becomes nothing; empty folders, and symbolic links to no file, are left out and named in the report.
 
 Each upload is compared with the store's answer, and recorded with the version of the object. So an interrupted command
-sends nothing twice when it resumes. `nbdata.engine.unpack.members_in_memory` limits the bytes in memory.
+sends nothing twice when it resumes. `nbdata.engine.unpack.targets.store.members_in_memory` limits the bytes in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from isal.isal_zlib import crc32
 
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.expansion import Expansion
-from nbdata.engine.unpack.link_copies import LinkCopies
-from nbdata.engine.unpack.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
-from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes, part_in_memory
-from nbdata.engine.unpack.send_growing import GrowingSend, larger_than_its_parts
-from nbdata.engine.unpack.sent_members import SentMember, SentMembers
-from nbdata.engine.unpack.volumes import VolumeList
-from nbdata.engine.unpack.written import Tag, Written, offset_of
+from nbdata.engine.unpack.targets.links_and_folders import Folders, left_out
+from nbdata.engine.unpack.targets.store.expansion import Expansion
+from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
+from nbdata.engine.unpack.targets.store.linked_members import LinkedMembers
+from nbdata.engine.unpack.targets.store.member_verdict import Verdict
+from nbdata.engine.unpack.targets.store.members_in_memory import (
+    HeldBytes,
+    MembersInMemory,
+    PassingBytes,
+    part_in_memory,
+)
+from nbdata.engine.unpack.targets.store.send_growing import GrowingSend, larger_than_its_parts
+from nbdata.engine.unpack.targets.store.sent_members import SentMember, SentMembers
+from nbdata.engine.unpack.targets.unpacking import Checkpoints, Unpacking
+from nbdata.engine.unpack.written import Tag
 from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import Location, ObjectInfo, Upload
-from nbdata.transfer.index import Index, Record
 from nbdata.transfer.send import PartedSend, answer_of, hashed_parts, send_whole, withdrawn
 from nbdata.transfer.worker_pool import Unit, WorkerPool
-from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["PART", "MemberSender"]
@@ -58,119 +59,91 @@ _BLOCK = 1 << 20
 
 
 class MemberSender:
-    """Sends members to one place in a store; see `nbdata.engine.unpack.checkpoints.Taking`.
+    """Sends members to one place in a store; a context manager.
 
     Parameters
     ----------
-    run : Run
     at_target : Run
-        The same run with the target's storage options.
+        The run with the target's storage options.
     place : Location
         The target.
     objects : ExistingObjects
         The objects at the target when the run began.
-    written : Written
-        The records of what this archive has written there before.
-    volumes : VolumeList
-        The volumes that are read and must not be replaced.
-    volume : callable
-        Returns the number of the last volume that was read from.
-    open_index : callable
-        Opens the index for writing.
+    archive : Unpacking
     """
 
-    def __init__(
-        self, run: Run, at_target: Run, place: Location, objects: ExistingObjects, written: Written,
-        results: Results, volumes: VolumeList, volume: Callable[[], int], *, open_index: Callable[[Index], None],
-    ) -> None:  # fmt: skip
-        op = run.operation
-        assert isinstance(op, UntarVolumes)
-        self._op, self._control, self._place, self._store = op, run.control, place, place.store
-        self._objects, self._written, self._results = objects, written, results
-        self._volume, self._open_index = volume, open_index
-        self._volume_keys, self._archive_size = volumes.keys_in(place.store), volumes.size
-        self.careful = False
-        self._workers = WorkerPool(run.control, op.concurrency, sends=True)
-        self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
-        self._sent_members = SentMembers(run.control, written, results, objects, self._memory, volume)
+    def __init__(self, at_target: Run, place: Location, objects: ExistingObjects, archive: Unpacking) -> None:
+        op, control = archive.op, archive.control
+        self._archive, self._control, self._place, self._store = archive, control, place, place.store
+        self._volume_keys = archive.volumes.keys_in(place.store)
+        self._workers = WorkerPool(control, op.concurrency, sends=True)
+        self._memory = MembersInMemory(control, lambda: self._workers.broken)
+        self._sent_members = SentMembers(archive, objects, self._memory)
         self._small = SmallUploads[SentMember](
-            run.control, self._workers, self._store,
+            control, self._workers, self._store,
             content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
         )  # fmt: skip
         assert op.target is not None
         self._uploads = BegunUploads(at_target, op.target)
-        self._part_size = op.part_size or PART
-        self._links = LinkCopies(run.control, self._store, self._uploads, self._part_size)
         self._expansion = Expansion(op.max_expansion)
+        copies = LinkCopies(control, self._store, self._uploads, self._part_size)
+        self._links = LinkedMembers(archive, place, self._sent_members, copies, self._expansion)
         self._batch: list[SentMember] = []
         self._again_to = 0  # end of the last member that was there already
-        self._copied: set[str] = set()  # names whose copies may be under way
-        self._folders, self._symbolic_links = Folders(), SymbolicLinks(written)
-        self._leads_nowhere: list[str] = []  # symbolic links
+        self._folders = Folders()
+
+    @property
+    def _part_size(self) -> int:
+        return self._archive.op.part_size or PART
 
     def __enter__(self) -> MemberSender:
-        self._open_index(self._written.index)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._uploads.close()
 
-    @property
-    def behind(self) -> int:
-        """See `Taking`."""
-        return self._sent_members.behind
-
-    @behind.setter
-    def behind(self, offset: int) -> None:
-        self._sent_members.behind = offset
-
-    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        self.behind = behind
-
-    def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Do nothing: no room is needed on the disk."""
-
-    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
-        units = self._units(stream, checkpoints)
+    def take_all(self) -> int:
+        """Send all members; return the offset up to which reading found only members that were there already."""
+        units = self._units(Checkpoints(self._archive))
         try:
             self._workers.run(units)
         finally:
             units.close()  # type: ignore[attr-defined]
+        self._control.checkpoint()  # a cancel may look like the end
+        self._finish()
         return self._again_to
 
-    def settle(self) -> None:
-        """Do nothing: everything is sent before a checkpoint is made; see `_units`."""
-
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Report what was left out, and what could not be verified."""
-        notes = self._results.notes
+        notes = self._archive.results.notes
         notes += left_out("empty folder", "empty folders", self._folders.empty)
         notes += left_out(
-            "symbolic link to no file that was unpacked", "symbolic links to no file that was unpacked",
-            self._leads_nowhere,
-        )  # fmt: skip
+            "symbolic link to no file that was unpacked",
+            "symbolic links to no file that was unpacked",
+            self._links.lead_nowhere,
+        )
         if self._sent_members.unverified:
             notes.append(
                 f"{self._sent_members.unverified:,} could not be verified: the store returned no checksum"
             )
-        notes += filter(None, [self._written.index.problem])
+        notes += filter(None, [self._archive.written.index.problem])
 
     # -- all members --------------------------------------------------------------------------
 
-    def _units(self, stream: MemberStream, checkpoints: Checkpoints) -> Iterator[Unit]:
+    def _units(self, checkpoints: Checkpoints) -> Iterator[Unit]:
         """Yield units of work in the archive's order; the thread that asks for the next unit reads the archive."""
-        for member in stream.members:
+        for member in self._archive.stream.members:
             self._control.checkpoint()
-            yield from self._take(member, stream)
+            yield from self._take(member)
             if checkpoints.is_due():
                 yield from self._all_sent()
                 checkpoints.make()
         yield from self._all_sent()
-        yield from self._copies_of_links()
+        yield from self._links.symbolic_links()
         yield from self._all_sent()
 
-    def _take(self, member: Member, stream: MemberStream) -> Iterator[Unit]:
-        if member.name in self._memory or member.name in self._copied:
+    def _take(self, member: Member) -> Iterator[Unit]:
+        if member.name in self._memory or member.name in self._links.being_copied:
             yield from self._all_sent()  # twice in the archive: the later one must come later
         self._folders.saw(member)
         if member.kind == "folder":
@@ -179,43 +152,38 @@ class MemberSender:
         if key in self._volume_keys:
             raise UnsafeMember(
                 f"member {member.name!r} would replace a volume that it is unpacked from",
-                path=key, remedy="Unpack to another place",
-            )  # fmt: skip
+                path=key,
+                remedy="Unpack to another place",
+            )
         if not is_text(key):
             error = NbdataError(
-                "its name is not UTF-8, as keys are", path=member.name,
+                "its name is not UTF-8, as keys are",
+                path=member.name,
                 remedy="Unpack it to a folder, and rename it there",
-            )  # fmt: skip
-            self._fail(member.name, error)
+            )
+            self._sent_members.fail(member.name, error)
             return
         if member.kind == "symlink":
-            self._symbolic_links.remember(member, self._written.fingerprints[self._volume()])
+            self._links.remember(member)
             return
-        self._symbolic_links.forget(member.name)
+        self._links.replaced(member.name)
         if member.kind == "hardlink":
-            yield from self._hard_link(member, key)
+            if member.linkname in self._memory:
+                yield from self._all_sent()
+            yield from self._links.hard_link(member, key)
         else:
             size = member.size if member.size >= 0 else None
-            yield from self._file(member, key, self._verdict(member.name, key, member.offset, size))
+            yield from self._file(
+                member, key, self._sent_members.verdict(member.name, key, member.offset, size)
+            )
         if self._sent_members.was_there:
-            self._sent_members.was_there, self._again_to = False, stream.place.offset
-
-    def _verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
-        """Decide what to do with a member; if it is left as it is, report that."""
-        verdict = verdict_of(
-            self._written, name, offset, self._objects.get(key), overwrite=self._op.overwrite, size=size
-        )
-        if verdict.action == "skip":
-            self._sent_members.tell(name, size or 0, Outcome.SKIPPED, reason="exists, and --overwrite never")
-        elif verdict.action == "conflict" and not verdict.compare:
-            self._sent_members.conflict(name, size or 0)
-        return verdict
+            self._sent_members.was_there, self._again_to = False, self._archive.stream.place.offset
 
     def _all_sent(self) -> Iterator[Unit]:
         """Yield units until everything taken so far is sent."""
         yield from self._send_batch()
         self._memory.wait_until_empty()
-        self._copied.clear()
+        self._links.being_copied.clear()
 
     def _send_batch(self) -> Iterator[Unit]:
         batch, self._batch = self._batch, []
@@ -226,10 +194,9 @@ class MemberSender:
 
     def _file(self, member: Member, key: str, verdict: Verdict) -> Iterator[Unit]:
         if verdict.action == "unchanged" and member.crc is not None:  # known without reading it
-            record = self._written.index.get(member.name)
-            if record is not None and self._written.is_same(record, member.crc):
-                self._written.adopt(member.name, record)
-                self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
+            record = self._archive.written.index.get(member.name)
+            if record is not None and self._archive.written.is_same(record, member.crc):
+                self._sent_members.unchanged(member.name, record, member.size)
                 return
             verdict = Verdict("write")
         if verdict.action == "skip" or (verdict.action == "conflict" and not verdict.compare):
@@ -253,12 +220,11 @@ class MemberSender:
         if not self._memory.has_room(member.size):
             yield from self._send_batch()
         self._memory.hold(member.size)
-        data, record = bytes(member.reader.content()), self._written.index.get(member.name)
+        data, record = bytes(member.reader.content()), self._archive.written.index.get(member.name)
         item = self._sent_members.item(member, key, crc32(data), data)
         if verdict.action == "unchanged" and record is not None and item.tag.crc == Tag.of(record).crc:
-            self._written.adopt(member.name, record)
-            self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
-        elif verdict.compare and (there := self._objects.get(key)) and self._has_md5(item, there):
+            self._sent_members.unchanged(member.name, record, member.size)
+        elif verdict.compare and (there := self._sent_members.existing(key)) and self._has_md5(item, there):
             self._sent_members.record(item, there)
             self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
         elif verdict.action == "conflict":
@@ -307,7 +273,7 @@ class MemberSender:
         item = self._sent_members.item(member, key)
         size = part_in_memory(item.size, self._part_size, self._store)
         if item.size > size * self._store.max_parts:
-            self._fail(item.name, larger_than_its_parts(item.name, self._store.max_parts, size))
+            self._sent_members.fail(item.name, larger_than_its_parts(item.name, self._store.max_parts, size))
             return
         parts: dict[int, memoryview] = {}  # by offset
 
@@ -358,9 +324,10 @@ class MemberSender:
         if not self._store.multipart:
             error = NbdataError(
                 "its size is known only at its end, and this store accepts no uploads in parts",
-                path=member.name, remedy="Unpack it to a folder, and push that",
-            )  # fmt: skip
-            self._fail(item.name, error)
+                path=member.name,
+                remedy="Unpack it to a folder, and push that",
+            )
+            self._sent_members.fail(item.name, error)
             return
 
         def done(info: ObjectInfo, verified: bool) -> None:
@@ -372,7 +339,7 @@ class MemberSender:
             done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
         )  # fmt: skip
         self._sent_members.begin(item)
-        size = part_in_memory((self._archive_size or 0) * _EXPANSION, self._part_size, self._store)
+        size = part_in_memory((self._archive.volumes.size or 0) * _EXPANSION, self._part_size, self._store)
         yield from sending.units(partial(self._read, member), self._memory, size)
 
     def _part(self, unit: Unit, parts: dict[int, memoryview], start: int, count: int) -> None:
@@ -389,110 +356,36 @@ class MemberSender:
         try:
             self._sent_members.announce(item)
             info, verified = send_whole(
-                self._control, self._store, key, source.outgoing, item.size, partial(SentHasher, key, "auto")
+                self._control,
+                self._store,
+                key,
+                source.outgoing,
+                item.size,
+                partial(SentHasher, key, "auto"),
             )
         except Exception as error:
             if source.error is not None:
                 raise source.error from None
-            self._fail(item.name, error)
+            self._sent_members.fail(item.name, error)
         else:
             item.tag = item.tag._replace(crc=f"{source.crc:08x}")
             self._sent_members.sent(item, info, verified, held=0)
 
     def _compare(self, member: Member) -> None:
         """Check whether a large file has the content recorded for its object."""
-        record = self._written.index.get(member.name)
+        record = self._archive.written.index.get(member.name)
         scratch, crc, size = memoryview(bytearray(_BLOCK)), 0, 0
         while count := self._read(member, scratch):
             crc, size = crc32(scratch[:count], crc), size + count
         if record is not None and Tag.of(record).crc == f"{crc:08x}":
-            self._written.adopt(member.name, record)
-            self._sent_members.tell(member.name, size, Outcome.UNCHANGED)
+            self._sent_members.unchanged(member.name, record, size)
             return
-        self._written.index.put({member.name: None})
+        self._archive.written.index.put({member.name: None})
         raise BadArchive(
-            "an earlier run wrote other bytes than the archive holds", path=member.name,
+            "an earlier run wrote other bytes than the archive holds",
+            path=member.name,
             remedy="Run the command again: it writes this object anew",
-        )  # fmt: skip
-
-    # -- links --------------------------------------------------------------------------------
-
-    def _hard_link(self, member: Member, key: str) -> Iterator[Unit]:
-        if member.linkname in self._memory:
-            yield from self._all_sent()
-        fingerprint = self._written.fingerprints[self._volume()]
-        yield from self._copy_of(member.name, key, member.offset, fingerprint, member.linkname)
-
-    def _copies_of_links(self) -> Iterator[Unit]:
-        """Make an object for each symbolic link to a file that was sent, with the content of that file."""
-        for link in self._symbolic_links.all():
-            self._control.checkpoint()
-            first = None if link.leads_to is None else self._written.index.get(link.leads_to)
-            if link.leads_to in self._sent_members.missing or (first is not None and self._is_sent(first)):
-                assert link.leads_to is not None
-                key, offset = key_at(self._place, link.name), link.offset + AT_THE_END
-                yield from self._copy_of(link.name, key, offset, link.fingerprint, link.leads_to)
-                continue
-            reason = "a symbolic link to no file that was unpacked"
-            self._results.add(link.name, Outcome.LEFT_OUT, reason=reason)
-            self._leads_nowhere.append(link.name)
-
-    def _is_sent(self, record: Record) -> bool:
-        """True if a record belongs to an object that this archive has made."""
-        return self._written.is_ours(record) and record.local_size >= 0
-
-    def _copy_of(self, name: str, key: str, offset: int, fingerprint: str, first_name: str) -> Iterator[Unit]:
-        """Make an object with the content of another one, unless it is there already."""
-        verdict = self._verdict(name, key, offset, None)
-        if verdict.action in ("skip", "conflict"):
-            return
-        first, record = self._written.index.get(first_name), self._written.index.get(name)
-        later = offset < AT_THE_END and first is not None and offset_of(first) > offset
-        usable = (
-            first is not None
-            and self._is_sent(first)
-            and not later
-            and first_name not in self._sent_members.missing
         )
-        if verdict.action == "unchanged" and record is not None:
-            same = first is not None and usable and Tag.of(record).crc == Tag.of(first).crc
-            if same or offset < AT_THE_END:  # the content of a hard link cannot change
-                self._written.adopt(name, record)
-                self._sent_members.tell(name, record.size, Outcome.UNCHANGED)
-                return
-        if first is None or not usable:
-            self._no_copy(name, first_name)
-            return
-        tag = Tag.of(first)._replace(offset=offset, fingerprint=fingerprint)
-        self._expansion.spend(first.size)
-        item = SentMember(name, key, first.size, tag)
-        self._sent_members.begin(item)
-        self._copied.add(first_name)
-        yield partial(self._send_copy, item, first, key_at(self._place, first_name))
-
-    def _no_copy(self, name: str, first_name: str) -> None:
-        """Fail a link: the file it leads to is not there as in this archive."""
-        if self._sent_members.missing.get(first_name) is Outcome.SKIPPED:
-            reason = f"{first_name}, to which it leads, exists, and --overwrite never"
-            self._sent_members.tell(name, 0, Outcome.SKIPPED, reason=reason)
-            return
-        error = NbdataError(
-            f"{first_name}, to which it leads, differs from the archive", path=name,
-            remedy="Restore that file first, or run the command with --overwrite always",
-        )  # fmt: skip
-        self._fail(name, error)
-
-    def _fail(self, name: str, error: Exception) -> None:
-        self._sent_members.missing[name] = Outcome.FAILED
-        self._results.fail(name, error)
-
-    def _send_copy(self, item: SentMember, first: Record, key: str) -> None:
-        try:
-            info, verified = self._links.send(item.key, first, key)
-        except Exception as error:
-            self._sent_members.failed(item, error, held=0)
-        else:
-            self._sent_members.sent(item, info, verified, held=0, outcome=Outcome.LINK)
 
     def _read(self, member: Member, buffer: memoryview) -> int:
         self._control.checkpoint()

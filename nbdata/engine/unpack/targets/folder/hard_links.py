@@ -55,9 +55,13 @@ class HardLinks:
     """
 
     def __init__(
-        self, root: str, written: Written, target: TargetFolder, claim: Callable[[int], None],
+        self,
+        root: str,
+        written: Written,
+        target: TargetFolder,
+        claim: Callable[[int], None],
         checkpoint: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root, self._written, self._target = root, written, target
         self._claim, self._checkpoint = claim, checkpoint
         self._groups: dict[str, list[str]] = {}  # name -> all names of the file
@@ -71,25 +75,26 @@ class HardLinks:
         folder, _, name = os.path.join(self._root, member.linkname).rpartition("/")
         above = self._target.open_folder(folder)
         try:
-            found = os.lstat(name, dir_fd=above)
-            self._refuse_another(member, found)
+            status = os.lstat(name, dir_fd=above)
+            self._refuse_another(member, status)
             at, new = self._target.relative(temporary)
             if not hard_link(name, new, src_dir_fd=above, dst_dir_fd=at, on=above):
-                return self._copy(name, above, new, at, found)
-            if not os.path.samestat(found, os.lstat(new, dir_fd=at)):
+                return self._copy(name, above, new, at, status)
+            if not os.path.samestat(status, os.lstat(new, dir_fd=at)):
                 self._target.discard(temporary)
                 raise NbdataError(
-                    f"{member.linkname}, to which it is a hard link, was exchanged meanwhile", path=member.name,
+                    f"{member.linkname}, to which it is a hard link, was exchanged meanwhile",
+                    path=member.name,
                     remedy="Run the command again",
-                )  # fmt: skip
+                )
         finally:
             os.close(above)
-        self._changed.add((found.st_dev, found.st_ino))
+        self._changed.add((status.st_dev, status.st_ino))
         group = self._groups.setdefault(member.linkname, [member.linkname])
         if member.name not in group:
             group.append(member.name)
         self._groups[member.name] = group
-        return found
+        return status
 
     def _copy(
         self, name: str, above: int, new: str, at: int | None, expected: os.stat_result
@@ -114,44 +119,46 @@ class HardLinks:
                 fdatasync(fd)
                 return os.fstat(fd)
 
-    def _refuse_another(self, member: Member, found: os.stat_result) -> None:
+    def _refuse_another(self, member: Member, status: os.stat_result) -> None:
         """Raise NbdataError if a file is not the one that the archive has written under the name of the original."""
         name = member.linkname
         record = self._written.index.get(name)
-        known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
-        same = record is not None and (record.local_same(found) or self.was_same(record, found))
-        linked = record is not None and name in self._groups and record.is_file(found)
+        known = record is not None and self._written.is_ours(record) and stat.S_ISREG(status.st_mode)
+        same = record is not None and (record.local_same(status) or self.was_same(record, status))
+        linked = record is not None and name in self._groups and record.is_file(status)
         if not (known and record is not None and (linked or same)):
             raise NbdataError(
-                f"{name}, to which it is a hard link, differs from the archive", path=member.name,
+                f"{name}, to which it is a hard link, differs from the archive",
+                path=member.name,
                 remedy="Run the command with --overwrite always",
-            )  # fmt: skip
+            )
         if offset_of(record) > member.offset:
             raise NbdataError(
-                f"{name}, to which it is a hard link, has the content of a later member by now", path=member.name,
+                f"{name}, to which it is a hard link, has the content of a later member by now",
+                path=member.name,
                 remedy="Run the command with --overwrite always",
-            )  # fmt: skip
+            )
 
     def restore(self, names: list[str]) -> None:
         """Note the names that one file had before this run."""
         for name in names:
             self._groups[name] = names
 
-    def saw(self, name: str, found: os.stat_result) -> None:
-        """Note a name that looks as recorded: if its file has others, to make one of them changes its ctime."""
-        if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+    def saw(self, name: str, status: os.stat_result) -> None:
+        """Note a name of an unchanged file: making or replacing another name of the file changes its ctime."""
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             self._groups.setdefault(name, [name])
 
-    def replacing(self, record: Record | None, found: os.stat_result) -> None:
-        """Note that a name that looked as recorded is about to be replaced."""
-        if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
-            self._changed.add((found.st_dev, found.st_ino))
+    def replacing(self, record: Record | None, status: os.stat_result) -> None:
+        """Note that a name of an unchanged file is about to be replaced, which changes the ctime of its other names."""
+        if record is not None and status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            self._changed.add((status.st_dev, status.st_ino))
 
-    def was_same(self, record: Record, found: os.stat_result) -> bool:
-        """True if a file looked as recorded before another name of it was made or replaced in this run."""
-        return (found.st_dev, found.st_ino) in self._changed and record[2:4] == (
-            found.st_size,
-            found.st_mtime_ns,
+    def was_same(self, record: Record, status: os.stat_result) -> bool:
+        """True if a file is as recorded but for its ctime, and this run made or replaced another name of it."""
+        return (status.st_dev, status.st_ino) in self._changed and record[2:4] == (
+            status.st_size,
+            status.st_mtime_ns,
         )
 
     def records(self) -> dict[str, Record | None]:
@@ -160,10 +167,10 @@ class HardLinks:
         for name in self._groups:
             record = self._written.index.get(name)
             try:
-                found = os.lstat(os.path.join(self._root, name))
+                status = os.lstat(os.path.join(self._root, name))
             except OSError:
                 continue
-            same = record is not None and record.is_file(found)
-            if record is not None and same and (found.st_size, found.st_mtime_ns) == record[2:4]:
-                records[name] = Record.of(record.tag, record.size, found)
+            same = record is not None and record.is_file(status)
+            if record is not None and same and (status.st_size, status.st_mtime_ns) == record[2:4]:
+                records[name] = Record.of(record.tag, record.size, status)
         return records

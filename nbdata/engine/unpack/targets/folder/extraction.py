@@ -21,22 +21,20 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from isal.isal_zlib import crc32
 
 from nbdata.archives.member import Member
 from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.folders import ArchiveFolders
-from nbdata.engine.unpack.hard_links import HardLinks, make_link
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.writers import SmallMember, Writers
-from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
+from nbdata.engine.unpack.targets.folder.folders import ArchiveFolders
+from nbdata.engine.unpack.targets.folder.hard_links import HardLinks, make_link
+from nbdata.engine.unpack.targets.folder.writers import SmallMember, Writers
+from nbdata.engine.unpack.targets.unpacking import Checkpoints, Unpacking
+from nbdata.engine.unpack.written import crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.optional_calls import set_time
 from nbdata.report import Row
@@ -61,46 +59,32 @@ class Extraction:
     run : Run
     root : str
         The target folder, absolute.
-    written : Written
-        The records of what this archive has written there before.
-    overwrite : str
-        ``changed``, ``always`` or ``never``.
-    reserved : int
-        Bytes that the run has reserved so far.
-    volume : callable
-        Returns the number of the last volume that was read from.
+    archive : Unpacking
     named : str or None
         The folder above the target that the user named; see `TargetFolder`.
-
-    Attributes
-    ----------
-    behind : int
-        Offset of the last checkpoint; 0 if there is none.
-    careful : bool
-        Whether the data before it cannot be read again.
     """
 
-    def __init__(
-        self, run: Run, root: str, written: Written, results: Results, *, overwrite: str, reserved: int,
-        volume: Callable[[], int], named: str | None,
-    ) -> None:  # fmt: skip
-        self._run, self._root, self._written, self._results = run, root, written, results
-        self._overwrite, self._volume = overwrite, volume
-        self._space = GrowingSpace(run, disk_of(root)[2], reserved)
+    def __init__(self, run: Run, root: str, archive: Unpacking, *, named: str | None) -> None:
+        self._run, self._root, self._archive = run, root, archive
+        self._written, self._results = written, results = archive.written, archive.results
+        self._space = GrowingSpace(run, disk_of(root)[2], archive.reserved)
         made = list[str]()
         self._committer = Committer(
-            root, run.control, umask=run.context.umask, committed=self._committed,
+            root,
+            run.control,
+            umask=run.context.umask,
+            committed=self._committed,
             announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
-            made=made.append, named=named, opened=run.folders,
-        )  # fmt: skip
-        self._umask = run.context.umask
+            made=made.append,
+            named=named,
+            opened=run.folders,
+        )
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
         self._links = HardLinks(root, written, self._committer.target, self._claim, run.control.checkpoint)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
-        self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
         self._writers = Writers[SmallMember](_WRITERS, self._write_all)
 
@@ -109,6 +93,7 @@ class Extraction:
             undo.enter_context(self._committer)
             self._folders.enter()
             self._written.index.open(self._committer.target.identity)
+            self._go_on()
             undo.pop_all()
         return self
 
@@ -129,28 +114,26 @@ class Extraction:
             self._committer.__exit__(*exc)
             self._written.index.put(self._links.records())
 
-    def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Set the function that is asked for room before a full disk is an error; called only between two members."""
-        self._space.make_room = make_room
-
-    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        """Count everything before a checkpoint as written by this run.
-
-        `names` lists the names of each file that has several.
-        """
-        self.behind = behind
+    def _go_on(self) -> None:
+        """Count everything before the checkpoint as written by this run."""
+        behind, earlier = self._archive.behind, self._archive.earlier
+        if earlier is None:
+            return
         for path, record in self._written.records():
             if path.endswith("/") and self._written.is_of_line(record) and offset_of(record) < behind:
                 if not os.path.lexists(self._below + path[:-1]) and self._written.may_be_gone(record):
                     continue
                 self._folders.remember(path[:-1], record.mtime_ns, record.tag)
-        for group in names:
-            self._links.restore(group)
+        for names in earlier.names.values():
+            self._links.restore(names)
 
     # -- one member ---------------------------------------------------------------------------
 
-    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
+    def take_all(self) -> int:
         """Take all members; return the offset up to which reading found only members that were there already."""
+        stream, checkpoints = self._archive.stream, Checkpoints(self._archive, self.settle)
+        if self._archive.deletion is not None:
+            self._space.make_room = checkpoints.make_room
         again_to = 0
         for member in stream.members:
             self._run.control.checkpoint()
@@ -158,6 +141,8 @@ class Extraction:
                 again_to = stream.place.offset
             if checkpoints.is_due():
                 checkpoints.make()
+        self._run.control.checkpoint()  # a cancel may look like the end
+        self._finish()
         return again_to
 
     def take(self, member: Member) -> bool:
@@ -176,7 +161,7 @@ class Extraction:
             self._flush()
         try:
             if member.kind == "folder":
-                self._folders.make(member, self._written.tag(member, self._volume()))
+                self._folders.make(member, self._archive.tag(member))
             elif member.kind == "file":
                 return self._file(member)
             elif self._verdict(member) == "write":
@@ -194,40 +179,41 @@ class Extraction:
     def _verdict(self, member: Member) -> str:
         """Decide: ``write``; ``unchanged`` or ``moved away`` if the content is the same; ``leave`` is reported here."""
         path, record = member.name, self._written.index.get(member.name)
-        if self._overwrite == "always" or (record is None and self._overwrite == "changed"):
+        overwrite = self._archive.op.overwrite
+        if overwrite == "always" or (record is None and overwrite == "changed"):
             return "write"
         try:
-            found = os.lstat(os.path.join(self._root, path))
+            status = os.lstat(os.path.join(self._root, path))
         except OSError as error:
             if not is_gone(error):
                 raise disk_error(error, path) from error
             return self._gone(member, record)
-        same = record is not None and (record.local_same(found) or self._links.was_same(record, found))
+        same = record is not None and (record.local_same(status) or self._links.was_same(record, status))
         if record is not None and same and self._written.is_ours(record):
             if self._written.is_older(record, member):
                 return "leave"  # a later member of the same name was written already
             if self._written.is_of(record, member.offset):
                 if self._written.is_doubtful(record):
                     return "write"
-                self._links.saw(path, found)
+                self._links.saw(path, status)
                 if member.kind == "file":
                     return "unchanged"
-                if record.local_same(found):
+                if record.local_same(status):
                     self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
-        if self._overwrite == "never" and not (record and same and self._written.is_doubtful(record)):
+        if overwrite == "never" and not (record and same and self._written.is_doubtful(record)):
             self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):
             reason = "changed on both sides since it was unpacked; --overwrite always replaces it"
             self._tell(member, Outcome.CONFLICT, reason=reason)
             return "leave"
-        if record is not None and self._is_left(member, record, found):
+        if record is not None and self._is_left(member, record, status):
             return "leave"
-        self._links.replacing(record, found)
+        self._links.replacing(record, status)
         return "write"
 
-    def _is_left(self, member: Member, record: Record, found: os.stat_result) -> bool:
+    def _is_left(self, member: Member, record: Record, status: os.stat_result) -> bool:
         """True if this is the remaining second name of a file whose first name was moved away; then it is unchanged.
 
         The move changed the ctime of the file, so its record no longer fits and the content decides.
@@ -240,12 +226,12 @@ class Extraction:
         ):
             return False
         place = self._below + member.name
-        looks = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record[2:4]
+        looks = stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == record[2:4]
         if os.path.lexists(self._below + member.linkname) or not looks:
             return False
         if not self._written.is_same(first, crc32_of(place)):
             return False
-        record = Record.of(record.tag, record.size, found)
+        record = Record.of(record.tag, record.size, status)
         self._written.index.put({member.name: record})
         self._done(member, record, Outcome.UNCHANGED)
         return True
@@ -278,11 +264,11 @@ class Extraction:
     def _place(self, member: Member) -> str:
         """Make the parent folder of a member to be written; return the folder for its temporary."""
         path = member.name
-        record = self._written.index.get(path) if self.behind else None
+        record = self._written.index.get(path) if self._archive.behind else None
         known = record is not None and self._written.is_of_line(record)
-        if known and record is not None and offset_of(record) < self.behind <= member.offset:
+        if known and record is not None and offset_of(record) < self._archive.behind <= member.offset:
             self._written.replacing(record, path, member.offset)
-            if self.careful:
+            if self._archive.cannot_reread:
                 self._written.index.sync()
         parent = path.rpartition("/")[0]
         return self._folders.staging.get(parent) or self._folders.prepare(parent, path)
@@ -311,9 +297,10 @@ class Extraction:
             if not small:  # its bytes have been read already
                 self._written.index.put({member.name: None})
                 raise BadArchive(
-                    "an earlier run wrote other bytes than the archive holds", path=member.name,
+                    "an earlier run wrote other bytes than the archive holds",
+                    path=member.name,
                     remedy="Run the command again: it writes this file anew",
-                )  # fmt: skip
+                )
         staging = self._place(member)
         if member.size >= 0:
             self._claim(member.size)
@@ -321,7 +308,9 @@ class Extraction:
             blocks = self._claimed(blocks)
         self._pending[member.name] = Outcome.EXTRACTED
         if small:
-            self._writers.put(SmallMember(member, staging, blocks, self._volume()), member.size)
+            self._writers.put(
+                SmallMember(member, staging, blocks, self._archive.stream.volume()), member.size
+            )
         else:
             self._committer.commit(self._write(member, staging, blocks, None))
         return True
@@ -382,7 +371,7 @@ class Extraction:
                 while done < len(block):
                     done += os.write(fd, block[done:])
                 crc = crc32(block, crc)
-                if volume is None:  # a large one: other jobs must not take its space twice
+                if volume is None:  # large: else its bytes would count twice, as reserved and as used
                     size += len(block)
                     self._space.note(len(block))
             self._committer.target.set_mode(fd, self._below + member.name, member.mode or 0o600)
@@ -398,7 +387,7 @@ class Extraction:
             os.close(fd)
         if member.size < 0:
             member.size = size
-        tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
+        tag = self._written.tag(member, self._archive.stream.volume() if volume is None else volume, crc)
         return PendingFile(member.name, temporary, self._below + member.name, member.size, written, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
@@ -421,7 +410,7 @@ class Extraction:
                 raise
             raise disk_error(error, os.path.join(self._root, member.name)) from error
         self._pending[member.name] = Outcome.LINK
-        final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
+        final, tag = os.path.join(self._root, member.name), self._archive.tag(member)
         self._committer.commit(PendingFile(member.name, temporary, final, 0, written, synced=True, tag=tag))
 
     def _refuse_missing(self, member: Member) -> None:
@@ -429,9 +418,10 @@ class Extraction:
         other = member.linkname
         if other in self._missing:
             raise NbdataError(
-                f"{other}, to which it is a hard link, was not written", path=member.name,
+                f"{other}, to which it is a hard link, was not written",
+                path=member.name,
                 remedy=f"Make room for {other} first, or run the command with --overwrite always",
-            )  # fmt: skip
+            )
 
     def _refuse_orphan(self, member: Member) -> None:
         """Raise NbdataError if a hard link's original was moved away: only the original's member holds the content."""
@@ -441,7 +431,7 @@ class Extraction:
             return
         if os.path.lexists(self._below + other):
             return
-        if self.careful and offset_of(record) < self.behind:
+        if self._archive.cannot_reread and offset_of(record) < self._archive.behind:
             remedy = f"Copy {other} from where it is now: the volumes that hold it were deleted"
         else:
             self._written.index.put({other: None})
@@ -493,7 +483,7 @@ class Extraction:
         index.put({path: record for path, record in records.items() if index.get(path) != record})
         self._folders.keep()
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """After all members were taken: commit the rest, set the times of folders, and record them."""
         self.settle()
         self._folders.give_times()

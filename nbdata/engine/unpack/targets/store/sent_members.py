@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.planning.existing_objects import ExistingObjects
-from nbdata.engine.unpack.members_in_memory import MembersInMemory
-from nbdata.engine.unpack.written import Tag, Written
+from nbdata.engine.unpack.targets.store.member_verdict import Verdict, verdict_of
+from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory
+from nbdata.engine.unpack.targets.unpacking import Unpacking
+from nbdata.engine.unpack.written import Tag
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Tries
@@ -40,16 +39,13 @@ class SentMembers:
 
     Parameters
     ----------
+    archive : Unpacking
     objects : ExistingObjects
         The objects at the target when the run began; a replaced object is dropped from it.
     memory : MembersInMemory
-    volume : callable
-        Returns the number of the last volume that was read from.
 
     Attributes
     ----------
-    behind : int
-        Offset of the last checkpoint; 0 if there is none.
     missing : dict of str to Outcome
         Names of all members that were skipped or have failed.
     was_there : bool
@@ -58,21 +54,32 @@ class SentMembers:
         Number of objects for which the store returned no checksum.
     """
 
-    def __init__(
-        self, control: Control, written: Written, results: Results, objects: ExistingObjects,
-        memory: MembersInMemory, volume: Callable[[], int],
-    ) -> None:  # fmt: skip
-        self._control, self._written, self._results = control, written, results
-        self._objects, self._memory, self._volume = objects, memory, volume
+    def __init__(self, archive: Unpacking, objects: ExistingObjects, memory: MembersInMemory) -> None:
+        self._archive, self._objects, self._memory = archive, objects, memory
+        self._control, self._written, self._results = archive.control, archive.written, archive.results
         self._lock = threading.Lock()
-        self.behind = self.unverified = 0
+        self.unverified = 0
         self.missing: dict[str, Outcome] = {}
         self.was_there = False
 
     def item(self, member: Member, key: str, crc: int = 0, data: bytes = b"") -> SentMember:
         """A file to be sent, with its CRC-32 if known."""
-        record = Record(self._written.tag(member, self._volume(), crc), 0, 0, 0, 0)
+        record = Record(self._archive.tag(member, crc), 0, 0, 0, 0)
         return SentMember(member.name, key, member.size, Tag.of(record), data)
+
+    def existing(self, key: str) -> ObjectInfo | None:
+        """The object under a key when the run began; None if there was none, or this run has replaced it."""
+        return self._objects.get(key)
+
+    def verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
+        """Decide what to do with a member; if it is left as it is, report that."""
+        overwrite = self._archive.op.overwrite
+        verdict = verdict_of(self._written, name, offset, self.existing(key), overwrite=overwrite, size=size)
+        if verdict.action == "skip":
+            self.tell(name, size or 0, Outcome.SKIPPED, reason="exists, and --overwrite never")
+        elif verdict.action == "conflict" and not verdict.compare:
+            self.conflict(name, size or 0)
+        return verdict
 
     def begin(self, item: SentMember) -> None:
         """Note that an object is about to be made."""
@@ -86,11 +93,8 @@ class SentMembers:
         record = self._written.index.get(item.name)
         if record is None:
             return
-        if (
-            self.behind
-            and self._written.is_of_line(record)
-            and Tag.of(record).offset < self.behind <= item.tag.offset
-        ):
+        behind = self._archive.behind
+        if behind and self._written.is_of_line(record) and Tag.of(record).offset < behind <= item.tag.offset:
             self._written.replacing(record, item.name, item.tag.offset)
         self._written.index.announce({item.name: str(item.tag)})
 
@@ -100,9 +104,14 @@ class SentMembers:
         self._written.index.put({item.name: Record(str(tag), item.size, 0, 0, 0)})
 
     def sent(
-        self, item: SentMember, info: ObjectInfo, verified: bool, *,
-        held: int | None = None, outcome: Outcome = Outcome.EXTRACTED,
-    ) -> None:  # fmt: skip
+        self,
+        item: SentMember,
+        info: ObjectInfo,
+        verified: bool,
+        *,
+        held: int | None = None,
+        outcome: Outcome = Outcome.EXTRACTED,
+    ) -> None:
         """Note that an object was sent; `held` is the number of its bytes in memory, if not all."""
         try:
             self.record(item, info)
@@ -134,6 +143,16 @@ class SentMembers:
             self.missing[name] = outcome
         failed = outcome is Outcome.CONFLICT
         self._control.advance(files=0 if failed else 1, failures=int(failed))
+
+    def unchanged(self, name: str, record: Record, size: int) -> None:
+        """Report an object that has the content of its member already."""
+        self._written.adopt(name, record)
+        self.tell(name, size, Outcome.UNCHANGED)
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Report a member that cannot be sent, before any of it was read."""
+        self.missing[name] = Outcome.FAILED
+        self._results.fail(name, error)
 
     def conflict(self, name: str, size: int) -> None:
         """Report an object that was changed on both sides and is left as it is."""

@@ -9,7 +9,7 @@ from functools import partial
 from isal.isal_zlib import crc32
 
 from nbdata.engine.planning.begun_uploads import BegunUploads
-from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory
+from nbdata.engine.unpack.targets.store.members_in_memory import HeldBytes, MembersInMemory
 from nbdata.errors import NbdataError
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo, Store, Upload

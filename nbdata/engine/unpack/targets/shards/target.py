@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from functools import cached_property
 
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.both_ends import both_ends
-from nbdata.engine.unpack.checkpoints import SHARD, Checkpoint, Earlier, Taking
-from nbdata.engine.unpack.members_left_out import MembersLeftOut
-from nbdata.engine.unpack.send_shards import IN_MEMORY, ShardSender
-from nbdata.engine.unpack.space import plan_space
-from nbdata.engine.unpack.volumes import VolumeList
-from nbdata.engine.unpack.written import Sound, Written, is_version
+from nbdata.engine.unpack.targets.checkpoints import SHARD, Checkpoint, Earlier
+from nbdata.engine.unpack.targets.shards.members_left_out import MembersLeftOut
+from nbdata.engine.unpack.targets.shards.send_shards import IN_MEMORY, ShardSender
+from nbdata.engine.unpack.targets.shards.shard_set import ShardSet
+from nbdata.engine.unpack.targets.space import plan_space
+from nbdata.engine.unpack.targets.store.target import StoreTarget
+from nbdata.engine.unpack.targets.unpacking import Unpacking
+from nbdata.engine.unpack.volumes.finding import VolumeList
+from nbdata.engine.unpack.written import Sound, Written
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.index import Index, Record
 from nbdata.transfer.retry import listing_of_folder, retrying
 from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -29,30 +28,19 @@ from nbdata.writing.manifest import Manifest
 
 __all__ = ["ShardsTarget"]
 
-# Records of shards belong to no local folder.
-_NOWHERE = (0, 0)
 
-
-class ShardsTarget:
-    """Shards in one folder, on the disk or in a store; the folder is listed once.
-
-    See `nbdata.engine.unpack.targets.Target`.
-
-    Attributes
-    ----------
-    folder : Location
-    """
+class ShardsTarget(StoreTarget):
+    """Shards in one folder, on the disk or in a store; the folder is listed once."""
 
     def __init__(self, run: Run, op: UntarVolumes, names: ShardNames) -> None:
-        self._run, self._op, self._names = run, op, names
-        self._at_target = both_ends(run)[1]
-        self.folder = self._at_target.open(names.folder)
+        super().__init__(run, op, names.folder)
+        self._names = names
 
     @cached_property
     def _there(self) -> dict[str, ObjectInfo]:
         """The existing shards and their index, by name."""
-        control, store, prefix = self._run.control, self.folder.store, self.folder.key
-        found = dict[str, ObjectInfo]()
+        control, store, prefix = self._run.control, self.location.store, self.location.key
+        existing = dict[str, ObjectInfo]()
         for info in listing_of_folder(control, store, prefix + self._names.before):
             if not info.key.startswith(prefix):  # these may be shards, but not of this folder
                 raise BadOption(
@@ -61,61 +49,45 @@ class ShardsTarget:
                 )
             name = info.key[len(prefix) :]
             if self._names.is_one(name):
-                found[name] = info
+                existing[name] = info
         manifest = self._names.manifest
         with contextlib.suppress(NotFound):
-            found[manifest] = retrying(control, lambda: store.head(prefix + manifest))
-        return found
-
-    def index(self) -> Index:
-        return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target or "", _NOWHERE)
-
-    def prepare(self) -> None:
-        """Do nothing: the folder is made with the first shard."""
-
-    def open_index(self, index: Index) -> None:
-        index.open(_NOWHERE)
+            existing[manifest] = retrying(control, lambda: store.head(prefix + manifest))
+        return existing
 
     def look(self, written: Written) -> Sound:
-        sound = Sound({}, {}, whole=self._names.manifest in self._there)
-        for name, record in written.records():
-            if self._is_there(name, record):
-                sound.there[name] = record
-            else:
-                sound.whole = False
+        sound = super().look(written)
+        sound.whole = sound.whole and self._names.manifest in self._there
         return sound
 
-    def _is_there(self, name: str, record: Record) -> bool:
-        return is_version(record, self._there.get(name))
+    def _existing(self, path: str) -> ObjectInfo | None:
+        return self._there.get(path)
 
     def earlier(self, written: Written, checkpoint: Checkpoint, *, thorough: bool) -> Earlier:
         del thorough
-        found = Earlier.in_store(written, checkpoint, self._is_there, SHARD)
+        earlier = Earlier.in_store(written, checkpoint, self._is_there, SHARD)
         for left in MembersLeftOut(written).all():
             if left.linkname and left.offset < checkpoint.place.offset:
-                found.members.append((left.offset, left.name, "symlink", left.linkname, -1))
-        found.members.sort()
-        return found
+                earlier.members.append((left.offset, left.name, "symlink", left.linkname, -1))
+        earlier.members.sort()
+        return earlier
 
-    def refuse_own(self, volumes: VolumeList) -> None:
+    def refuse(self, volumes: VolumeList, written: Written) -> None:
         sources = (volume.place for volume in volumes.volumes)
-        refuse_own_source(self._names, [self.folder], sources, self._op.target)
-
-    def refuse(self, written: Written) -> None:
-        store, op = self.folder.store, self._op
+        refuse_own_source(self._names, [self.location], sources, self._op.target)
+        store, op = self.location.store, self._op
         if store.read_only:
             raise BadOption(
-                "the target is read-only", path=self.folder.place,
-                remedy="Write to a store, or to the disk",
-            )  # fmt: skip
+                "the target is read-only", path=self.location.place, remedy="Write to a store, or to the disk"
+            )
         if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > IN_MEMORY:
             raise BadOption(
-                f"{self.folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
+                f"{self.location.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
                 "memory",
                 expected=f"--shard-size {format_size(IN_MEMORY)} at most",
                 remedy="Use --shard-size 64MiB",
             )
-        Manifest(self._run.control, store, self.folder.key + self._names.manifest).refuse_others(
+        Manifest(self._run.control, store, self.location.key + self._names.manifest).refuse_others(
             self._names.is_one
         )
         shards = [name for name in self._there if name != self._names.manifest]
@@ -143,23 +115,12 @@ class ShardsTarget:
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         size = format_size(self._op.most_bytes)
         out.notes.append(f"samples go into shards of at most {size}: {self._names.name(0)} and so on")
-        if isinstance(self.folder.store, LocalStore):
+        if isinstance(self.location.store, LocalStore):
             plan_space(self._run, volumes, out, self._names.folder, there)
             out.details.pop("instead", None)
 
-    def taking(
-        self,
-        written: Written,
-        results: Results,
-        volumes: VolumeList,
-        volume: Callable[[], int],
-        reserved: int,
-    ) -> Taking:
-        del volumes
-        return ShardSender(
-            self._run, self._at_target, self.folder, self._names, self._there, written, results, volume,
-            reserved=reserved, open_index=self.open_index,
-        )  # fmt: skip
-
-    def tidy(self) -> None:
-        """Do nothing: unfinished uploads are recorded, and the next run or cleanup aborts them."""
+    def unpack(self, archive: Unpacking) -> int:
+        self.open_index(archive.written.index)
+        shards = ShardSet(self._at_target, self.location, self._names, self._there, archive)
+        with shards, archive.opened():
+            return ShardSender(shards, archive).take_all()

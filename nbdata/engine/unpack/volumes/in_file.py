@@ -1,6 +1,6 @@
 """Read the volumes from a file that lists them: a checksum file, or ``NAME.lst`` with one name per line.
 
-A list is made for its order. A checksum file is often in the order in which a folder was read, and names other files
+The order of a list counts. A checksum file is often in the order in which a folder was read, and names other files
 too. If the names show which are volumes and in which order, the names decide.
 """
 
@@ -10,8 +10,8 @@ import os
 
 from nbdata.archives.volumes import choose_set, set_titles
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import LARGEST, ChecksumFiles, content_of
-from nbdata.engine.unpack.volumes import Candidates
+from nbdata.engine.unpack.volumes.checksum_files import LARGEST, ChecksumFiles, content_of
+from nbdata.engine.unpack.volumes.finding import Candidates
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file
@@ -55,18 +55,21 @@ def volumes_in_file(run: Run, source: str) -> tuple[tuple[str, ...], Candidates 
     for one in names:
         if one.startswith("/") or "\0" in one or not is_below(one.removeprefix("./"), ""):
             raise BadOption(
-                f"{name} lists {one!r}", expected="names of volumes beside it",
+                f"{name} lists {one!r}",
+                expected="names of volumes beside it",
                 remedy="In Python a list of volumes may name any place",
-            )  # fmt: skip
+            )
     above = source.rpartition("/")[0]
     places = tuple(join(above, one.removeprefix("./")) for one in names)
     for one, place in zip(names, places, strict=True):
         if not is_url(place) and leads_out(place, above or "/"):
             raise BadOption(
-                f"{name} lists {one!r}, which a link leads out of the folder of the list", path=place,
-                expected="names of volumes beside it", got=os.path.realpath(place),
+                f"{name} lists {one!r}, which a link leads out of the folder of the list",
+                path=place,
+                expected="names of volumes beside it",
+                got=os.path.realpath(place),
                 remedy="In Python a list of volumes may name any place",
-            )  # fmt: skip
+            )
     run.listed.update(dict.fromkeys(places, source[: source.rfind("/") + 1]))
     if not is_checksum_file(name):
         return places, None
@@ -83,19 +86,21 @@ def _lines(data: bytes) -> list[str]:
 
 def _checked(data: bytes, name: str) -> list[str]:
     """The names in a checksum file; empty for a sidecar."""
-    found = parse_checksums(data, name=name)
-    for problem in found.problems:
+    parsed = parse_checksums(data, name=name)
+    for problem in parsed.problems:
         raise BadOption(
-            f"{name}, line {problem.line}: {problem.message}", expected="volumes with their checksums, in order",
+            f"{name}, line {problem.line}: {problem.message}",
+            expected="volumes with their checksums, in order",
             remedy="Name the first volume, or their folder",
-        )  # fmt: skip
-    names = [entry.name for entry in found.entries if entry.name is not None]
+        )
+    names = [entry.name for entry in parsed.entries if entry.name is not None]
     titles = set_titles(names)
     if len(titles) > 1:
         raise BadOption(
-            f"{name} lists several archives: {', '.join(titles[:5])}", expected="the volumes of one",
+            f"{name} lists several archives: {', '.join(titles[:5])}",
+            expected="the volumes of one",
             remedy="Name the folder, and choose with --set",
-        )  # fmt: skip
+        )
     if len(names) < 2:
         return []
     chosen = choose_set(names) if titles else None

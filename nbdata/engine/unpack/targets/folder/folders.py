@@ -40,7 +40,7 @@ class ArchiveFolders:
         self._root, self._target, self._results = root, target, results
         self._real_root, self._made = "", made
         self.staging: dict[str, str] = {}
-        self._told: dict[str, tuple[int, str]] = {}  # path -> time and tag
+        self._times: dict[str, tuple[int, str]] = {}  # path -> time and tag of its member
         self._unsynced = {""}  # folders whose entries may not be durable yet
 
     def enter(self) -> None:
@@ -49,7 +49,7 @@ class ArchiveFolders:
 
     def remember(self, path: str, mtime_ns: int, tag: str) -> None:
         """Note a folder that an earlier run of the same command made."""
-        self._told[path] = (mtime_ns, tag)
+        self._times[path] = (mtime_ns, tag)
 
     def prepare(self, parent: str, path: str) -> str:
         """Make the parent folder of a member; return the folder for its temporary."""
@@ -66,18 +66,20 @@ class ArchiveFolders:
         if real != expected.rstrip("/"):
             raise UnsafeMember(
                 f"member {path!r} would be written through a symbolic link in the target",
-                path=os.path.join(self._root, folder), expected=expected, got=real,
+                path=os.path.join(self._root, folder),
+                expected=expected,
+                got=real,
                 remedy="Remove the link, or unpack into another folder",
-            )  # fmt: skip
+            )
 
     def make(self, member: Member, tag: str) -> None:
         """Make the folder of a member; its time is set at the end."""
-        if member.name not in self._told:
+        if member.name not in self._times:
             self.refuse_links(member.name, member.name)
             self._target.prepare(member.name + "/x")
             self._results.add(member.name, Outcome.FOLDER)
             self._unsynced.add(member.name)
-        self._told[member.name] = (member.mtime_ns, tag)
+        self._times[member.name] = (member.mtime_ns, tag)
 
     def keep(self) -> None:
         """Keep the folders made so far: their content is complete, and they are recorded."""
@@ -93,7 +95,7 @@ class ArchiveFolders:
 
     def records(self) -> dict[str, Record]:
         """The records of the folders."""
-        return {path + "/": Record(tag, 0, 0, mtime_ns, 0) for path, (mtime_ns, tag) in self._told.items()}
+        return {path + "/": Record(tag, 0, 0, mtime_ns, 0) for path, (mtime_ns, tag) in self._times.items()}
 
     def sync(self) -> None:
         """Make the entries of new folders durable; the folder of a file was synced when the file was committed."""
@@ -115,12 +117,10 @@ class ArchiveFolders:
 
     def give_times(self) -> None:
         """Set the times from the archive, now that nothing more is put into the folders."""
-        for path, (mtime_ns, _) in sorted(self._told.items(), reverse=True):
+        for path, (mtime_ns, _) in sorted(self._times.items(), reverse=True):
             try:
                 self._target.folders.set_time(os.path.join(self._root, path), mtime_ns)
-            except (
-                UnsafeMember
-            ):  # a link has the place of a folder above it by now: where it leads is not ours
+            except UnsafeMember:  # a folder above it was replaced by a link, which may lead anywhere
                 continue
             except OSError as error:
                 self._results.fail(path, disk_error(error, path))

@@ -54,8 +54,8 @@ class SymbolicLinks:
 
     def remember(self, member: Member, fingerprint: str) -> None:
         """Record a link."""
-        told = [member.linkname, member.offset, fingerprint]
-        self._written.index.put({self._prefix + member.name: own_record(told)})
+        data = [member.linkname, member.offset, fingerprint]
+        self._written.index.put({self._prefix + member.name: own_record(data)})
 
     def forget(self, name: str) -> None:
         """Remove the record of a link, if there is one: another member takes its place."""
@@ -67,9 +67,9 @@ class SymbolicLinks:
         links: dict[str, tuple[str, int, str]] = {}
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
-                told: Any = own_data(record)
-                if told[2] in self._written.fingerprints:
-                    links[path.removeprefix(self._prefix)] = tuple(told)
+                data: Any = own_data(record)
+                if data[2] in self._written.fingerprints:
+                    links[path.removeprefix(self._prefix)] = tuple(data)
         for name, (linkname, offset, fingerprint) in sorted(links.items(), key=lambda link: link[1][1]):
             yield SymbolicLink(name, offset, fingerprint, linkname, _leads_to(name, links))
 
@@ -105,5 +105,5 @@ def left_out(one: str, many: str, names: list[str], *, where: str = "stores") ->
     if not names:
         return []
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    said = f"1 {one} was" if len(names) == 1 else f"{len(names):,} {many} were"
-    return [f"{said} left out, since {where} have none: {shown}"]
+    count = f"1 {one} was" if len(names) == 1 else f"{len(names):,} {many} were"
+    return [f"{count} left out, since {where} have none: {shown}"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nbdata.archives.volumes import VolumeSet, choose_set
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
 from nbdata.errors import BadOption, MissingVolume, NotFound
 from nbdata.integrity.checksum_names import owner_of
 from nbdata.redaction import redacted
@@ -50,9 +50,12 @@ def refuse_missing(
     if missing := [name for name in both.names if name not in entries]:
         why = f"{listed[missing[0]]} lists {'them' if len(missing) > 1 else 'it'}"
         raise _missing(
-            missing, chosen.stem, counted(len(chosen.names), "volumes"), why,
+            missing,
+            chosen.stem,
+            counted(len(chosen.names), "volumes"),
+            why,
             "Fetch the missing part again; if there is none, correct that list, or use --verify none",
-        )  # fmt: skip
+        )
 
 
 def listed_volume(run: Run, location: Location, place: str) -> ObjectInfo:
@@ -71,6 +74,9 @@ def listed_volume(run: Run, location: Location, place: str) -> ObjectInfo:
 def _missing(names: list[str], path: str, got: str, why: str, remedy: str) -> MissingVolume:
     shown = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
     return MissingVolume(
-        f"missing volume{'s' if len(names) > 1 else ''} {shown}: {why}", path=path, got=got or None, remedy=remedy,
+        f"missing volume{'s' if len(names) > 1 else ''} {shown}: {why}",
+        path=path,
+        got=got or None,
+        remedy=remedy,
         details={"missing": names[: _NAMED + 1]},
-    )  # fmt: skip
+    )

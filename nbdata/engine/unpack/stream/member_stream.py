@@ -9,8 +9,9 @@ from typing import Protocol
 from nbdata.archives.member import Member
 from nbdata.archives.place import Place, Restart
 from nbdata.archives.remarks import Remarks
+from nbdata.errors import NotFound
 
-__all__ = ["MemberStream"]
+__all__ = ["MemberStream", "collect_unmatched"]
 
 
 class MemberStream(Protocol):
@@ -61,3 +62,15 @@ class MemberStream(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def collect_unmatched(
+    members: Generator[Member, None, None], unmatched: list[str]
+) -> Generator[Member, None, None]:
+    """Yield the members; patterns that match none are added to a list, instead of raising NotFound."""
+    try:
+        yield from members
+    except NotFound as error:
+        if "patterns" not in error.details:
+            raise
+        unmatched.extend(error.details["patterns"])

@@ -15,7 +15,8 @@ from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.zip import read_zip
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.stream.member_stream import collect_unmatched
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadOption
 from nbdata.verbs.untar_volumes import UntarVolumes
 
@@ -29,7 +30,7 @@ _AHEAD = 4 << 20
 
 
 class ZipStream:
-    """The members of a zip archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
+    """The members of a zip archive; see `nbdata.engine.unpack.stream.member_stream.MemberStream`.
 
     Each member is verified by its own CRC-32, and members that are there already are not read. So there are no
     checkpoints, and no member before a damaged one is in doubt.
@@ -37,13 +38,16 @@ class ZipStream:
 
     members: Generator[Member, None, None]
 
-    def __init__(self, run: Run, op: UntarVolumes, volumes: VolumeList) -> None:
+    def __init__(
+        self, run: Run, op: UntarVolumes, volumes: VolumeList, unmatched: list[str] | None = None
+    ) -> None:
         if volumes.size is None:
             raise BadOption(
                 "the server does not tell how large the zip archive is, and its directory stands at its end",
-                path=volumes.title, remedy="Pull it, and unpack it from the disk",
-            )  # fmt: skip
-        self._run, self._op, self._volumes = run, op, volumes
+                path=volumes.title,
+                remedy="Pull it, and unpack it from the disk",
+            )
+        self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks, self.place, self.began, self.format = Remarks(), Place(), Restart(), "zip"
         self.read = 0
 
@@ -69,12 +73,22 @@ class ZipStream:
 
     def __enter__(self) -> ZipStream:
         op = self._op
-        self.members = read_zip(
-            _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
-            strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
-            name=self._volumes.title, listing=op.list, max_window=op.max_window, names_encoding=op.names_encoding,
+        members = read_zip(
+            _Ranges(self._run, self._volumes, self._progress),
+            members=op.members,
+            exclude=op.exclude,
+            strip_components=op.strip_components,
+            max_expansion=op.max_expansion,
+            remarks=self.remarks,
+            name=self._volumes.title,
+            listing=op.list,
+            max_window=op.max_window,
+            names_encoding=op.names_encoding,
             budget=MemberBudget(lambda: self.read),
-        )  # fmt: skip
+        )
+        if self._unmatched is not None:
+            members = collect_unmatched(members, self._unmatched)
+        self.members = members
         return self
 
     def __exit__(
@@ -97,13 +111,13 @@ class _Ranges:
         self.size = sum(sizes)
 
     def range(self, start: int, end: int) -> bytes:
-        found = b""
+        data = b""
         for volume, begins in zip(self._volumes.volumes, self.starts, strict=True):
             low, high = max(start - begins, 0), min(end - begins, volume.size or 0)
             if low < high:
-                found += volume.range(low, high)
-        self._progress(len(found))
-        return found
+                data += volume.range(low, high)
+        self._progress(len(data))
+        return data
 
     def stream(self, start: int, end: int) -> io.RawIOBase:
         joined = JoinedStream(self._volumes.volumes, on_progress=self._progress, until=end)

@@ -1,4 +1,4 @@
-"""Checkpoints: record how far an archive was unpacked, so the same command can resume there.
+"""Checkpoints: record how far an archive was unpacked, and compare what is there with such a record.
 
 A checkpoint states that all members before a place in the tar stream are on the disk under their final names and are
 recorded. It also holds the offset of the volumes at which reading restarts. It is written to the index once this is
@@ -18,31 +18,21 @@ name is remembered, and need not be there.
 
 from __future__ import annotations
 
-import math
 import os
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from nbdata.archives.place import Place, Restart
-from nbdata.engine.job.outcomes import BAD, Outcome
-from nbdata.engine.job.results import Results
-from nbdata.engine.unpack.links_and_folders import SymbolicLinks
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.volume_deletion import Deletion
+from nbdata.engine.unpack.targets.links_and_folders import SymbolicLinks
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
-__all__ = ["SHARD", "Checkpoint", "Checkpoints", "Earlier", "Taking"]
+__all__ = ["SHARD", "Checkpoint", "Earlier", "before"]
 
 #: The kind of a shard in `Earlier`: it holds members but has no member's name.
 SHARD = "shard"
-# Bytes of the volumes between two checkpoints.
-EVERY = 64 << 20
-# A checkpoint waits for the disk: checkpoints take at most one second in this many.
-_SHARE = 20
 
 
 @dataclass(frozen=True)
@@ -79,10 +69,10 @@ class Checkpoint:
         data: Any = own_data(written.index.get(written.own("checkpoint")))
         try:
             place, restart, digest = Place(**data["place"]), Restart(*data["restart"]), tuple(data["digest"])
-            found = cls(**{**data, "place": place, "restart": restart, "digest": digest})
+            checkpoint = cls(**{**data, "place": place, "restart": restart, "digest": digest})
         except (KeyError, TypeError):  # there is none, or it is of another version
             return None
-        return found if found.fingerprint in written.fingerprints else None
+        return checkpoint if checkpoint.fingerprint in written.fingerprints else None
 
     def fits(self, overwrite: str, format: str) -> bool:  # noqa: A002
         """True if it was recorded by a command with these options."""
@@ -136,36 +126,39 @@ class Earlier:
 
     @classmethod
     def in_store(
-        cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool],
+        cls,
+        written: Written,
+        checkpoint: Checkpoint,
+        is_there: Callable[[str, Record], bool],
         kind: str = "file",
-    ) -> Earlier:  # fmt: skip
+    ) -> Earlier:
         """Check each object; `is_there` tells for a path and its record whether the object is the recorded one."""
-        found, tags = cls(), []
-        for path, record, replaced in _before(written, checkpoint.place.offset):
+        earlier, tags = cls(), []
+        for path, record, replaced in before(written, checkpoint.place.offset):
             tags.append((path, record.tag))
             if replaced or is_there(path, record):
-                found.members.append((offset_of(record), path, kind, "", -1 if replaced else record.size))
+                earlier.members.append((offset_of(record), path, kind, "", -1 if replaced else record.size))
             else:
-                found.lost.append(path)
+                earlier.lost.append(path)
         for link in SymbolicLinks(written).all():
             if link.offset < checkpoint.place.offset:
-                found.members.append((link.offset, link.name, "symlink", link.linkname, -1))
-        return found._closed(tags, checkpoint)
+                earlier.members.append((link.offset, link.name, "symlink", link.linkname, -1))
+        return earlier._closed(tags, checkpoint)
 
     @classmethod
     def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
         """Check each file; if only the ctime differs, `thorough` reads the file, else it counts as unchanged."""
-        found, end = cls(), checkpoint.place.offset
+        earlier, end = cls(), checkpoint.place.offset
         doubtful: list[tuple[str, Record, os.stat_result]] = []
         tags = []
-        for path, record, replaced in _before(written, end):
+        for path, record, replaced in before(written, end):
             tags.append((path, record.tag))
             if replaced:
-                found.members.append((offset_of(record), path, "file", "", -1))
+                earlier.members.append((offset_of(record), path, "file", "", -1))
             else:
-                found._check_files(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
-        found._settle(written, root, doubtful, thorough=thorough)
-        return found._closed(tags, checkpoint)
+                earlier._check_files(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
+        earlier._settle(written, root, doubtful, thorough=thorough)
+        return earlier._closed(tags, checkpoint)
 
     def _closed(self, tags: list[tuple[str, str]], checkpoint: Checkpoint) -> Earlier:
         """Finish the check of all members; `tags` are the paths and tags of the recorded ones."""
@@ -184,7 +177,7 @@ class Earlier:
     ) -> None:
         name = path.rstrip("/")
         try:
-            found = os.lstat(os.path.join(root, name))
+            status = os.lstat(os.path.join(root, name))
         except OSError as error:
             if not (may_be_gone and is_gone(error)):
                 self.lost.append(name)
@@ -195,22 +188,22 @@ class Earlier:
                 self.gone.append((path, record.size))
             return
         if name != path:
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 self.members.append((offset_of(record), name, "folder", "", -1))
             else:
                 self.lost.append(name)
             return
-        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            self.names.setdefault((found.st_dev, found.st_ino), []).append(path)
-        if record.local_same(found):
-            self._is_there(root, path, record, found)
-        elif stat.S_ISREG(found.st_mode) and record[2:4] == (found.st_size, found.st_mtime_ns):
-            doubtful.append((path, record, found))
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            self.names.setdefault((status.st_dev, status.st_ino), []).append(path)
+        if record.local_same(status):
+            self._is_there(root, path, record, status)
+        elif stat.S_ISREG(status.st_mode) and record[2:4] == (status.st_size, status.st_mtime_ns):
+            doubtful.append((path, record, status))
         else:
             self.lost.append(path)
 
-    def _is_there(self, root: str, path: str, record: Record, found: os.stat_result) -> None:
-        link = stat.S_ISLNK(found.st_mode)
+    def _is_there(self, root: str, path: str, record: Record, status: os.stat_result) -> None:
+        link = stat.S_ISLNK(status.st_mode)
         linkname = os.readlink(os.path.join(root, path)) if link else ""
         self.members.append((offset_of(record), path, "symlink" if link else "file", linkname, record.size))
 
@@ -224,8 +217,8 @@ class Earlier:
     ) -> None:
         """Count files whose ctime has changed as present if they have the recorded content."""
         inodes: dict[tuple[int, int], list[tuple[str, Record, os.stat_result]]] = {}
-        for path, record, found in doubtful:
-            inodes.setdefault((found.st_dev, found.st_ino), []).append((path, record, found))
+        for path, record, status in doubtful:
+            inodes.setdefault((status.st_dev, status.st_ino), []).append((path, record, status))
         for group in inodes.values():
             same = True
             if thorough:
@@ -236,15 +229,15 @@ class Earlier:
                     one or written.is_same(record, 0)
                     for one, (_, record, _) in zip(known, group, strict=True)
                 )
-            for path, record, found in group:
+            for path, record, status in group:
                 if same:
-                    self.refreshed[path] = Record.of(record.tag, record.size, found)
-                    self._is_there(root, path, record, found)
+                    self.refreshed[path] = Record.of(record.tag, record.size, status)
+                    self._is_there(root, path, record, status)
                 else:
                     self.lost.append(path)
 
 
-def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
+def before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
     """Path and record of each member before a place, and whether a member behind it replaced, or may have, this one."""
     replaced = {path: record for path, record in written.replaced() if record.size >= end > offset_of(record)}
     for path, record in replaced.items():
@@ -252,130 +245,3 @@ def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
     for path, record in written.records():
         if written.is_of_line(record) and offset_of(record) < end and path not in replaced:
             yield path, record, False
-
-
-class Taking(Protocol):
-    """Takes the members of an archive and puts them into a target.
-
-    Attributes
-    ----------
-    behind : int
-        Offset of the last checkpoint; 0 if there is none.
-    careful : bool
-        Whether the data before it cannot be read again.
-    """
-
-    behind: int
-    careful: bool
-
-    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
-        """Count members before a checkpoint as written by this run; `names` lists the names of each multi-name file."""
-
-    def room_from(self, make_room: Callable[[], bool]) -> None:
-        """Set the function that is asked to make room before a full disk is an error."""
-
-    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
-        """Take all members; return the offset up to which reading found only members that were there already."""
-
-    def settle(self) -> None:
-        """Make everything taken so far durable under final names, and record it."""
-
-    def finish(self) -> None:
-        """Do the last steps after all members were taken."""
-
-    def __enter__(self) -> Taking:
-        """Start writing."""
-
-    def __exit__(self, *exc: object) -> None:
-        """Stop; nothing incomplete stays under a final name."""
-
-
-class Checkpoints:
-    """Makes checkpoints while an archive is unpacked, and has volumes deleted that are no longer needed.
-
-    Parameters
-    ----------
-    written, taking, stream, results
-        The records, the writer of members, the stream of members, and the results so far.
-    deletion : Deletion or None
-        None if no volume is deleted before the end.
-    overwrite : str
-        The option.
-    left_out : list of str
-        Names that were left out so far; a volume that may hold one of them is not deleted.
-    """
-
-    def __init__(
-        self, written: Written, taking: Taking, stream: MemberStream, results: Results, *,
-        deletion: Deletion | None, overwrite: str, left_out: list[str],
-    ) -> None:  # fmt: skip
-        self._written, self._taking, self._stream = written, taking, stream
-        self._results, self._deletion = results, deletion
-        self._overwrite, self._left_out = overwrite, left_out
-        if deletion is not None:
-            taking.room_from(self._make_room)
-        self._last, self._at = stream.began, stream.place.offset
-        self._not_before = 0.0
-        # Volumes may be deleted up to `_behind`, before which all is proven; `_next` is the candidate to follow it.
-        self._behind = stream.place.copy()
-        self._next = self._behind
-        self._due = self._behind, self._last
-
-    def is_due(self, place: Place | None = None) -> bool:
-        """True if it is time for a checkpoint and there is a place for it; then call `make`.
-
-        The place is `place` if given, else the one behind the last member taken.
-        """
-        stream = self._stream
-        if place is None:
-            place = stream.place if self._deletion is None else self._proven(stream.place)
-        if place.offset - self._at < EVERY or place.offset > stream.verified:
-            return False
-        restart = stream.restart(place.offset)
-        self._due = place.copy(), restart
-        return restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before
-
-    def make(self) -> None:
-        """Make the checkpoint that is due."""
-        self._make(*self._due)
-
-    def _proven(self, place: Place) -> Place:
-        """The last known place before which everything is proven: volumes may be deleted only up to there."""
-        self._look_at_next()
-        self._next = place.copy()
-        self._look_at_next()
-        return self._behind
-
-    def _look_at_next(self) -> None:
-        if self._next.offset <= self._stream.proven:
-            self._behind = self._next
-
-    def _make_room(self) -> bool:
-        """Delete volumes that are not needed behind the last member; return whether any was deleted."""
-        self._look_at_next()
-        if self._deletion is None or self._behind.offset > self._stream.verified:
-            return False
-        before = self._deletion.count
-        restart = self._stream.restart(self._behind.offset)
-        if restart.compressed > self._last.compressed:
-            self._make(self._behind, restart)
-        return self._deletion.count > before
-
-    def _make(self, place: Place, restart: Restart) -> None:
-        began = time.monotonic()
-        self._last, self._at = restart, place.offset
-        self._taking.settle()
-        if any(self._results.counts.get(name) for name in (*BAD, Outcome.SKIPPED)):
-            self._not_before = math.inf  # something before this place is missing
-            return
-        written = self._written
-        digest = sum_of((path, record.tag) for path, record, _ in _before(written, place.offset))
-        fingerprint = written.fingerprints[self._stream.volume()]
-        Checkpoint(
-            place, restart, self._stream.format, fingerprint, self._overwrite, list(self._left_out), digest
-        ).record(written)
-        self._taking.behind = place.offset
-        if self._deletion is not None and not self._left_out:
-            self._deletion.up_to(restart.compressed)
-        now = time.monotonic()
-        self._not_before = now + (now - began) * (_SHARE - 1)

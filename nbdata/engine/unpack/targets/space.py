@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.origin import origin_of
-from nbdata.engine.unpack.volume_deletion import may_delete_amid
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.deletion import may_delete_amid
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.history import Past, past_jobs
 from nbdata.redaction import redacted
 from nbdata.report import Plan
@@ -67,9 +67,7 @@ def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[
     out.needed = all_of_it
     if op.max_expansion is not None:
         out.needed = min(out.needed, max(block, round_up(op.max_expansion, block)))
-    if (
-        op.members or op.exclude
-    ):  # their size, and whether they exist at all, is known only while the archive is read
+    if op.members or op.exclude:  # their size is known only while the archive is read
         out.needed, out.at_least = block, True
         out.notes.append(_IN_STEPS.format("what these members take"))
     elif out.details["format"] != "tar" or size is None:

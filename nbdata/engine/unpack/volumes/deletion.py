@@ -15,9 +15,9 @@ from typing import Any
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.stored_volume import StoredVolume
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, siblings
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, siblings
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound, UnsafeMember
 from nbdata.integrity.checksum_names import is_checksum_file
@@ -72,7 +72,7 @@ class RecordedSet:
         """As of `VolumeList.fingerprints`."""
         return [fingerprint for *_, fingerprint in self.volumes]
 
-    def found(
+    def remaining(
         self, run: Run, source: str | tuple[str, ...], around: Candidates | None = None
     ) -> VolumeList | None:
         """The set with its remaining volumes, if some are gone and nothing replaced them; else None."""
@@ -104,9 +104,9 @@ def _there(
     if named:
         location = run.open(source)
         folder = location.key[: location.key.rfind("/") + 1]
-        found = siblings(run, location.store, folder, location.key[len(folder) :])
-        checksums = ChecksumFiles.beside(run, location.store, found, names)
-        return location.store, [found.get(name) for name in names], checksums
+        entries = siblings(run, location.store, folder, location.key[len(folder) :])
+        checksums = ChecksumFiles.beside(run, location.store, entries, names)
+        return location.store, [entries.get(name) for name in names], checksums
     store = run.open(glob_base(source) if has_glob(source) else source).store
     wanted: dict[str, ObjectInfo | None] = dict.fromkeys(names)
     sums = dict[str, ObjectInfo]()

@@ -23,7 +23,8 @@ from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
 from nbdata.ending import Daemon
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.stream.member_stream import collect_unmatched
+from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.redaction import redacted
 from nbdata.threads import processors
@@ -39,13 +40,15 @@ _IN_STORE = "md5check finds it, and copy --overwrite always replaces it by a goo
 
 
 class ArchiveStream:
-    """The members of a tar archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
+    """The members of a tar archive; see `MemberStream`.
 
     Parameters
     ----------
     run : Run
     op : UntarVolumes
     volumes : VolumeList
+    unmatched : list of str or None
+        Receives the patterns that match no member, which else raise NotFound.
     place : Place, optional
         Where to begin, with the `restart` point before it and the `format` of the volumes.
     """
@@ -53,10 +56,17 @@ class ArchiveStream:
     members: Generator[Member, None, None]
 
     def __init__(
-        self, run: Run, op: UntarVolumes, volumes: VolumeList, *,
-        place: Place | None = None, restart: Restart | None = None, format: str = "",  # noqa: A002
-    ) -> None:  # fmt: skip
-        self._run, self._op, self._volumes = run, op, volumes
+        self,
+        run: Run,
+        op: UntarVolumes,
+        volumes: VolumeList,
+        unmatched: list[str] | None = None,
+        *,
+        place: Place | None = None,
+        restart: Restart | None = None,
+        format: str = "",  # noqa: A002
+    ) -> None:
+        self._run, self._op, self._volumes, self._unmatched = run, op, volumes, unmatched
         self.remarks = Remarks()
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
         self.read = 0
@@ -138,9 +148,13 @@ class ArchiveStream:
         self._stack.callback(self._close)
         self._wake_on_cancel(ahead)
         decompressed, self.format = open_decompressed(
-            ahead, format=self.format, name=title, start=self.began, threads=min(processors(), _DECODERS),
+            ahead,
+            format=self.format,
+            name=title,
+            start=self.began,
+            threads=min(processors(), _DECODERS),
             max_window=op.max_window,
-        )  # fmt: skip
+        )
         self._decompressed = decompressed
         top: io.RawIOBase = decompressed
         self._top = top
@@ -154,22 +168,40 @@ class ArchiveStream:
             top = begun = Begun(top)
             if not begun.is_tar and op.shards is not None:
                 raise BadArchive(
-                    "it is a single compressed file and not an archive, so it makes no shards", path=title,
-                    expected="a tar or zip archive", remedy="Unpack it to a folder, or as an object",
-                )  # fmt: skip
+                    "it is a single compressed file and not an archive, so it makes no shards",
+                    path=title,
+                    expected="a tar or zip archive",
+                    remedy="Unpack it to a folder, or as an object",
+                )
             if not begun.is_tar:
                 members = read_file(
-                    top, single, self._made_ns(), members=op.members, exclude=op.exclude,
-                    strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
+                    top,
+                    single,
+                    self._made_ns(),
+                    members=op.members,
+                    exclude=op.exclude,
+                    strip_components=op.strip_components,
+                    max_expansion=op.max_expansion,
+                    remarks=self.remarks,
                     to_the_end=not op.list,
-                )  # fmt: skip
+                )
         if members is None:
             members = read_members(
-                top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
-                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place, listing=op.list,
+                top,
+                members=op.members,
+                exclude=op.exclude,
+                strip_components=op.strip_components,
+                max_expansion=op.max_expansion,
+                remarks=self.remarks,
+                name=title,
+                place=self.place,
+                listing=op.list,
                 budget=MemberBudget(lambda: self.began.compressed + self.read),
-            )  # fmt: skip
-        self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
+            )
+        members = self._to_the_end(members)
+        if self._unmatched is not None:
+            members = collect_unmatched(members, self._unmatched)
+        self.members = self._stack.enter_context(contextlib.closing(members))
 
     def _made_ns(self) -> int:
         """The modification time of a single compressed file: the time of its first volume, as gunzip does it."""

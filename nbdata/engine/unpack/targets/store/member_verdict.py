@@ -54,7 +54,7 @@ def verdict_of(
     same = record is not None and is_version(record, there)
     if record is not None and same and written.is_of(record, offset) and not written.is_doubtful(record):
         return Verdict("unchanged")
-    wrong = record is not None and same and written.is_doubtful(record)  # from a volume that was wrong
+    wrong = record is not None and same and written.is_doubtful(record)  # written from a damaged volume
     if overwrite == "never" and not wrong:
         return Verdict("skip")
     compare = there.size == size and parse_etag(answer_of(there)).kind == "md5"

@@ -1,7 +1,7 @@
 """The checksum files for the volumes of an archive: the names that they list, and the digests that they give.
 
-Who cuts an archive often publishes ``NAME.md5`` for each volume, or one list such as ``MD5SUMS`` for all. To compare
-the volumes with them while they are unpacked spares another pass over the data.
+Publishers of archives often add ``NAME.md5`` for each volume, or one list such as ``MD5SUMS`` for all. The volumes are
+compared with these digests while they are unpacked, so the data is read only once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_files import parse_checksums
 from nbdata.integrity.checksum_names import is_checksum_file, is_manifest, owner_of
@@ -62,8 +62,8 @@ class Published:
     @property
     def mark(self) -> int:
         """A number for these digests, to recognise them in a later run; 0 if there are none."""
-        said = [(number, one.algorithm, one.digest) for number, one in sorted(self.digests.items())]
-        return zlib.crc32(json.dumps(said).encode()) + 1 if said else 0
+        entries = [(number, one.algorithm, one.digest) for number, one in sorted(self.digests.items())]
+        return zlib.crc32(json.dumps(entries).encode()) + 1 if entries else 0
 
 
 def source_of(digests: Iterable[Expected]) -> str:
@@ -136,14 +136,14 @@ class ChecksumFiles:
     @classmethod
     def at(cls, run: Run, place: str) -> ChecksumFiles:
         """The checksum files at a place that the user names: one file, or all in a folder."""
-        found = find(run, place)
-        location = found.location
-        if found.single is None:
-            entries = {entry.path: entry.info for entry in found.entries if is_checksum_file(entry.path)}
+        source = find(run, place)
+        location = source.location
+        if source.single is None:
+            entries = {entry.path: entry.info for entry in source.entries if is_checksum_file(entry.path)}
             return cls(run, location.store, location.key, *_sorted_out(entries), elsewhere=location.place)
-        name = posixpath.basename(found.single.key)
-        base = found.single.key[: len(found.single.key) - len(name)]
-        return cls(run, location.store, base, {}, {name: found.single}, elsewhere=location.place)
+        name = posixpath.basename(source.single.key)
+        base = source.single.key[: len(source.single.key) - len(name)]
+        return cls(run, location.store, base, {}, {name: source.single}, elsewhere=location.place)
 
     @property
     def named(self) -> bool:
@@ -153,11 +153,11 @@ class ChecksumFiles:
     @cached_property
     def _contents(self) -> dict[str, bytes]:
         """The content of each list that is not too large, by name."""
-        found = dict(self._lists)
+        lists = dict(self._lists)
         for name in self._usual:
             with contextlib.suppress(AccessDenied, BadOption, NotFound):
-                found[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
-        sound = [(name, info) for name, info in found.items() if 0 <= info.size <= LARGEST]
+                lists[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
+        sound = [(name, info) for name, info in lists.items() if 0 <= info.size <= LARGEST]
         sound.sort(key=lambda one: not is_manifest(one[0]))
         return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
 
@@ -194,11 +194,11 @@ class ChecksumFiles:
         def content(name: str) -> bytes:
             return lists[name] if name in lists else read(name)
 
-        found = collect_expectations(
+        expectations = collect_expectations(
             there, [*sidecars, *lists], content, separate_folder=bool(self._elsewhere), others=_unknown
         )
-        expected = found.expected
-        _refuse_contradictions(self._run, there, expected, found.problems)
+        expected = expectations.expected
+        _refuse_contradictions(self._run, there, expected, expectations.problems)
         if self._elsewhere and there and not expected:
             raise NotFound(
                 "no checksum file there gives a digest of these volumes",
@@ -210,10 +210,10 @@ class ChecksumFiles:
         used = {one.source for one in expected.values()}
         notes = [
             f"{problem.source}: {problem.message}"
-            for problem in found.problems
+            for problem in expectations.problems
             if problem.name is None and not (problem.harmless or problem.source in used)
         ]
-        notes += found.notes
+        notes += expectations.notes
         if there and not used and (sidecars or lists):
             shown = [*sidecars, *lists]
             more = " …" if len(shown) > _NAMED else ""
@@ -226,9 +226,9 @@ class ChecksumFiles:
         return Published({numbers[name]: one for name, one in expected.items()}, notes[: _NAMED + 2])
 
     def _name_of(self, volume: StoredVolume) -> str:
-        """The name by which these files may know a volume; empty if they cannot.
+        """The name under which these files may list a volume; empty if they cannot list it.
 
-        Elsewhere, two volumes of one name, from different folders, cannot be told apart.
+        Files elsewhere list names without folders, so they do not tell apart two volumes of one name.
         """
         if volume.gone or self._elsewhere:
             return "" if volume.gone else volume.name
@@ -237,7 +237,7 @@ class ChecksumFiles:
 
 
 def _unknown() -> None:
-    """What else lies beside volumes is not known, so no digest without a name is for one of them."""
+    """Do not guess which file a digest without a name is for: the other files beside the volumes are not known."""
 
 
 def _sorted_out(
@@ -258,8 +258,8 @@ def _sorted_out(
 def _on_disk(folder: str, inner: str, volumes: Container[str]) -> Iterator[tuple[str, ObjectInfo]]:
     """Yield the checksum files in a folder of this machine, except those of files that are no volumes."""
     with contextlib.suppress(OSError):
-        with os.scandir(folder) as found:
-            there = {inner + entry.name for entry in found}
+        with os.scandir(folder) as scan:
+            there = {inner + entry.name for entry in scan}
         for name in sorted(filter(is_checksum_file, there)):
             owner = owner_of(name)
             path = os.path.join(folder, name[len(inner) :])
