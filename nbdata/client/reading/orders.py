@@ -334,6 +334,11 @@ class AheadBatches:
         """
         self._at.set(epoch, start, said=says_epoch(sys._getframe(1)))
 
+    def follow_epoch(self, epoch: int) -> None:
+        """Set the epoch of the first pass to that of the trainer, unless a user or a state has said one."""
+        if not self._at.said:
+            self._at.set(epoch, said=False)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position: small, the same for all ranks. Loaders that save a sampler's state call it."""
         return self._at.state_dict(self)
