@@ -14,9 +14,20 @@ from typing import Any, NamedTuple
 from nbdata.errors import BadOption
 
 __all__ = [
-    "Batching", "Dealer", "Skipped", "batching_of", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed",
-    "says_epoch", "skipped_by", "state_left_by", "warn_of_skipped", "warn_of_steps",
-]  # fmt: skip
+    "Batching",
+    "Dealer",
+    "Skipped",
+    "batching_of",
+    "counts_steps",
+    "dealer_of",
+    "deals_samples",
+    "refuse_distributed",
+    "says_epoch",
+    "skipped_by",
+    "state_left_by",
+    "warn_of_skipped",
+    "warn_of_steps",
+]
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16

@@ -126,9 +126,12 @@ class SampleLoader(DataLoader[Any]):
         if collate_fn is None:
             collate_fn = list if transform is None else default_collate
         super().__init__(
-            SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
-            collate_fn=_Counting(samples, collate_fn, self._tally), **options,
-        )  # fmt: skip
+            SampleDataset(samples, transform),
+            batch_sampler=self._order,
+            num_workers=num_workers,
+            collate_fn=_Counting(samples, collate_fn, self._tally),
+            **options,
+        )
         # Lightning would make the loader anew around a sampler of its own. A DataLoader lets nobody set its sampler.
         object.__setattr__(self, "sampler", Dealt(samples, self._order))
         READERS.add(self)
@@ -321,10 +324,13 @@ class _Counting:
         row = self._tally[0 if worker is None else worker.id % len(self._tally)]
         row += torch.tensor(
             [
-                now.samples - before.samples, now.bytes - before.bytes, now.unverified - before.unverified,
-                now.cached - before.cached, now.fetched - before.fetched,
+                now.samples - before.samples,
+                now.bytes - before.bytes,
+                now.unverified - before.unverified,
+                now.cached - before.cached,
+                now.fetched - before.fetched,
             ],
             dtype=torch.float64,
-        )  # fmt: skip
+        )
         self._noted = now
         return self._collate(batch)

@@ -73,14 +73,18 @@ class LinkCopies:
             return relay
 
         sending = PartedSend(
-            self._control, info.size, upload_part_size(info.size, self._part, self._store),
+            self._control,
+            info.size,
+            upload_part_size(info.size, self._part, self._store),
             hashed_parts(self._control, reader, partial(SentHasher, key, "auto")),
             begin=lambda: self._uploads.begin(self._store, key, info.size),
-            abandon=partial(self._uploads.abandon, key), before=lambda _: crc.check(),
+            abandon=partial(self._uploads.abandon, key),
+            before=lambda _: crc.check(),
             whole=MultipartChecker(key, "auto"),
-            done=lambda info, verified: made.append((info, verified)), failed=errors.append,
+            done=lambda info, verified: made.append((info, verified)),
+            failed=errors.append,
             withdraw=partial(withdrawn, self._control, self._store, key),
-        )  # fmt: skip
+        )
         self._uploads.unfinished[key] = sending.give_up
         try:
             sending.run()
@@ -113,6 +117,9 @@ class _RunningCrc:
         """Raise ChecksumMismatch if the bytes differ from the unpacked ones."""
         if f"{self._crc:08x}" != self._expected:
             raise ChecksumMismatch(
-                "other bytes arrived than were unpacked", path=self._key, expected=self._expected,
-                got=f"{self._crc:08x}", remedy="Run the command again",
-            )  # fmt: skip
+                "other bytes arrived than were unpacked",
+                path=self._key,
+                expected=self._expected,
+                got=f"{self._crc:08x}",
+                remedy="Run the command again",
+            )

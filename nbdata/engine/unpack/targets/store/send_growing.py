@@ -28,8 +28,9 @@ def larger_than_its_parts(name: str, count: int, size: int) -> NbdataError:
     """Return the error for a file that is larger than `count` parts of `size` bytes."""
     return NbdataError(
         f"it is larger than {count:,} parts of {format_size(size)}, the maximum of the store",
-        path=name, remedy="Use a larger --part-size",
-    )  # fmt: skip
+        path=name,
+        remedy="Use a larger --part-size",
+    )
 
 
 class GrowingSend:
@@ -46,9 +47,15 @@ class GrowingSend:
     """
 
     def __init__(
-        self, control: Control, store: Store, key: str, uploads: BegunUploads, *,
-        done: Callable[[ObjectInfo, bool], None], failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+        self,
+        control: Control,
+        store: Store,
+        key: str,
+        uploads: BegunUploads,
+        *,
+        done: Callable[[ObjectInfo, bool], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         self._control, self._store, self._key, self._uploads = control, store, key, uploads
         self._done, self._failed = done, failed
         self._lock, self._beginning = threading.Lock(), threading.Lock()

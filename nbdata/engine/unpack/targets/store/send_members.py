@@ -80,9 +80,14 @@ class MemberSender:
         self._memory = MembersInMemory(control, lambda: self._workers.broken)
         self._sent_members = SentMembers(archive, objects, self._memory)
         self._small = SmallUploads[SentMember](
-            control, self._workers, self._store,
-            content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
-        )  # fmt: skip
+            control,
+            self._workers,
+            self._store,
+            content=self._content_of,
+            sent=self._small_sent,
+            whole=self._whole,
+            failed=self._sent_members.failed,
+        )
         assert op.target is not None
         self._uploads = BegunUploads(at_target, op.target)
         self._expansion = Expansion(op.max_expansion)
@@ -259,10 +264,15 @@ class MemberSender:
         try:
             hasher = self._hashed(item)
             info, verified = send_whole(
-                self._control, self._store, item.key,
+                self._control,
+                self._store,
+                item.key,
                 lambda _start, _size, _hasher: HeldBytes(item.data, None, md5=hasher.hexdigest()),
-                item.size, lambda: hasher, tries=item.tries, wrong=item.wrong,
-            )  # fmt: skip
+                item.size,
+                lambda: hasher,
+                tries=item.tries,
+                wrong=item.wrong,
+            )
         except Exception as error:
             self._sent_members.failed(item, error)
         else:
@@ -295,11 +305,19 @@ class MemberSender:
             partial(SentHasher, key, "auto"),
         )
         sending = PartedSend(
-            self._control, item.size, size, reader,
-            begin=begin, abandon=partial(self._uploads.abandon, key), before=lambda _: None,
-            whole=MultipartChecker(key, "auto"), done=done, failed=failed,
-            withdraw=partial(withdrawn, self._control, self._store, key), counted=False,
-        )  # fmt: skip
+            self._control,
+            item.size,
+            size,
+            reader,
+            begin=begin,
+            abandon=partial(self._uploads.abandon, key),
+            before=lambda _: None,
+            whole=MultipartChecker(key, "auto"),
+            done=done,
+            failed=failed,
+            withdraw=partial(withdrawn, self._control, self._store, key),
+            counted=False,
+        )
         self._uploads.unfinished[key] = sending.give_up
         self._sent_members.begin(item)
         crc = 0
@@ -335,9 +353,13 @@ class MemberSender:
             self._sent_members.sent(item, info, verified, held=0)
 
         sending = GrowingSend(
-            self._control, self._store, key, self._uploads,
-            done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
-        )  # fmt: skip
+            self._control,
+            self._store,
+            key,
+            self._uploads,
+            done=done,
+            failed=lambda error: self._sent_members.failed(item, error, held=0),
+        )
         self._sent_members.begin(item)
         size = part_in_memory((self._archive.volumes.size or 0) * _EXPANSION, self._part_size, self._store)
         yield from sending.units(partial(self._read, member), self._memory, size)
