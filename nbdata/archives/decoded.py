@@ -50,9 +50,14 @@ class Decoded(Decompressed):
     """
 
     def __init__(
-        self, source: Headed, codec: Codec, name: str | None, start: Restart, threads: int = 1,
+        self,
+        source: Headed,
+        codec: Codec,
+        name: str | None,
+        start: Restart,
+        threads: int = 1,
         max_window: int = MAX_WINDOW,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self._source = source
         self._codec = codec

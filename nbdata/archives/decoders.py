@@ -330,12 +330,22 @@ _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  #
 
 CODECS = {
     "gz": Codec(
-        "gzip", lambda head: head[:3] == b"\x1f\x8b\x08", lambda _: _GzipMember(), _GZIP_ERRORS,
-        may_trail=True, splitter=lambda: split_gzip,
+        "gzip",
+        lambda head: head[:3] == b"\x1f\x8b\x08",
+        lambda _: _GzipMember(),
+        _GZIP_ERRORS,
+        may_trail=True,
+        splitter=lambda: split_gzip,
     ),
     "bz2": Codec(
-        "bzip2", _is_bzip2, lambda _: Bzip2Block(), (OSError, ValueError),
-        within=Bzip2Block, may_trail=True, splitter=Bzip2Splitter, unit=bz2.BZ2Decompressor,
+        "bzip2",
+        _is_bzip2,
+        lambda _: Bzip2Block(),
+        (OSError, ValueError),
+        within=Bzip2Block,
+        may_trail=True,
+        splitter=Bzip2Splitter,
+        unit=bz2.BZ2Decompressor,
     ),
     "xz": Codec(
         "xz",
@@ -344,8 +354,12 @@ CODECS = {
         (lzma.LZMAError,),
     ),
     "zst": Codec(
-        "Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,),
-        splitter=lambda: split_zstd, unit=_ZstdUnit,
+        "Zstandard",
+        _is_zstd,
+        _ZstdFrame,
+        (zstandard.ZstdError,),
+        splitter=lambda: split_zstd,
+        unit=_ZstdUnit,
     ),
     "lz4": Codec("LZ4", lambda head: head[:4] == b"\x04\x22\x4d\x18", lambda _: _Lz4Frame(), (RuntimeError,)),
-}  # fmt: skip
+}

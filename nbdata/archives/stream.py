@@ -210,9 +210,15 @@ def volume_at(stream: object, offset: int) -> tuple[str, int] | None:
 
 
 def bad_data(
-    fault: str, what: str, stream: object, offset: int, *,
-    name: str | None, unit: str = "byte", remedy: str | None = None,
-) -> BadArchive:  # fmt: skip
+    fault: str,
+    what: str,
+    stream: object,
+    offset: int,
+    *,
+    name: str | None,
+    unit: str = "byte",
+    remedy: str | None = None,
+) -> BadArchive:
     """Build the error for damaged data; it states where the damage was noticed.
 
     The volume to blame can be found only if all volumes are known (`nbdata.archives.suspects`).

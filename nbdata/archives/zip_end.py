@@ -162,9 +162,10 @@ class _Search:
             place = self._record_before_other_bytes()
         if place is None:
             raise BadArchive(
-                "the zip archive has no directory at its end", path=self._name,
+                "the zip archive has no directory at its end",
+                path=self._name,
                 remedy="Its end is missing: check that the last volume is there, and fetch it again",
-            )  # fmt: skip
+            )
         at, after = place
         record = self._end(self._tail_start + at)
         trailing = size - self._tail_start - after
@@ -185,9 +186,17 @@ class _Search:
         if gap < 0 or not 0 <= start <= start + record.size <= size:
             raise self._bad("a directory of impossible size")
         return DirectoryPlace(
-            start, record.size, record.offset, record.count, record.disks, record.unread + gap, trailing, zeros,
-            tail, self._tail_start,
-        )  # fmt: skip
+            start,
+            record.size,
+            record.offset,
+            record.count,
+            record.disks,
+            record.unread + gap,
+            trailing,
+            zeros,
+            tail,
+            self._tail_start,
+        )
 
     def _begins(self, at: int) -> bool:
         """Whether a directory may begin at an offset."""
@@ -195,9 +204,10 @@ class _Search:
 
     def _bad(self, what: str) -> BadArchive:
         return BadArchive(
-            f"the zip archive has {what}", path=self._name,
+            f"the zip archive has {what}",
+            path=self._name,
             remedy="It is damaged, or not whole: compare digests, and fetch it again",
-        )  # fmt: skip
+        )
 
     def _record_before_other_bytes(self) -> tuple[int, int] | None:
         """Find the last end record that a directory comes before, and its end with the comment, within the tail."""
@@ -266,10 +276,12 @@ class _Search:
         what = f"missing volume{'s' if len(missing) > 1 else ''} {shown}"
         raise MissingVolume(
             what if missing else "the zip archive has another number of volumes",
-            path=self._name, expected=f"{disks:,} volumes", got=f"{here:,}",
+            path=self._name,
+            expected=f"{disks:,} volumes",
+            got=f"{here:,}",
             remedy="Put all of .z01 … and .zip into one folder, and nothing else of this name",
             details={"missing": missing},
-        )  # fmt: skip
+        )
 
 
 def _record_at_end(tail: bytes, *, zeros: bool, more_zeros: bool = False) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.targets import unpacking
 from tests.engine.copy.sides import Side, Sides
 from tests.engine.unpack.checkpointing import STEP, cut, entries, packed
 from tests.engine.unpack.unpacking import look, untar
@@ -71,8 +71,8 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let untar_volumes write a checkpoint every 100 KB, without regard to the time."""
-    monkeypatch.setattr(checkpoints, "EVERY", STEP)
-    monkeypatch.setattr(checkpoints, "_SHARE", 1)
+    monkeypatch.setattr(unpacking, "EVERY", STEP)
+    monkeypatch.setattr(unpacking, "_SHARE", 1)
 
 
 @pytest.fixture

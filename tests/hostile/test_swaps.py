@@ -23,8 +23,8 @@ from nbdata.client.kept_lists import keep_list
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.task import Task
 from nbdata.engine.unpack import several_sets
-from nbdata.engine.unpack.folders import ArchiveFolders
-from nbdata.engine.unpack.hard_links import HardLinks
+from nbdata.engine.unpack.targets.folder.folders import ArchiveFolders
+from nbdata.engine.unpack.targets.folder.hard_links import HardLinks
 from nbdata.engine.upkeep import cleanup
 from nbdata.guarded_folders import GuardedFolders, TargetLost
 from nbdata.guarded_trees import Below

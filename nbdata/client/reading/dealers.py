@@ -14,9 +14,20 @@ from typing import Any, NamedTuple
 from nbdata.errors import BadOption
 
 __all__ = [
-    "Batching", "Dealer", "Skipped", "batching_of", "counts_steps", "dealer_of", "deals_samples", "refuse_distributed",
-    "says_epoch", "skipped_by", "warn_of_skipped", "warn_of_steps",
-]  # fmt: skip
+    "Batching",
+    "Dealer",
+    "Skipped",
+    "batching_of",
+    "counts_steps",
+    "dealer_of",
+    "deals_samples",
+    "refuse_distributed",
+    "says_epoch",
+    "skipped_by",
+    "state_left_by",
+    "warn_of_skipped",
+    "warn_of_steps",
+]
 
 # The most calls between a loader of Accelerate and the sampler below it.
 _DEPTH = 16
@@ -204,6 +215,21 @@ def batching_of(frame: FrameType) -> Batching:
 def counts_steps(frame: FrameType) -> bool:
     """Return whether Lightning loads a state: it ends the epoch after as many steps as a whole one has by now."""
     return "CombinedLoader" in _callers(frame)
+
+
+def state_left_by(frame: FrameType, loader: object) -> dict[str, Any] | None:
+    """Return the state of a loader that Lightning has read from a checkpoint and has not loaded; None if there is none.
+
+    Lightning loads states when it makes its loaders. ``trainer.estimated_stepping_batches`` in ``configure_optimizers``
+    makes them before the checkpoint is read, and then nobody loads the states.
+    """
+    fit: Any = _callers(frame).get("_FitLoop")
+    states = getattr(fit, "_combined_loader_states_to_load", None)
+    if not states or not fit.restarting:
+        return None
+    # Lightning has a state for each of its loaders that can save one, in their order.
+    loaders = [one for one in fit._combined_loader.flattened if hasattr(one, "load_state_dict")]
+    return next((state for one, state in zip(loaders, states, strict=True) if one is loader), None)
 
 
 def refuse_distributed(sampler: object, frame: FrameType) -> None:

@@ -151,16 +151,18 @@ class Position:
         expected = self.state_dict(sampler)
         if not isinstance(state, dict) or not expected.keys() <= state.keys():
             raise BadOption(
-                "this is no state of a sampler", expected="what its state_dict() returned",
+                "this is no state of a sampler",
+                expected="what its state_dict() returned",
                 got=repr(state)[:_SHOWN],
-            )  # fmt: skip
+            )
         for name in ("version", "count", "shuffle", "seed"):
             if state[name] != expected[name]:
                 raise BadOption(
-                    "this state is of other samples or another order", expected=f"{name}={expected[name]!r}",
+                    "this state is of other samples or another order",
+                    expected=f"{name}={expected[name]!r}",
                     got=f"{name}={state[name]!r}",
                     remedy="Make the sampler with the samples, the seed and the shuffle of the saved state",
-                )  # fmt: skip
+                )
         epoch, taken = state["epoch"], state["taken"]
         if not (isinstance(epoch, int) and isinstance(taken, int) and epoch >= 0 and taken >= 0):
             raise BadOption(f"this is no state of a sampler: epoch={epoch!r}, taken={taken!r}")
@@ -299,11 +301,12 @@ class AheadBatches:
     ) -> None:
         if not isinstance(count, int):  # Lightning puts a sampler of its own into any batch sampler
             raise BadOption(
-                "samples.batch_sampler deals out its own order, and takes no sampler", got=type(count).__name__,
+                "samples.batch_sampler deals out its own order, and takes no sampler",
+                got=type(count).__name__,
                 remedy="To train with Lightning use SampleLoader; to predict, or to let Lightning deal, "
                 "DataLoader(SampleDataset(samples), batch_size=…); or make the sampler in train_dataloader() with "
                 "rank= and world_size= of self.trainer, and give use_distributed_sampler=False to the Trainer",
-            )  # fmt: skip
+            )
         if batch_size < 1 or ahead < 0 or not 0 <= rank < world_size:
             raise BadOption(
                 f"batch_size={batch_size}, ahead={ahead}, rank={rank}, world_size={world_size} make no sense",
@@ -333,6 +336,11 @@ class AheadBatches:
         pass, also before one that resumes in the middle.
         """
         self._at.set(epoch, start, said=says_epoch(sys._getframe(1)))
+
+    def follow_epoch(self, epoch: int) -> None:
+        """Set the epoch of the first pass to that of the trainer, unless a user or a state has said one."""
+        if not self._at.said:
+            self._at.set(epoch, said=False)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: small, the same for all ranks. Loaders that save a sampler's state call it."""

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from nbdata.archives.member import Member
 from nbdata.archives.single_file import single_name
 from nbdata.archives.stream import FAULT, WRONG_CHECKSUM
 from nbdata.archives.suspects import odd_sized
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.shards_target import ShardsTarget
-from nbdata.engine.unpack.space import plan_deletion
-from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
+from nbdata.engine.unpack.stream.archive_stream import ArchiveStream
+from nbdata.engine.unpack.stream.member_stream import MemberStream
+from nbdata.engine.unpack.stream.zip_stream import ZipStream
+from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier
+from nbdata.engine.unpack.targets.resolve import source_run, target_of
+from nbdata.engine.unpack.targets.space import plan_deletion
+from nbdata.engine.unpack.targets.target import Target
+from nbdata.engine.unpack.targets.unpacking import Unpacking
 from nbdata.engine.unpack.volume_comparison import compare_unpacked, note_compared, plan_comparison, proven
-from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, rows_of, volumes_of
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.deletion import Deletion
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
-from nbdata.engine.unpack.zip_stream import ZipStream
-from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError, NotFound
+from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.rendering import member_cells
 from nbdata.report import Plan, Report
 from nbdata.sizes import counted, format_size
@@ -57,23 +57,23 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     out = Plan("untar_volumes", *op.places())
     target = target_of(run, op)
     run.kept = target
-    found = find_archive(source_run(run, op), op, target, around)
-    volumes, checkpoint = found.volumes, found.checkpoint
+    archive_set = find_archive(source_run(run, op), op, target, around)
+    volumes, checkpoint = archive_set.volumes, archive_set.checkpoint
     start = checkpoint.restart.compressed if checkpoint is not None else 0
-    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
+    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": archive_set.complete}
     out.details["recorded"] = bool(volumes.recorded)
-    if not found.complete:
+    if not archive_set.complete:
         out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
-    digests = plan_comparison(out, op, found, checksums or volumes.checksums)
+    digests = plan_comparison(out, op, archive_set, checksums or volumes.checksums)
     rows = run.row_file("plan")
     for row in rows_of(volumes, start, digests):
         rows.add(row)
-        if not found.complete:
+        if not archive_set.complete:
             out.count(row.action, row.size)
     rows.close()
     out.rows = rows.rows()
-    if found.complete:
-        sound = target.look(found.written)
+    if archive_set.complete:
+        sound = target.look(archive_set.written)
         for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for record in records.values():
                 out.count(action, record.size)
@@ -89,10 +89,9 @@ def plan_set(run: Run, around: Candidates | None = None, checksums: ChecksumFile
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
-        target.refuse_own(volumes)
-        target.refuse(found.written)
+        target.refuse(volumes, archive_set.written)
         again = op.overwrite == "always" and checkpoint is None
-        sound = Sound({}, {}, whole=False) if again else target.look(found.written)
+        sound = Sound({}, {}, whole=False) if again else target.look(archive_set.written)
         done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
         target.plan_space(volumes, out, done)
         if sound.gone:
@@ -117,100 +116,211 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     ``--on-error report`` puts the error into the Report; for several archives, the caller makes that Report.
     Members before the error stay: each file under its final name is complete. Run the command again to resume.
     """
-    op, target = run.operation, run.kept
-    assert isinstance(op, UntarVolumes)
-    assert isinstance(target, (FolderTarget, StoreTarget, ShardsTarget))
-    recorded = recorded_set(op, target) if planned.details["recorded"] else None
-    fingerprints = recorded.fingerprints if recorded is not None else []
-    volumes = volumes_of(source_run(run, op), op, planned.rows, planned.details["title"], fingerprints)
-    results = Results(run)
-    details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
+    performing = _Performing(run, planned, unmatched)
     try:
-        if op.list:
-            zipped = planned.details["format"] == "zip"
-            return _list(run, op, volumes, results, details, unmatched, zipped=zipped)
-        _put_all(run, target, volumes, results, planned, details, unmatched)
+        if performing.op.list:
+            return performing.listing()
+        performing.unpack()
     except NbdataError as error:
-        if unmatched is not None or op.on_error != "report" or "patterns" in error.details:
+        if unmatched is not None or performing.op.on_error != "report" or "patterns" in error.details:
             raise
-        results.fail(volumes.title, error)
-    return results.report(**details)
+        performing.results.fail(performing.volumes.title, error)
+    return performing.report()
 
 
-def _put_all(
-    run: Run, target: Target, volumes: VolumeList, results: Results, planned: Plan, details: dict[str, Any],
-    unmatched: list[str] | None,
-) -> None:  # fmt: skip
-    """Unpack all members into the target, and delete volumes if asked."""
-    op = run.operation
-    assert isinstance(op, UntarVolumes)
-    found = look_at(op, target, volumes, thorough=True)
-    deletion = None
-    if op.delete_volumes:
-        deletion = Deletion(source_run(run, op), volumes, found.written, results)
-    results.notes += planned.details["unusable"]
-    if planned.details["complete"]:
-        if planned.details["compare"]:
-            target.open_index(found.written.index)
-            with contextlib.closing(found.written.index):
-                compare_unpacked(run, volumes, found.written, results, details, planned.details["published"])
-        sound = target.look(found.written)
-        for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
+class _Performing:
+    """Performs the plan of one archive.
+
+    Attributes
+    ----------
+    op : UntarVolumes
+    volumes : VolumeList
+    results : Results
+    """
+
+    def __init__(self, run: Run, planned: Plan, unmatched: list[str] | None) -> None:
+        op, target = run.operation, run.kept
+        assert isinstance(op, UntarVolumes)
+        assert isinstance(target, Target)
+        self._run, self.op, self._target = run, op, target
+        self._planned, self._unmatched = planned, unmatched
+        recorded = recorded_set(op, target) if planned.details["recorded"] else None
+        fingerprints = recorded.fingerprints if recorded is not None else []
+        title = planned.details["title"]
+        self.volumes = volumes_of(source_run(run, op), op, planned.rows, title, fingerprints)
+        self.results = Results(run)
+        self._details: dict[str, Any] = {"volumes": len(self.volumes.volumes), "compressed": 0}
+
+    def report(self, **more: Any) -> Report:
+        """The report of everything done so far."""
+        return self.results.report(**self._details, **more)
+
+    # -- unpack -------------------------------------------------------------------------------
+
+    def unpack(self) -> None:
+        """Unpack all members into the target, and delete volumes if asked."""
+        archive_set = look_at(self.op, self._target, self.volumes, thorough=True)
+        deletion = None
+        if self.op.delete_volumes:
+            source = source_run(self._run, self.op)
+            deletion = Deletion(source, self.volumes, archive_set.written, self.results)
+        self.results.notes += self._planned.details["unusable"]
+        if self._planned.details["complete"]:
+            whole = self._keep_all(archive_set.written)
+        else:
+            amid = deletion if self._planned.details.get("deletion") != "at the end" else None
+            whole = self._put_all(archive_set, amid)
+        if deletion is not None:
+            self._delete_rest(archive_set.written, deletion, whole=whole)
+
+    def _keep_all(self, written: Written) -> bool:
+        """Report that everything is there; return whether nothing in the archive was left out."""
+        if self._planned.details["compare"]:
+            mark = self._planned.details["published"]
+            self._target.open_index(written.index)
+            with contextlib.closing(written.index):
+                compare_unpacked(self._run, self.volumes, written, self.results, self._details, mark)
+        sound = self._target.look(written)
+        for outcome, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
-                results.add(path, told, record.size)
-        whole = not found.written.has_left_out()
-        target.tidy()
-    else:
-        amid = deletion if planned.details.get("deletion") != "at the end" else None
-        whole = _unpack(run, target, found, results, planned, details, amid, unmatched)
-    if deletion is not None:
-        _delete_rest(target, found.written, deletion, results, whole=whole)
+                self.results.add(path, outcome, record.size)
+        whole = not written.has_left_out()
+        self._target.tidy()
+        return whole
 
+    def _put_all(self, archive_set: ArchiveSet, deletion: Deletion | None) -> bool:
+        """Put all members into the target; return whether everything in the archive is there now."""
+        written, results = archive_set.written, self.results
+        with contextlib.closing(written.index):
+            stream = self._stream(archive_set.checkpoint, archive_set.earlier)
+            archive = Unpacking(
+                control=self._run.control,
+                op=self.op,
+                volumes=self.volumes,
+                stream=stream,
+                written=written,
+                results=results,
+                checkpoint=archive_set.checkpoint,
+                earlier=archive_set.earlier,
+                deletion=deletion,
+                reserved=self._planned.needed,
+            )
+            resumed_at = archive.behind
+            with _doubting(archive):
+                again_to = max(resumed_at, self._target.unpack(archive))
+            done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
+            whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
+            # A complete archive is not looked at again, so no leftover of this run may be in the target by now.
+            if done and not self._unmatched:
+                mark = self._planned.details["published"] if proven(self.volumes) else 0
+                written.complete(left_out=not whole, compared=mark)
+        self._details.update(compressed=stream.read, format=stream.format)
+        self._note_read_again(stream, again_to)
+        note_compared(results, self._details, self.volumes, stream)
+        if stream.format == "tar":  # it has no checksum that would show missing data
+            results.notes += _odd(
+                self.volumes,
+                "unless it was made that way, data is missing, and plain tar has no checksum to show it: compare the "
+                "digests",
+            )
+        results.notes += stream.remarks.notes()
+        return done and whole
 
-def _unpack(
-    run: Run, target: Target, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
-    deletion: Deletion | None, unmatched: list[str] | None,
-) -> bool:  # fmt: skip
-    """Put all members into the target; return whether everything in the archive is there now."""
-    op, written, checkpoint = run.operation, found.written, found.checkpoint
-    assert isinstance(op, UntarVolumes)
-    again_to = 0
-    with contextlib.closing(written.index):
-        stream = _stream(run, op, found, planned.details["format"])
-        left_out = stream.remarks.left_out
-        taking = target.taking(written, results, found.volumes, stream.volume, planned.needed)
-        taking.careful = deletion is not None or bool(found.volumes.recorded)
-        with _doubting(run, written, taking, stream), taking:
-            if checkpoint is not None:
-                again_to = checkpoint.place.offset
-                _go_on(run, found, taking, results)
-                if deletion is not None and not left_out:
-                    deletion.up_to(checkpoint.restart.compressed)
-            else:
-                written.start_again()
-            with stream, _let_pass(stream, unmatched) as missed:
-                checkpoints = Checkpoints(
-                    written, taking, stream, results,
-                    deletion=deletion, overwrite=op.overwrite, left_out=left_out,
-                )  # fmt: skip
-                again_to = max(again_to, taking.take_all(stream, checkpoints))
-            run.control.checkpoint()  # a cancel may look like the end
-            taking.finish()
-        done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
-        whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
-        if done and not missed:  # and no leftover of ours is in the target, as no later run would look there
-            mark = planned.details["published"] if proven(found.volumes) else 0
-            written.complete(left_out=not whole, compared=mark)
-    details.update(compressed=stream.read, format=stream.format)
-    _note_read_again(results, details, stream, again_to)
-    note_compared(results, details, found.volumes, stream)
-    _note_odd(results, found.volumes, stream)
-    results.notes += stream.remarks.notes()
-    return done and whole
+    def _stream(self, checkpoint: Checkpoint | None = None, earlier: Earlier | None = None) -> MemberStream:
+        """The members of the archive, from the checkpoint on if there is one."""
+        if self._planned.details["format"] == "zip":
+            return ZipStream(self._run, self.op, self.volumes, self._unmatched)
+        if checkpoint is None or earlier is None:
+            return ArchiveStream(self._run, self.op, self.volumes, self._unmatched)
+        place = checkpoint.place.copy()
+        place.earlier, place.forgotten = earlier.entries(), self.op.shards is not None
+        stream = ArchiveStream(
+            self._run,
+            self.op,
+            self.volumes,
+            self._unmatched,
+            place=place,
+            restart=checkpoint.restart,
+            format=checkpoint.format,
+        )
+        stream.remarks.left_out.extend(checkpoint.left_out)
+        return stream
+
+    def _note_read_again(self, stream: MemberStream, again_to: int) -> None:
+        """Report how far the stream had to be read again."""
+        began = stream.began
+        self._details["resumed_at"], self._details["read_again"] = (
+            began.compressed,
+            max(0, again_to - began.expanded),
+        )
+        if not again_to or not any(
+            self.results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)
+        ):
+            return
+        note = f"{format_size(self._details['read_again'])} of the tar stream had to be read again"
+        if began.compressed:
+            note = f"resumed at byte {began.compressed:,} of the volumes; {note}"
+        elif stream.format != "tar" and not stream.restart(again_to).compressed:
+            note += ": an archive compressed as one piece can only be read from its start"
+        self.results.notes.append(note)
+
+    def _delete_rest(self, written: Written, deletion: Deletion, *, whole: bool) -> None:
+        """Delete the remaining volumes, if everything in them was written."""
+        if not whole:
+            left = [
+                f"{self.results.counts[outcome]:,} {outcome}"
+                for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
+                if self.results.counts.get(outcome)
+            ]
+            self.results.notes.append(
+                "some volumes were kept, because not everything in them is unpacked"
+                + (f" ({', '.join(left)}): delete them yourself if you do not need the rest" if left else "")
+            )
+            return
+        self._target.open_index(written.index)
+        try:
+            written.index.sync()
+            deletion.rest()
+        finally:
+            written.index.close()
+
+    # -- list ---------------------------------------------------------------------------------
+
+    def listing(self) -> Report:
+        """List the members; the report's text names the first ones."""
+        size, named = 0, list[list[str]]()
+        with self._stream() as stream:
+            for member in stream.members:
+                self._run.control.checkpoint()
+                size += max(member.size, 0)
+                if len(named) < _NAMED:
+                    cells = member_cells(member.size, member.kind, member.mtime_ns / 10**9)
+                    named.append([member.name, *cells])
+                more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
+                self.results.add(
+                    member.name,
+                    Outcome.MEMBER,
+                    member.size,
+                    kind=member.kind,
+                    mtime=member.mtime_ns // 10**9,
+                    **more,
+                )
+                self._run.control.advance(files=1)
+        self._run.control.checkpoint()
+        self._details.update(compressed=stream.read, format=stream.format)
+        self.results.notes += stream.remarks.notes()
+        report = self.report(size=size)
+        count = report.counts.get(Outcome.MEMBER, 0)
+        if named:
+            all_named = count <= _NAMED
+            first = f"the first {_NAMED} of {counted(count, 'members')}; the report's rows name all"
+            caption = "members" if all_named else first
+            report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
+        return report
 
 
 @contextlib.contextmanager
-def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) -> Iterator[None]:
+def _doubting(archive: Unpacking) -> Iterator[None]:
     """If the archive turns out to be damaged, mark what was written but is not verified as doubtful.
 
     This includes members before a checkpoint, and then the checkpoint is dropped. If volumes may be gone, members
@@ -219,14 +329,15 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
     try:
         yield
     except (BadArchive, ChecksumMismatch) as error:
-        if run.control.is_set():  # the cancel may look like the end of the data
+        if archive.control.is_set():  # the cancel may look like the end of the data
             raise
+        written, stream = archive.written, archive.stream
         # The frames of Zstandard and LZ4 may have no checksums.
         unsure = stream.format in ("zst", "lz4") and isinstance(error, ChecksumMismatch)
         right = 0 if unsure else min(stream.verified, stream.proven)
-        if taking.careful:
-            right = max(right, taking.behind)
-        elif right < taking.behind:
+        if archive.cannot_reread:
+            right = max(right, archive.behind)
+        elif right < archive.behind:
             written.start_again()
         doubtful = written.doubt(right)
         if isinstance(error, BadArchive) and error.details.get(FAULT) == WRONG_CHECKSUM:
@@ -236,158 +347,8 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
         raise
 
 
-@contextlib.contextmanager
-def _let_pass(stream: MemberStream, unmatched: list[str] | None) -> Iterator[list[str]]:
-    """Collect patterns that match no member of this archive in a list, if one is given, instead of an error.
-
-    Yields the unmatched patterns of this archive; if there are any, the archive counts as not read yet.
-    """
-    missed = list[str]()
-
-    def members(found: Generator[Member, None, None]) -> Generator[Member, None, None]:
-        try:
-            yield from found
-        except NotFound as error:
-            if "patterns" not in error.details:
-                raise
-            missed.extend(error.details["patterns"])
-
-    if unmatched is None:
-        yield missed
-        return
-    with contextlib.closing(members(stream.members)) as stream.members:
-        yield missed
-    unmatched.extend(missed)
-
-
-def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> MemberStream:  # noqa: A002
-    if format == "zip":
-        return ZipStream(run, op, found.volumes)
-    if found.checkpoint is None or found.earlier is None:
-        return ArchiveStream(run, op, found.volumes)
-    place = found.checkpoint.place.copy()
-    place.earlier, place.forgotten = found.earlier.entries(), op.shards is not None
-    stream = ArchiveStream(
-        run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
-    )
-    stream.remarks.left_out.extend(found.checkpoint.left_out)
-    return stream
-
-
-def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> None:
-    """Count the members before the checkpoint, and report those that are lost with deleted volumes."""
-    checkpoint, earlier = found.checkpoint, found.earlier
-    assert checkpoint is not None
-    assert earlier is not None
-    found.written.index.put(earlier.refreshed)
-    taking.go_on(checkpoint.place.offset, earlier.names.values())
-    there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
-    for path, size in there:
-        results.add(path, Outcome.UNCHANGED, size)
-    for path, size in earlier.gone:
-        results.add(path, Outcome.MOVED_AWAY, size)
-    run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
-    for path in earlier.lost or [""] * (not earlier.whole):
-        what = "changed or removed" if path else "the record of some unpacked files was lost"
-        error = NbdataError(
-            f"{what} since it was unpacked, and its volumes were deleted after that",
-            remedy="Put these volumes back, and run the command again",
-        )
-        results.fail(path, error)
-
-
-def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
-    """Report how far the stream had to be read again."""
-    began = stream.began
-    details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
-    if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
-        return
-    note = f"{format_size(details['read_again'])} of the tar stream had to be read again"
-    if began.compressed:
-        note = f"resumed at byte {began.compressed:,} of the volumes; {note}"
-    elif stream.format != "tar" and not stream.restart(again_to).compressed:
-        note += ": an archive compressed as one piece can only be read from its start"
-    results.notes.append(note)
-
-
-def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Report volumes that may be truncated: a plain tar has no checksums that would show it."""
-    if stream.format == "tar":
-        results.notes += _odd(
-            volumes,
-            "unless it was made that way, data is missing, and plain tar has no checksum to show it: compare the "
-            "digests",
-        )
-
-
 def _odd(volumes: VolumeList, what: str) -> list[str]:
     """A note that names volumes smaller than the others, and says what that means."""
     odd = odd_sized(volumes.volumes)
     shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
     return [f"smaller than the other volumes: {shown}; {what}"] if odd else []
-
-
-def _list(
-    run: Run,
-    op: UntarVolumes,
-    volumes: VolumeList,
-    results: Results,
-    details: dict[str, Any],
-    unmatched: list[str] | None,
-    *,
-    zipped: bool,
-) -> Report:
-    size, named = 0, list[list[str]]()
-    opened: MemberStream = ZipStream(run, op, volumes) if zipped else ArchiveStream(run, op, volumes)
-    with opened as stream, _let_pass(stream, unmatched):
-        for member in stream.members:
-            run.control.checkpoint()
-            size += max(member.size, 0)
-            if len(named) < _NAMED:
-                named.append([member.name, *member_cells(member.size, member.kind, member.mtime_ns / 10**9)])
-            more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
-            results.add(
-                member.name,
-                Outcome.MEMBER,
-                member.size,
-                kind=member.kind,
-                mtime=member.mtime_ns // 10**9,
-                **more,
-            )
-            run.control.advance(files=1)
-    run.control.checkpoint()
-    details.update(compressed=stream.read, format=stream.format)
-    results.notes += stream.remarks.notes()
-    report = results.report(**details, size=size)
-    count = report.counts.get(Outcome.MEMBER, 0)
-    if named:
-        caption = (
-            "members"
-            if count <= _NAMED
-            else f"the first {_NAMED} of {counted(count, 'members')}; the report's rows name all"
-        )
-        report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
-    return report
-
-
-def _delete_rest(
-    target: Target, written: Written, deletion: Deletion, results: Results, *, whole: bool
-) -> None:
-    """Delete the remaining volumes, if everything in them was written."""
-    if not whole:
-        told = [
-            f"{results.counts[outcome]:,} {outcome}"
-            for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
-            if results.counts.get(outcome)
-        ]
-        results.notes.append(
-            "some volumes were kept, because not everything in them is unpacked"
-            + (f" ({', '.join(told)}): delete them yourself if you do not need the rest" if told else "")
-        )
-        return
-    target.open_index(written.index)
-    try:
-        written.index.sync()
-        deletion.rest()
-    finally:
-        written.index.close()

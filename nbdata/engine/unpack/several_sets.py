@@ -18,11 +18,11 @@ from nbdata.archives.volumes import folder_name
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
-from nbdata.engine.unpack.shards_target import ShardsTarget
-from nbdata.engine.unpack.targets import source_run, target_of
-from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
+from nbdata.engine.unpack.targets.resolve import source_run, target_of
+from nbdata.engine.unpack.targets.shards.target import ShardsTarget
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.finding import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, MissingVolume, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
@@ -168,7 +168,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
             details={"patterns": missing},
         )
     for key in ("volumes", "compressed"):
-        details[key] = sum(found.get(key, 0) for found in details["sets"].values())
+        details[key] = sum(of_set.get(key, 0) for of_set in details["sets"].values())
     report = results.report(**details)
     if named:
         caption = (
@@ -244,9 +244,10 @@ def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
     picked = [title for title in titles if not op.set or {title, folder_name(title)} & {*op.set}]
     if len(picked) > MOST:
         raise BadOption(
-            f"{counted(len(picked), 'archives', 'are')} here", expected=f"at most {MOST:,} in one command",
+            f"{counted(len(picked), 'archives', 'are')} here",
+            expected=f"at most {MOST:,} in one command",
             remedy="Choose some with a glob as SOURCE, or with --set",
-        )  # fmt: skip
+        )
     return picked
 
 
@@ -283,14 +284,15 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
         path = f"{path}/{name}"
         if os.path.islink(path):
             raise BadOption(
-                f"a symbolic link has the name of the folder {folder}", path=path,
+                f"a symbolic link has the name of the folder {folder}",
+                path=path,
                 remedy="Remove it, or unpack this archive by itself: --set picks one",
-            )  # fmt: skip
+            )
 
 
 def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
     """Raise BadOption if shards of one archive may replace a volume of another."""
-    folders = [part.kept.folder for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
+    folders = [part.kept.location for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
     if op.list or op.shards is None or not folders:
         return
     source = source_run(run, op)

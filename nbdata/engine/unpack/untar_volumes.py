@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.target_path import refuse_file
-from nbdata.engine.unpack.checksum_files import ChecksumFiles
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
-from nbdata.engine.unpack.targets import source_run
-from nbdata.engine.unpack.volumes_in_file import volumes_in_file
+from nbdata.engine.unpack.targets.resolve import source_run
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles
+from nbdata.engine.unpack.volumes.in_file import volumes_in_file
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Report
 from nbdata.verbs.untar_volumes import UntarVolumes

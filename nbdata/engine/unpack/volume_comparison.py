@@ -7,11 +7,11 @@ from typing import Any
 
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checksum_files import ChecksumFiles, Published, source_of
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.stream.member_stream import MemberStream
 from nbdata.engine.unpack.volume_set import ArchiveSet
-from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.volumes.checksum_files import ChecksumFiles, Published, source_of
+from nbdata.engine.unpack.volumes.finding import VolumeList
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.expectations import Expected
@@ -25,13 +25,13 @@ _BLOCK = 1 << 20
 
 
 def plan_comparison(
-    out: Plan, op: UntarVolumes, found: ArchiveSet, checksums: ChecksumFiles | None
+    out: Plan, op: UntarVolumes, archive_set: ArchiveSet, checksums: ChecksumFiles | None
 ) -> dict[int, Expected]:
     """Find the digests of the volumes, by their numbers, and note in the plan how they are used.
 
     If everything is unpacked, the volumes are read only if no earlier run has compared them with these digests.
     """
-    volumes, published = found.volumes, Published()
+    volumes, published = archive_set.volumes, Published()
     is_zip = out.details.get("format", volumes.format) == "zip"
     if checksums is not None and not (op.list or op.verify == "none" or is_zip):
         published = checksums.published(volumes.volumes)
@@ -43,9 +43,9 @@ def plan_comparison(
         where = source_of(published.digests.values())
         lacking = sum(not volume.gone for volume in volumes.volumes) - len(published.digests)
         more = f", except {counted(lacking, 'volumes')} without a digest" if lacking else ""
-        if not found.complete:
+        if not archive_set.complete:
             out.notes.append(f"the volumes are compared with {where} while they are read{more}")
-        elif not found.written.was_compared(published.mark):
+        elif not archive_set.written.was_compared(published.mark):
             out.details["compare"] = True
             out.bytes = sum(volumes.volumes[number].size or 0 for number in published.digests)
             out.notes.append(f"all is unpacked; its volumes are now compared with {where}{more}")
@@ -89,7 +89,7 @@ def note_compared(
     results: Results, details: dict[str, Any], volumes: VolumeList, stream: MemberStream
 ) -> None:
     """Report how many volumes match their published digests, and how many of a plain tar no checksum verified."""
-    if stream.format == "zip":  # is not read from end to end, and has a checksum for each member
+    if stream.format == "zip":  # it is not read from end to end, and has a checksum for each member
         return
     read = volumes.volumes[stream.volume_begun :]
     _report(results, details, read)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier
-from nbdata.engine.unpack.targets import Target
-from nbdata.engine.unpack.volume_deletion import RecordedSet
-from nbdata.engine.unpack.volumes import Candidates, VolumeList, find_volumes
+from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier
+from nbdata.engine.unpack.targets.target import Target
+from nbdata.engine.unpack.volumes.deletion import RecordedSet
+from nbdata.engine.unpack.volumes.finding import Candidates, VolumeList, find_volumes
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import MissingVolume
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -38,30 +38,34 @@ class ArchiveSet:
 
 
 def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates | None = None) -> ArchiveSet:
-    """Find the volumes and what they have written into the target; `around` lists the source, if known.
+    """Find the volumes, and what was written from them into the target; `around` lists the source, if known.
 
     If an earlier run of this command deleted volumes, the record says which set that was.
     """
     if op.list:
         return ArchiveSet(find_volumes(run, op.source, op.set, around), _written(op, target, []))
     recorded = recorded_set(op, target)
-    volumes = recorded.found(run, op.source, around) if recorded is not None else None
+    volumes = recorded.remaining(run, op.source, around) if recorded is not None else None
     if volumes is None:
         return look_at(op, target, find_volumes(run, op.source, op.set, around))
-    found = look_at(op, target, volumes)
-    passed = found.checkpoint.restart.compressed if found.checkpoint is not None else -1
+    archive_set = look_at(op, target, volumes)
+    passed = archive_set.checkpoint.restart.compressed if archive_set.checkpoint is not None else -1
     ends = volumes.ends()
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
-    if missing and not found.complete:
-        if found.checkpoint is None:
-            find_volumes(run, op.source, op.set, around)  # says what is missing, if it can tell
+    if missing and not archive_set.complete:
+        if archive_set.checkpoint is None:
+            find_volumes(
+                run, op.source, op.set, around
+            )  # raises MissingVolume with the names, if it can know them
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
-            f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,
+            f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
+            path=volumes.title,
             expected="all volumes that are not completely unpacked",
-            remedy="Fetch the missing part again", details={"missing": missing},
-        )  # fmt: skip
-    return found
+            remedy="Fetch the missing part again",
+            details={"missing": missing},
+        )
+    return archive_set
 
 
 def look_at(op: UntarVolumes, target: Target, volumes: VolumeList, *, thorough: bool = False) -> ArchiveSet:

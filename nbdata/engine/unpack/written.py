@@ -6,8 +6,8 @@ under its name and a slash, with the time that it gets at the end.
 
 When an archive was read to its end and everything is there, a completion record holds a digest of all records. If the
 records are the same later and all files look as recorded, the archive need not be read again. Until then there may be a
-checkpoint (`nbdata.engine.unpack.checkpoints`). Before volumes are deleted, the whole set is recorded, so a later
-command that finds only some or none of them knows why.
+checkpoint (`nbdata.engine.unpack.targets.checkpoints`). Before volumes are deleted, the whole set is recorded, so a
+later command that finds only some or none of them knows why.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 _OWN = ".nbdata/"
 # Prefix of the name of a shard.
 _SHARDS = f"{_OWN}shard/"
-# Stands in place of a CRC.
+# In place of the CRC of content that may be damaged.
 _DOUBTFUL = "?"
 
 
@@ -91,15 +91,15 @@ class ShardNote(NamedTuple):
     end : int
         Offset in the archive up to which it holds the members; 0 if it is incomplete.
     samples : int
-    said : dict
-        The entry for its bytes in the index beside the shards.
+    digests : dict
+        The digests of its bytes, for its entry in the index beside the shards.
     again : int
         Samples in it whose key is known to have come before.
     """
 
     end: int
     samples: int
-    said: dict[str, str | int]
+    digests: dict[str, str | int]
     again: int = 0
 
 
@@ -215,7 +215,7 @@ class Written:
         for path, record in self.records():
             folder = path.endswith("/")
             try:
-                found = os.lstat(os.path.join(root, path))
+                status = os.lstat(os.path.join(root, path))
             except OSError as error:
                 if not (is_gone(error) and self.may_be_gone(record)):
                     sound.whole = False
@@ -223,8 +223,8 @@ class Written:
                     sound.gone[path] = record
                 continue
             if folder:
-                sound.whole = sound.whole and stat.S_ISDIR(found.st_mode)
-            elif record.local_same(found):
+                sound.whole = sound.whole and stat.S_ISDIR(status.st_mode)
+            elif record.local_same(status):
                 sound.there[path] = record
             else:
                 sound.whole = False
@@ -243,8 +243,8 @@ class Written:
 
     def shard(self, name: str) -> ShardNote | None:
         """The note of a shard; None if there is none."""
-        found: Any = own_data(self.index.get(_SHARDS + name))
-        return None if found is None else ShardNote(*found)
+        data: Any = own_data(self.index.get(_SHARDS + name))
+        return None if data is None else ShardNote(*data)
 
     def shards(self) -> list[str]:
         """The names of all shards that commands with this source and target have made or begun to make."""

@@ -15,6 +15,7 @@ import torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 
 from nbdata.client.reading.dealers import deals_samples
+from nbdata.client.reading.orders import AheadBatches
 from nbdata.errors import BadOption
 from nbdata.threads import ForkLock
 
@@ -86,7 +87,8 @@ def _found() -> Rank:
         if not own.isascii() or not own.isdigit():
             raise BadOption(
                 f"{count}={ranks} says that several ranks train, and nothing says which one this is",
-                remedy=f"Set {name}, call init_process_group first, or give rank= and world_size=",
+                remedy=f"Set {name}, call init_process_group first, or give rank= and world_size=. With Lightning, "
+                "ask for the length in configure_optimizers, when it has made the group",
             )
         return Rank(int(own), int(ranks), f"{name} and {count}")
     return Rank(0, 1)
@@ -133,11 +135,13 @@ def dealt_by_accelerate() -> int:
 class Dealt(DistributedSampler[Any]):
     """Shows trainers that a loader gives each rank its own part: Lightning asks for the type. It has no indices."""
 
-    def __init__(self, samples: Any) -> None:
+    def __init__(self, samples: Any, order: AheadBatches) -> None:
         super().__init__(samples, num_replicas=1, rank=0)
+        self._order = order
 
     def set_epoch(self, epoch: int) -> None:
-        """Do nothing: the loader's own sampler knows its epoch."""
+        """Have a new loader begin in the epoch of its trainer; later it counts its own."""
+        self._order.follow_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nbdata.client.reading.dealers import counts_steps
+from nbdata.client.reading.dealers import counts_steps, state_left_by
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import OTHER_SAMPLES, SAME_SAMPLES
 from nbdata.client.reading.report import Counts, ReadReport, Timeline
@@ -113,7 +113,9 @@ class SampleLoader(DataLoader[Any]):
         self._order = samples.batch_sampler(
             batch_size, shuffle=shuffle, seed=seed, ahead=ahead, drop_last=drop_last, uneven=uneven
         )
-        self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
+        # The epoch of the running pass, and how many samples of its order were yielded. None: as the next pass begins.
+        self._at: tuple[int, int] | None = None
+        self._loaded: object = None  # the last state that was loaded
         # Per worker: samples, bytes, objects without a stored checksum, bytes from a cache, bytes fetched to it.
         # Shared by all processes.
         self._tally = torch.zeros(max(1, num_workers), 5, dtype=torch.float64)
@@ -124,11 +126,14 @@ class SampleLoader(DataLoader[Any]):
         if collate_fn is None:
             collate_fn = list if transform is None else default_collate
         super().__init__(
-            SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
-            collate_fn=_Counting(samples, collate_fn, self._tally), **options,
-        )  # fmt: skip
+            SampleDataset(samples, transform),
+            batch_sampler=self._order,
+            num_workers=num_workers,
+            collate_fn=_Counting(samples, collate_fn, self._tally),
+            **options,
+        )
         # Lightning would make the loader anew around a sampler of its own. A DataLoader lets nobody set its sampler.
-        object.__setattr__(self, "sampler", Dealt(samples))
+        object.__setattr__(self, "sampler", Dealt(samples, self._order))
         READERS.add(self)
 
     @property
@@ -139,7 +144,7 @@ class SampleLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass. It starts at its beginning, unless a loaded state is in its middle."""
         self._order.set_epoch(epoch)
-        self._at = (epoch, self._order.start)
+        self._at = None
 
     def _placed(self, *, begins: bool = False) -> Rank:
         """Return the rank, which a process may only learn after the loader was made; later passes ask anew."""
@@ -156,6 +161,9 @@ class SampleLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self._placed(begins=True)
         self._order.refuse_no_step()
+        left = state_left_by(sys._getframe(1), self)
+        if left is not None and left is not self._loaded:
+            self.load_state_dict(left)
         epoch, taken = self._order.epoch, self._order.start
         self._at = (epoch, taken)
         batches, done = super().__iter__(), time.monotonic()
@@ -171,13 +179,13 @@ class SampleLoader(DataLoader[Any]):
             taken += self._order.of_step
             self._at = (epoch, taken)
             yield batch
-        self._at = (epoch + 1, 0)
+        self._at = None
 
     # -- the position -----------------------------------------------------------------------------
 
     def _place(self) -> tuple[int, int]:
         self._placed()
-        epoch, taken = self._at
+        epoch, taken = self._at or (self._order.epoch, self._order.start)
         return (epoch, taken) if self._order.steps(taken) else (epoch + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -234,7 +242,7 @@ class SampleLoader(DataLoader[Any]):
         if taken and counts_steps(sys._getframe(1)):
             self._refuse_other_steps(got["batch_size"], got["ranks"])
         self._order.set_epoch(epoch, taken)
-        self._at = (epoch, taken)
+        self._at, self._loaded = None, state
 
     def _refuse_other_steps(self, batch_size: Any, ranks: Any) -> None:
         """Raise BadOption if the steps that were made have other numbers of samples than those to come."""
@@ -316,10 +324,13 @@ class _Counting:
         row = self._tally[0 if worker is None else worker.id % len(self._tally)]
         row += torch.tensor(
             [
-                now.samples - before.samples, now.bytes - before.bytes, now.unverified - before.unverified,
-                now.cached - before.cached, now.fetched - before.fetched,
+                now.samples - before.samples,
+                now.bytes - before.bytes,
+                now.unverified - before.unverified,
+                now.cached - before.cached,
+                now.fetched - before.fetched,
             ],
             dtype=torch.float64,
-        )  # fmt: skip
+        )
         self._noted = now
         return self._collate(batch)

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 import nbdata
-from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
 from nbdata.errors import Cancelled
 from tests.engine.unpack.unpacking import untar
 

@@ -12,7 +12,7 @@ import pytest
 from nbdata.archives.multi_volume import HEAD
 from nbdata.archives.whole import begins_archive
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.targets import unpacking
 from nbdata.errors import BadArchive, MissingVolume
 from tests.engine.unpack.test_untar_to_store import sent, stored
 from tests.engine.unpack.test_unzip import files_of
@@ -77,7 +77,7 @@ def test_a_later_volume_by_itself_is_told_as_such(pack: Callable[..., list[Path]
 def test_a_set_in_a_store_goes_on_where_it_was(
     pack: Callable[..., list[Path]], bucket: str, s3: EmbeddedServer, put: Callable[..., str]
 ) -> None:
-    assert checkpoints.EVERY == 100_000
+    assert unpacking.EVERY == 100_000
     files = {f"f{n:03}": random.Random(n).randbytes(30_000) for n in range(18)}
     url = put({f"v/{path.name}": path.read_bytes() for path in pack("--format=posix", files=files)})
     sent(14, f"{url}v/", f"{url}out/")

@@ -6,7 +6,6 @@ import gzip
 import lzma
 import os
 import random
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import zstandard
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import (
@@ -144,13 +143,13 @@ def test_a_file_that_loses_a_left_name_in_a_resumed_run_is_as_recorded_at_its_en
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
     interrupted(volumes, out, 50)
     os.link(out / "d1/f01", tmp_path / "left")
-    go_on = Extraction.go_on
+    go_on = Extraction._go_on
 
-    def removing(self: Extraction, behind: int, names: Iterable[list[str]]) -> None:
-        go_on(self, behind, names)
+    def removing(self: Extraction) -> None:
+        go_on(self)
         (tmp_path / "left").unlink()
 
-    monkeypatch.setattr(Extraction, "go_on", removing)
+    monkeypatch.setattr(Extraction, "_go_on", removing)
     assert untar(volumes, out).details["resumed_at"] > 0
     assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
 

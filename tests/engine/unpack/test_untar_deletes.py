@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine.unpack import checkpoints
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.targets import unpacking
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from tests.engine.unpack.checkpointing import (
     COMPRESS,
     COUNT,
@@ -241,7 +241,7 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.05)
     monkeypatch.setattr("nbdata.space.ledger._NOTE_EVERY", 0.0)
     if late:  # then a checkpoint is made only when room runs out
-        monkeypatch.setattr(checkpoints, "EVERY", 1 << 40)
+        monkeypatch.setattr(unpacking, "EVERY", 1 << 40)
     untar(volumes, out, delete_volumes=True)
     assert look(out) == expected
     elsewhere = cut(packed(entries())[0], tmp_path / "w")
@@ -253,8 +253,8 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
 _KILLED = """
 import os, signal, sys
 import nbdata
-from nbdata.engine.unpack import checkpoints
-checkpoints.EVERY, checkpoints._SHARE = {step}, 1
+from nbdata.engine.unpack.targets import unpacking
+unpacking.EVERY, unpacking._SHARE = {step}, 1
 left = [int(sys.argv[3])]
 def count(event, args):
     if event in ("os.rename", "os.remove", "os.utime", "os.symlink", "os.link", "os.mkdir", "open"):

@@ -10,7 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.engine.unpack.stream.archive_stream import ArchiveStream
 from nbdata.errors import BadArchive, BadOption, Cancelled, MissingVolume, NotFound, TransferFailed
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar

@@ -18,8 +18,8 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import send_shards
-from nbdata.engine.unpack.send_shards import ShardSender
+from nbdata.engine.unpack.targets.shards import send_shards
+from nbdata.engine.unpack.targets.shards.send_shards import ShardSender
 from nbdata.errors import BadArchive, BadOption, Cancelled, NotFound, TransferFailed
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, packed
@@ -220,7 +220,7 @@ def stopped(after: int, source: str, target: str, **options: Any) -> None:
 
     def stop(sender: ShardSender, *args: Any) -> None:
         if next(taken, None) is None:
-            sender.settle()
+            sender._shards.settle()
             raise Cancelled("cancelled")
         take(sender, *args)
 
@@ -265,17 +265,18 @@ def test_a_stream_that_a_cancel_ends_makes_no_short_shard(
     url = put({"v/a.tar": packed(as_entries(samples()))[0]})
     all_of = ShardSender.take_all
 
-    def take_all(sender: ShardSender, stream: Any, checkpoints: Any) -> int:
+    def take_all(sender: ShardSender) -> int:
+        stream = sender._archive.stream
+
         def members() -> Any:
             for number, member in enumerate(found):
                 yield member
                 if number == 30:
-                    sender._control.cancel()
+                    sender._archive.control.cancel()
                     return
 
-        found, stream.members = stream.members, None
-        stream.members = members()
-        return all_of(sender, stream, checkpoints)
+        found, stream.members = stream.members, members()
+        return all_of(sender)
 
     monkeypatch.setattr(ShardSender, "take_all", take_all)
     with pytest.raises(nbdata.Cancelled):

@@ -13,7 +13,7 @@ import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.planning.growing_outputs import GrowingOutput, GrowingOutputs
-from nbdata.engine.unpack import keys_again, send_shards
+from nbdata.engine.unpack.targets.shards import keys_again, send_shards
 from nbdata.errors import AccessDenied, BadOption, TransferFailed
 from nbdata.stores import local
 from nbdata.stores.s3.store import S3Store

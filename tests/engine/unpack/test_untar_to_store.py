@@ -14,10 +14,10 @@ import pytest
 import nbdata
 from nbdata.archives.member import Member
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import members_in_memory
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.members_in_memory import MembersInMemory, part_in_memory
-from nbdata.engine.unpack.send_members import MemberSender
+from nbdata.engine.unpack.targets.store import members_in_memory
+from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory, part_in_memory
+from nbdata.engine.unpack.targets.store.send_members import MemberSender
+from nbdata.engine.unpack.targets.unpacking import Checkpoints
 from nbdata.errors import BadArchive, BadOption, Cancelled, ChecksumMismatch, TransferFailed, UnsafeMember
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, packed
@@ -125,11 +125,11 @@ def sent(after: int, source: Any, target: str, **options: Any) -> None:
     """Run until `after` members were taken, then end as a cancel does: members that were taken are sent."""
     take, taken = MemberSender._take, iter(range(after))
 
-    def stop(sender: MemberSender, member: Member, stream: Any) -> Any:
+    def stop(sender: MemberSender, member: Member) -> Any:
         if next(taken, None) is None:
             yield from sender._all_sent()
             raise Cancelled("cancelled")
-        yield from take(sender, member, stream)
+        yield from take(sender, member)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MemberSender, "_take", stop)
@@ -416,7 +416,7 @@ def test_a_checkpoint_waits_for_all_that_was_taken(
     def looked(checkpoints: Checkpoints) -> None:
         there = len(stored(s3, bucket, "out/"))
         make(checkpoints)
-        seen.append((there, checkpoints._taking.behind // 30_720))
+        seen.append((there, checkpoints._archive.behind // 30_720))
 
     monkeypatch.setattr(Checkpoints, "make", looked)
     assert untar(f"{url}v/", f"{url}out/").ok

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.link_copies import LinkCopies
-from nbdata.engine.unpack.members_in_memory import MembersInMemory
+from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
+from nbdata.engine.unpack.targets.store.members_in_memory import MembersInMemory
 from nbdata.errors import BadArchive, TransferFailed
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import packed

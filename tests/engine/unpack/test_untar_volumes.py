@@ -12,7 +12,7 @@ import zstandard
 import nbdata
 from nbdata.archives.whole import begins_archive
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.stored_volume import StoredVolume
+from nbdata.engine.unpack.volumes.stored_volume import StoredVolume
 from tests.conftest import client_of
 from tests.engine.unpack.unpacking import archive, by_tar, inodes, look, no_leftovers, pack, untar, upload
 

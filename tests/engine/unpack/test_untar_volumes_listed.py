@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.engine.unpack.checksum_files import LARGEST
+from nbdata.engine.unpack.volumes.checksum_files import LARGEST
 from nbdata.errors import BadOption, MissingVolume
 from tests.engine.unpack.test_untar_several import content, tree
 from tests.engine.unpack.unpacking import pack, untar

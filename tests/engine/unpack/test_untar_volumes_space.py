@@ -11,7 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.archives.member import Member
-from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
 from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar, whole
 
 pytestmark = pytest.mark.usefixtures("inline")

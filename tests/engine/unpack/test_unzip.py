@@ -14,7 +14,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.targets.folder.extraction import Extraction
 from nbdata.errors import BadArchive, Cancelled, MissingVolume
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import packed

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nbdata.engine.unpack import writers
-from nbdata.engine.unpack.writers import Writers
+from nbdata.engine.unpack.targets.folder import writers
+from nbdata.engine.unpack.targets.folder.writers import Writers
 from tests.waiting import wait_until
 
 

@@ -3,6 +3,8 @@
 ``python -m tests.loaders.frameworks.lightning_training WAY FOLDER NOTES``. WAY is the kind of the loader, and "resumed"
 if a new Trainer goes on in the middle of the second epoch; with "resumed by 3", that has so many processes. "unequal"
 has batches of which the ranks get two and one, and ends after the first; "limited", too, since its epochs have one.
+With "scheduled", the model asks for the number of steps before the checkpoint is read; "whole" goes on from the end of
+the first epoch; with "anew", each epoch has a new loader.
 """
 
 from __future__ import annotations
@@ -21,16 +23,17 @@ import nbdata
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from tests.loaders.frameworks.training import BATCH, EPOCHS, note, number
 
-#: The step at which a training is stopped: an epoch of both ranks has 15.
-STOP = 19
+#: The steps of an epoch of both ranks, and the one at which a training is stopped in the second.
+WHOLE, STOP = 15, 19
 CHECKPOINT = os.path.join(tempfile.gettempdir(), "lightning.ckpt")
 
 
 class Model(lightning.LightningModule):
     """A model that notes its samples."""
 
-    def __init__(self, notes: str) -> None:
+    def __init__(self, notes: str, *, scheduled: bool = False) -> None:
         super().__init__()
+        self.scheduled = scheduled
         self.layer, self.notes, self.seen = torch.nn.Linear(1, 1), notes, list[int]()
 
     def training_step(self, batch: Any, _: int) -> Any:
@@ -50,7 +53,21 @@ class Model(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Change nothing."""
+        if self.scheduled:
+            assert self.trainer.estimated_stepping_batches
         return torch.optim.SGD(self.parameters(), 0.0)
+
+
+class Data(lightning.LightningDataModule):
+    """Makes a loader whenever it is asked for one."""
+
+    def __init__(self, kind: str, samples: Any, batch_size: int) -> None:
+        super().__init__()
+        self.given = kind, samples, batch_size
+
+    def train_dataloader(self) -> Any:
+        """Return a new loader."""
+        return made(*self.given)
 
 
 def made(kind: str, samples: Any, batch_size: int) -> Any:
@@ -71,15 +88,22 @@ def main(way: str, folder: str, notes: str) -> None:
     ranks = int(resumed.removeprefix("resumed by ")) if "by" in resumed else 2
     if ranks != 2 and "LOCAL_RANK" not in os.environ:  # two other processes make the checkpoint
         subprocess.run([sys.executable, "-m", __spec__.name, f"{kind} stopped", folder, notes], check=True)
-    for steps in {"stopped": (STOP,), "resumed": (STOP, -1)}.get(resumed, (1 if unequal else -1,)):
+    stops = {
+        "stopped": (STOP,), "resumed": (STOP, -1), "resumed scheduled": (STOP, -1), "resumed whole": (WHOLE, -1),
+    }.get(resumed, (1 if unequal else -1,))  # fmt: skip
+    for steps in stops:
         trainer = lightning.Trainer(
-            max_epochs=EPOCHS, max_steps=steps, accelerator="cpu", devices=ranks, strategy="ddp", logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-            limit_train_batches=1 if resumed == "limited" else 1.0,
+            max_epochs=1 if steps == WHOLE else EPOCHS, max_steps=steps, accelerator="cpu", devices=ranks,
+            strategy="ddp", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, limit_train_batches=1 if resumed == "limited" else 1.0,
+            reload_dataloaders_every_n_epochs=1 if resumed == "anew" else 0,
         )  # fmt: skip
-        model = Model(notes)
-        loader = made(kind, nbdata.samples(folder, quiet=True), 101 if unequal else BATCH)
-        trainer.fit(model, loader, ckpt_path=CHECKPOINT if "resumed" in resumed and steps < 0 else None)
+        model = Model(notes, scheduled="scheduled" in resumed)
+        given = kind, nbdata.samples(folder, quiet=True), 101 if unequal else BATCH
+        data = Data(*given) if resumed == "anew" else made(*given)
+        trainer.fit(model, data, ckpt_path=CHECKPOINT if "resumed" in resumed and steps < 0 else None)
+        if steps == WHOLE:
+            trainer.save_checkpoint(CHECKPOINT)
 
 
 if __name__ == "__main__":

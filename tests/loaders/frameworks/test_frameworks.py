@@ -128,7 +128,13 @@ def test_a_stream_that_accelerate_would_split_again_is_refused(folder: str, tmp_
     assert "give rank=0, world_size=1" in run.stderr
 
 
-@pytest.mark.parametrize("way", ["loader", "loader resumed", "dataset", "stream"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "loader", "loader resumed", "loader resumed scheduled", "loader resumed whole", "loader anew", "dataset",
+        "stream",
+    ],
+)  # fmt: skip
 def test_lightning_trains_with_all_samples(folder: str, tmp_path: Path, way: str) -> None:
     run = trained(["-m", f"{MODULES}.lightning_training", way, folder], tmp_path / "notes")
     assert run.returncode == 0, run.stderr[-3000:]

@@ -1,0 +1,1 @@
+"""Unpack into a folder on the disk."""

@@ -1,0 +1,1 @@
+"""Put the members of an archive into tar shards, on the disk or in a store."""
