@@ -56,9 +56,20 @@ _GLOBAL = {"path", "linkpath", "size", "mtime", "SUN.holesdata"}
 _DIGITS = b"01234567 \0"
 
 _KINDS = {
-    b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hardlink", b"2": "symlink", b"3": "device",
-    b"4": "device", b"5": "folder", b"6": "fifo", b"D": "folder", b"V": "label", b"M": "continuation",
-}  # fmt: skip
+    b"0": "file",
+    b"\0": "file",
+    b"7": "file",
+    b"S": "file",
+    b"1": "hardlink",
+    b"2": "symlink",
+    b"3": "device",
+    b"4": "device",
+    b"5": "folder",
+    b"6": "fifo",
+    b"D": "folder",
+    b"V": "label",
+    b"M": "continuation",
+}
 # Kinds whose size field does not count content in the archive.
 _EMPTY = {"hardlink", "symlink", "device", "fifo", "label"}
 

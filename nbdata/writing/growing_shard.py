@@ -182,8 +182,13 @@ class GrowingShard:
 
         def send() -> ObjectInfo:
             self.made, self.verified = send_whole(
-                self._target.control, self._target.store, self._key, partial(OutgoingBytes, data), self.size, hasher
-            )  # fmt: skip
+                self._target.control,
+                self._target.store,
+                self._key,
+                partial(OutgoingBytes, data),
+                self.size,
+                hasher,
+            )
             return self.made
 
         if isinstance(self._target.store, LocalStore):

@@ -171,16 +171,18 @@ class _Sources:
         if self._loose and key.startswith(self._prefix):
             if self._whole:
                 raise BadOption(
-                    f"the file {path!r} would lie among the files that are read", path=self._folder.place,
+                    f"the file {path!r} would lie among the files that are read",
+                    path=self._folder.place,
                     remedy="Write to a folder that does not hold the source",
-                )  # fmt: skip
+                )
             self._keys.update(self._key(one.field.piece.info.key) for one in _fields(self._source))
             self._loose = False
         if key in self._keys:
             raise BadOption(
-                f"the file {path!r} would replace what it is read from", path=self._folder.place,
+                f"the file {path!r} would replace what it is read from",
+                path=self._folder.place,
                 remedy="Write to another folder",
-            )  # fmt: skip
+            )
 
 
 def _said(one: _One) -> ObjectInfo:
@@ -195,14 +197,16 @@ def _refuse(one: _One, sources: _Sources) -> None:
     """Raise BadOption if a field cannot become a file."""
     if one.field.piece.size < 0:
         raise BadOption(
-            "the store does not report the size of this object", path=one.field.piece.info.key,
+            "the store does not report the size of this object",
+            path=one.field.piece.info.key,
             remedy="Pull the source, and pack it from the disk",
-        )  # fmt: skip
+        )
     if (why := unrepresentable(one.path)) is not None:
         raise BadOption(
-            f"the name {one.path!r} {why}", path=one.field.piece.info.key,
+            f"the name {one.path!r} {why}",
+            path=one.field.piece.info.key,
             remedy="Leave its sample out with --select, or give the field another name with --rename",
-        )  # fmt: skip
+        )
     sources.refuse(one.path)
 
 

@@ -301,9 +301,15 @@ class _Packing:
         yield from sending.units(finish)
 
     def _done(
-        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = "",
+        self,
+        name: str,
+        cut: Cut,
+        content: ShardContent,
+        info: ObjectInfo,
+        verified: bool,
+        md5: str = "",
         part_size: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._index.put({name: copied(_said(name, cut), info)})
         if self._run.reservation is not None:
             self._run.reservation.note_written(cut.size, 1)
@@ -383,6 +389,7 @@ def refuse_large(place: str, cut: Cut) -> None:
     if cut.size > _IN_MEMORY:
         raise BadOption(
             f"{place.partition('://')[0]}:// takes whole objects only, so that an FFRecord file has to be in memory",
-            expected="--shard-size 64MiB at most", got=f"{cut.size:,} bytes",
+            expected="--shard-size 64MiB at most",
+            got=f"{cut.size:,} bytes",
             remedy="Use --shard-size 64MiB, or pack to the disk, and push that",
-        )  # fmt: skip
+        )

@@ -102,9 +102,17 @@ class PushRow:
         """Rebuild a file that is to be sent or compared from its row."""
         told = row.detail
         return cls(
-            row.path, row.action, row.size, told["key"], told["file"], told["mtime_ns"], told.get("etag"),
-            reason=told.get("reason", ""), guarded="guarded" in told, pulled="pulled" in told,
-        )  # fmt: skip
+            row.path,
+            row.action,
+            row.size,
+            told["key"],
+            told["file"],
+            told["mtime_ns"],
+            told.get("etag"),
+            reason=told.get("reason", ""),
+            guarded="guarded" in told,
+            pulled="pulled" in told,
+        )
 
 
 def plan(run: Run) -> Plan:
