@@ -231,16 +231,21 @@ def open_regular(path: str, flags: int = 0, *, dir_fd: int | None = None) -> int
     )
 
 
-def read_regular(path: str, flags: int = 0) -> bytes:
+def read_regular(path: str, flags: int = 0, *, most: int | None = None) -> bytes:
     """Return the bytes of a file: as many as its size says. See `open_regular`.
 
     Raises
     ------
-    SourceChanged
-        If it grows or shrinks meanwhile.
+    SourceChanged, NbdataError
+        If it grows or shrinks meanwhile; if it has more than `most` bytes, which a hole on the disk can have.
     """
     with open(open_regular(path, flags), "rb") as file:
         size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise NbdataError(
+                "the file is larger than its content can be", path=path, expected=f"at most {most:,} bytes",
+                got=f"{size:,}", remedy="Look where it came from, and make it again",
+            )  # fmt: skip
         data = file.read(size + 1)
     if len(data) != size:
         raise SourceChanged("a file changed while it was read", path=path, remedy="Run the command again")
