@@ -25,6 +25,7 @@ from nbdata.errors import (
     UnsafeMember,
 )
 from nbdata.optional_calls import fdatasync, flock, fsync, is_refusal, set_mode
+from nbdata.same_files import same_file
 
 __all__ = [
     "NO_INODES",
@@ -44,7 +45,6 @@ __all__ = [
     "new_file",
     "open_regular",
     "read_regular",
-    "same_file",
     "special_kind",
     "sync_disk",
     "sync_disks",
@@ -231,16 +231,21 @@ def open_regular(path: str, flags: int = 0, *, dir_fd: int | None = None) -> int
     )
 
 
-def read_regular(path: str, flags: int = 0) -> bytes:
+def read_regular(path: str, flags: int = 0, *, most: int | None = None) -> bytes:
     """Return the bytes of a file: as many as its size says. See `open_regular`.
 
     Raises
     ------
-    SourceChanged
-        If it grows or shrinks meanwhile.
+    SourceChanged, NbdataError
+        If it grows or shrinks meanwhile; if it has more than `most` bytes, which a hole on the disk can have.
     """
     with open(open_regular(path, flags), "rb") as file:
         size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise NbdataError(
+                "the file is larger than its content can be", path=path, expected=f"at most {most:,} bytes",
+                got=f"{size:,}", remedy="Look where it came from, and make it again",
+            )  # fmt: skip
         data = file.read(size + 1)
     if len(data) != size:
         raise SourceChanged("a file changed while it was read", path=path, remedy="Run the command again")
@@ -384,16 +389,6 @@ def give_name(
 def _in_folder(path: str, dir_fd: int | None) -> str:
     """Return the name of a file in its open folder; without one, its path."""
     return path if dir_fd is None else path.rpartition("/")[2]
-
-
-def same_file(one: os.stat_result, other: os.stat_result) -> bool:
-    """True if these are statuses of one file.
-
-    A new file may get the inode of a deleted one, so the owner and the size are compared too. Some disks (FAT, some of
-    FUSE) number a file anew when it is looked at again: there it is the time, which nobody else can set.
-    """
-    same = os.path.samestat(one, other) or one.st_mtime_ns == other.st_mtime_ns
-    return same and (one.st_uid, one.st_size) == (other.st_uid, other.st_size)
 
 
 def exchanged(path: str) -> AccessDenied:

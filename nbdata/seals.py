@@ -16,11 +16,10 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
 
-from nbdata.disk import make_folders, sync_folder
+from nbdata.disk import make_folders
 from nbdata.errors import AccessDenied, NbdataError
-from nbdata.optional_calls import flock, fsync
+from nbdata.optional_calls import fsync, hard_link
 
 __all__ = ["Seals"]
 
@@ -89,18 +88,8 @@ def _made(state_dir: str, path: str) -> bytes:
     key, fresh = secrets.token_bytes(_BYTES), f"{path}.{secrets.token_hex(8)}"
     try:
         make_folders(state_dir, 0o700)
-        with _locked(state_dir):
-            if (made := _read(path)) is not None:
-                return made
-            if _written(fresh, key):
-                if os.path.lexists(path):
-                    raise AccessDenied(
-                        "this is no key of nbdata that only you can read",
-                        path=path,
-                        remedy="Delete it, or move it away if it is yours. Seals in folders of data then count no more",
-                    )
-                os.rename(fresh, path)
-                sync_folder(state_dir)
+        if _written(fresh, key):
+            _give_name(fresh, path, state_dir)
     except OSError as error:  # a full disk, or a folder that cannot be written
         if isinstance(error, NbdataError):
             raise
@@ -110,6 +99,28 @@ def _made(state_dir: str, path: str) -> bytes:
     return _read(path) or key
 
 
+def _give_name(fresh: str, path: str, state_dir: str) -> None:
+    """Give a new key its name, unless a key has it: a hard link replaces nothing.
+
+    No lock is needed for that. Others who may read the folder could hold a lock on it for ever.
+    """
+    fd = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileExistsError):
+            linked = hard_link(fresh, path, src_dir_fd=None, dst_dir_fd=None, on=fd)
+            if not linked and not os.path.lexists(path):
+                os.rename(fresh, path)
+        fsync(fd)
+    finally:
+        os.close(fd)
+    if _read(path) is None:
+        raise AccessDenied(
+            "this is no key of nbdata that only you can read",
+            path=path,
+            remedy="Delete it, or move it away if it is yours. Seals in folders of data then count no more",
+        )
+
+
 def _written(path: str, key: bytes) -> bool:
     """Write a key to a new file; False on a disk that gives all files one owner or mode, and can hold none."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -117,16 +128,5 @@ def _written(path: str, key: bytes) -> bool:
         os.write(fd, key)
         fsync(fd)
         return _is_private(fd)
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Keep other processes out that lock the same folder; where the disk cannot lock it, nobody is kept out."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        flock(fd)
-        yield
     finally:
         os.close(fd)

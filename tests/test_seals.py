@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,33 @@ def test_processes_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
         for _ in range(6)
     ]
     assert len({process.communicate()[0] for process in running}) == 1
+
+
+def test_who_may_read_the_folder_cannot_hold_up_the_making_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who names a folder of mode 0755 would wait as long as another user holds a lock on it."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("it waits for a lock"))
+    monkeypatch.setattr(fcntl, "lockf", lambda *_: pytest.fail("it waits for a lock"))
+    assert anew(tmp_path).holds(Seals(str(tmp_path)).of("x"), "x")
+
+
+def test_on_a_disk_without_hard_links_the_first_key_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seals, "hard_link", lambda *_, **__: False)
+    seal = Seals(str(tmp_path)).of("x")
+    looks: list[Callable[[str], bytes | None]] = [
+        lambda _: None
+    ]  # the first one comes before the other process
+    read_it = seals._read
+
+    def read(path: str) -> bytes | None:
+        return (looks.pop() if looks else read_it)(path)
+
+    monkeypatch.setattr(seals, "_read", read)
+    assert anew(tmp_path).of("x") == seal
+    assert os.listdir(tmp_path) == ["key"]
 
 
 @pytest.mark.parametrize("kind", ["readable by others", "too short", "too long", "empty", "a link", "a pipe"])

@@ -44,7 +44,7 @@ _BEFORE = 22 + 0xFFFF
 # The header of a member has extra fields of its own. Up to this length, in which no member with a name and content
 # fits, the header is not read for it.
 _SLACK = LOCAL_SIZE + 1
-# Largest directory in bytes: about five million members.
+# Most bytes of the directories of archives that follow one another: about five million members.
 _MOST = 512 << 20
 _ENCRYPTED, _UTF8 = 1, 1 << 11
 _UNIX = 3
@@ -96,6 +96,8 @@ class ZipDirectory:
         Name of the archive in messages.
     names_encoding : str, optional
         Encoding of the names that are not marked as UTF-8. None guesses it.
+    most : int
+        The most bytes of the directory.
 
     Attributes
     ----------
@@ -124,7 +126,9 @@ class ZipDirectory:
         If the archive was split into more volumes than are there.
     """
 
-    def __init__(self, source: RangeSource, name: str, names_encoding: str | None = None) -> None:
+    def __init__(
+        self, source: RangeSource, name: str, names_encoding: str | None = None, *, most: int = _MOST
+    ) -> None:
         self._source, self._name, self._names_encoding = source, name, names_encoding
         self.guessed, self.guesses, self.unreadable = "", 0, 0
         self.before = 0
@@ -136,7 +140,7 @@ class ZipDirectory:
             place.unread,
         )
         self._place = place
-        if place.size > _MOST:
+        if place.size > most:
             raise self.bad("a directory of impossible size")
         self._data = self._bytes(place.start, place.start + place.size)
         self.joined = place.disks > 1 and len(source.starts) == 1
@@ -333,6 +337,11 @@ class ZipDirectory:
     def __len__(self) -> int:
         return len(self._positions)
 
+    @property
+    def held(self) -> int:
+        """The bytes of the directory, which memory holds."""
+        return len(self._data)
+
     def offset(self, number: int) -> int:
         """Return the offset of a member, given its number in the order of offsets."""
         return self._offsets[number]
@@ -438,12 +447,13 @@ def read_directories(source: RangeSource, name: str, names_encoding: str | None 
     BadArchive
         As for `ZipDirectory`; also if bytes before an archive begin as one, and are none.
     """
-    found = [ZipDirectory(source, name, names_encoding)]
+    found = [ZipDirectory(source, name, names_encoding, most=_MOST)]
     while found[0].before:
         if len(found) == _IN_SUCCESSION:
             raise found[0].bad(f"{_IN_SUCCESSION} others before it; at most that many are read")
+        most = _MOST - sum(one.held for one in found)
         try:
-            found.insert(0, ZipDirectory(_Before(source, found[0].before), name, names_encoding))
+            found.insert(0, ZipDirectory(_Before(source, found[0].before), name, names_encoding, most=most))
         except (BadArchive, MissingVolume) as error:
             raise BadArchive(
                 "another zip archive comes before this one, and is damaged or not whole",

@@ -18,7 +18,17 @@ from nbdata.errors import BadArchive, BadOption
 from nbdata.redaction import shortened
 from nbdata.sizes import counted
 
-__all__ = ["MARK", "NamesSize", "Tree", "files_of", "is_packed", "names_bytes", "names_of", "names_sample"]
+__all__ = [
+    "MARK",
+    "NamesSize",
+    "Tree",
+    "files_of",
+    "is_packed",
+    "names_bytes",
+    "names_of",
+    "names_sample",
+    "refuse_large_names",
+]
 
 #: Start of the last sample of a packed folder.
 MARK = b"piouhjgbr"
@@ -33,6 +43,8 @@ _DEEPEST = 2048
 # Most characters of a path: no store of nbdata has longer keys. And of all paths: so many, and so many more for each
 # byte of the names, in which a folder's name comes once for all of its files.
 _LONGEST, _ALL_PATHS, _FOR_A_BYTE = 8192, 64 << 20, 32
+# Most bytes of names; of few files so many, and so many more for each.
+_MOST, _OF_FEW, _FOR_A_FILE = 1 << 30, 1 << 20, 4096
 _CLASS = object()
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _LOADS = ("GET", "BINGET", "LONG_BINGET")
@@ -138,6 +150,19 @@ def _text(name: str) -> bytes:
 
 def _number(number: int) -> bytes:
     return b"J" + number.to_bytes(4, "little")
+
+
+def refuse_large_names(size: int, count: int, path: str) -> None:
+    """BadOption if the names of a folder with this number of files have too many bytes to be read.
+
+    A hole in a file can be names of any size, and takes no room on the disk.
+    """
+    most = min(_MOST, _OF_FEW + _FOR_A_FILE * count)
+    if size > most:
+        raise BadOption(
+            "the names of this packed folder are too large", path=path, expected=f"at most {most:,} bytes",
+            got=f"{size:,}",
+        )  # fmt: skip
 
 
 def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:

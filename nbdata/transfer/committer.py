@@ -20,11 +20,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.disk import disk_error, exchanged, make_durable, same_file, sync_disks
+from nbdata.disk import disk_error, exchanged, make_durable, sync_disks
 from nbdata.ending import Daemon
 from nbdata.errors import Cancelled, NbdataError, UnsafeMember
 from nbdata.guarded_folders import NamedFolders
 from nbdata.optional_calls import fsync
+from nbdata.same_files import same_file
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
 

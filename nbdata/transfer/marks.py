@@ -26,6 +26,8 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from nbdata.ending import Daemon
 from nbdata.errors import NbdataError, NotFound
@@ -48,7 +50,7 @@ _BEAT, _DEAD = 10.0, 60.0
 # The most bytes of a mark, and the names of processes in one.
 _MOST = 4096
 _PROCESS = re.compile("holder-[0-9a-f]{16}")
-# The most marks from the future that are watched at once.
+# The most folders whose marks from the future are watched at once.
 _WATCHED = 1000
 
 
@@ -161,60 +163,108 @@ def worker_elsewhere(folder: str) -> str | None:
 
 def _others(folder: str, now: float) -> str | None:
     """Return the machine of another user's job in the folder above, or None."""
-    above = os.path.dirname(folder)
+    above, jobs = os.path.dirname(folder), list[_Job]()
     for name in own_folders_in(above) if is_shared(above) else ():
         other = os.path.join(above, name)
         if other != folder:
             with contextlib.suppress(OSError):  # another user's, who lets nobody look
-                if (machine := _look(other, os.listdir(other), now, own="", remove=None)) is not None:
-                    return machine
-    return None
+                jobs += _jobs_in(other, os.listdir(other), own="")
+    return _living(jobs, _working(jobs, now, above))
 
 
 def _look(folder: str, names: list[str], now: float, *, own: str, remove: Staging | None) -> str | None:
-    living = None
-    jobs: dict[str, list[str]] = {}
+    jobs = list(_jobs_in(folder, names, own=own))
+    working = _working(jobs, now, folder)
+    for job, works in zip(jobs, working, strict=True):
+        if not works and remove is not None and (_is_of_a_job(job.process) or names_prove(remove.fd)):
+            # The mark goes last, so that a kill in between leaves the rest to the next job.
+            with contextlib.suppress(OSError):
+                for each in job.names:
+                    os.unlink(each, dir_fd=remove.fd)
+    return _living(jobs, working)
+
+
+class _Job(NamedTuple):
+    """A job that may work in a staging folder.
+
+    Attributes
+    ----------
+    mark : str
+        The path of its mark.
+    names : list of str
+        Its files, the mark last.
+    where : list
+        Its location; empty if the mark is lost.
+    process : str
+    touched : float or None
+        When it last showed that it lives; None if its process is known to be dead.
+    """
+
+    mark: str
+    names: list[str]
+    where: list[object]
+    process: str
+    touched: float | None
+
+
+def _jobs_in(folder: str, names: list[str], *, own: str) -> Iterator[_Job]:
+    """Yield the jobs with files in a folder, except the one whose mark is `own`, and live ones of this location."""
+    found: dict[str, list[str]] = {}
     for name in sorted(filter(_NAMES.fullmatch, names), reverse=True):
-        jobs.setdefault(mark_of(name), []).append(os.path.join(folder, name))
-    for mark, paths in jobs.items():
+        found.setdefault(mark_of(name), []).append(name)
+    for mark, files in found.items():
         path = os.path.join(folder, mark)
         if path == own:
             continue
         with contextlib.suppress(OSError):
             where, process = _said(path)
-            if where and where == _here():
-                if _is_of_a_job(process) and is_alive(process):
-                    continue
-            elif _is_fresh(path, max(os.lstat(each).st_mtime for each in ([path] if where else paths)), now):
-                living = str(where[0]) if where else living
+            touched = None
+            if not where or where != _here():
+                seen = [mark] if where else files
+                touched = max(os.lstat(os.path.join(folder, name)).st_mtime for name in seen)
+            elif _is_of_a_job(process) and is_alive(process):
                 continue
-            if remove is not None and (_is_of_a_job(process) or names_prove(remove.fd)):
-                # The mark goes last, so that a kill in between leaves the rest to the next job.
-                for each in paths:
-                    os.unlink(os.path.basename(each), dir_fd=remove.fd)
-    return living
+            yield _Job(path, files, where, process, touched)
+
+
+def _working(jobs: list[_Job], now: float, folder: str) -> list[bool]:
+    """Return whether each job counts as alive: it was touched a short while ago, or has a time in the future.
+
+    Times in the future count until all those of a folder were seen unchanged for as long. They are watched as one: a
+    folder may have any number of them.
+    """
+    future = [(job.mark, job.touched) for job in jobs if job.touched is not None and job.touched > now]
+    is_new = bool(future) and not _was_seen_for_long(folder, hash(tuple(future)))
+    return [
+        job.touched is not None and (is_new if job.touched > now else now - job.touched < _DEAD)
+        for job in jobs
+    ]
+
+
+def _was_seen_for_long(folder: str, future: int) -> bool:
+    """True if the times in the future in a folder, given their digest, have not changed for a while."""
+    seen, when = _watched.get(folder, (None, 0.0))
+    if seen != future:
+        if len(_watched) >= _WATCHED:
+            _watched.clear()
+        when = time.monotonic()
+        _watched[folder] = future, when
+    return time.monotonic() - when >= _DEAD
+
+
+# Folders with times in the future: a digest of these, and when it was first seen.
+_watched: dict[str, tuple[int, float]] = {}
+
+
+def _living(jobs: list[_Job], working: list[bool]) -> str | None:
+    """Return the machine of the last job that works; None if there is none, or no mark tells."""
+    machines = [str(job.where[0]) for job, works in zip(jobs, working, strict=True) if works and job.where]
+    return machines[-1] if machines else None
 
 
 def _is_of_a_job(process: str) -> bool:
     """True if a mark says a process as jobs write it."""
     return _PROCESS.fullmatch(process) is not None
-
-
-def _is_fresh(path: str, touched: float, now: float) -> bool:
-    """True if a mark was touched a short while ago. One from the future is, until it was seen unchanged for as long."""
-    if touched <= now:
-        return now - touched < _DEAD
-    seen, when = _watched.get(path, (0.0, 0.0))
-    if seen != touched:
-        if len(_watched) >= _WATCHED:
-            _watched.clear()
-        when = time.monotonic()
-        _watched[path] = touched, when
-    return time.monotonic() - when < _DEAD
-
-
-# Marks from the future: their times, and when they were first seen.
-_watched: dict[str, tuple[float, float]] = {}
 
 
 def _said(path: str) -> tuple[list[object], str]:

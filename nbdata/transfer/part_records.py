@@ -54,8 +54,8 @@ _NAME = re.compile(r"[0-9a-f]{24}\.parts?")
 _SEAL = "seal"
 #: A part's progress is noted each time after this many bytes: the most that a kill costs per connection.
 NOTED = 4 << 20
-# The most bytes of a record: more than a thousand parts that were each begun a hundred times.
-_MOST = 16 << 20
+# The most bytes of a record: more than a thousand parts that were each begun a hundred times; and of a line.
+_MOST, _LONGEST = 16 << 20, 64 << 10
 
 
 def part_size_for(size: int, layout: int | None = None) -> int:
@@ -131,7 +131,7 @@ class PartRecord:
         self._seal: object = None
         try:
             with folder.small(name, _MOST) as fd, open(fd, "rb", closefd=False) as lines:
-                for line in lines:
+                while line := lines.readline(_LONGEST):  # a hole has no line end
                     value = value_of(line)
                     if value is None:
                         break

@@ -137,6 +137,11 @@ def test_volume_gz_of_a_long_set_is_no_archive_of_its_own() -> None:
         ["a.part1.rar", "a.part2.rar"],
         ["backup.tmp.20240101"],
         ["train-000000.csv", "train-000001.csv"],
+        [
+            "q.tar.a\N{LATIN SMALL LETTER LONG S}",
+            "q.tar.\N{KELVIN SIGN}a",
+            "q.tar.part\N{ARABIC-INDIC DIGIT ONE}",
+        ],
     ],
 )
 def test_other_names_with_numbers_or_short_endings_are_no_volumes(names: list[str]) -> None:

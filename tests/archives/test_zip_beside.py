@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nbdata.archives import zip_directory
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.zip import read_zip
 from nbdata.errors import BadArchive
@@ -60,6 +61,20 @@ def test_archives_that_follow_one_another_are_all_read(
     assert contents(path.read_bytes(), members=["a*"]) == {n: d for n, d in expected.items() if n < "b"}
     subprocess.run(["zip", "-qA", str(path)], check=True)  # makes the last one's offsets right
     assert contents(path.read_bytes()) == expected
+
+
+def test_the_directories_of_archives_that_follow_one_another_have_one_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory holds them all, and a hundred may follow one another."""
+    parts = [zipped({letter: b"x"}) for letter in "abc"]
+    directory = 46 + 1  # of one member with such a name
+    monkeypatch.setattr(zip_directory, "_MOST", 3 * directory)
+    assert contents(b"".join(parts)) == dict.fromkeys("abc", b"x")
+    monkeypatch.setattr(zip_directory, "_MOST", 3 * directory - 1)
+    with pytest.raises(BadArchive, match="another zip archive comes before this one") as told:
+        contents(b"".join(parts))
+    assert told.value.got == "the zip archive has a directory of impossible size"
 
 
 @pytest.mark.parametrize("between", [b"a signature", bytes(70_000)])

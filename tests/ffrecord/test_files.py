@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from nbdata import BadArchive, BadOption, ChecksumMismatch, NbdataError, NotFound
 from nbdata.ffrecord import FileReader, FileWriter
+from nbdata.formats import ffrecord
 from nbdata.formats.ffrecord import HeadWriter
 
 #: Samples and the file that contains them, computed from the format's rules.
@@ -174,6 +175,19 @@ def test_a_file_without_a_checksum_of_its_header_is_read_and_its_offsets_are_che
     path.write_bytes(whole)
     with pytest.raises(BadArchive):
         FileReader(path)
+
+
+def test_a_hole_of_gigabytes_is_refused_as_a_header_at_its_first_zeros(tmp_path, monkeypatch):
+    """Its CRC-32 would take as long as the hole is large, and nothing could interrupt it."""
+    count = 1 << 32
+    with open(tmp_path / "hole.ffr", "wb") as file:
+        file.write(struct.pack("<Iq", 1, count))
+        file.seek(12 + 4 * count)
+        file.write(struct.pack("<q", 12 + 12 * count))
+        file.truncate(12 + 12 * count + 1)
+    monkeypatch.setattr(ffrecord, "crc32", lambda *_: pytest.fail("it reads the whole header"))
+    with pytest.raises(BadArchive, match="sample 0 of this FFRecord file does not end"):
+        FileReader(tmp_path / "hole.ffr")
 
 
 def test_appended_bytes_are_found_when_the_last_sample_is_read(tmp_path):

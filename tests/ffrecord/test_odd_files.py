@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import nbdata
 from nbdata.client.records.named import NamedRecords
-from nbdata.errors import UnsafeMember
+from nbdata.errors import BadOption, NbdataError, UnsafeMember
 from nbdata.ffrecord import FileWriter, GeneralDataset, PackedFolder, pack_folder
+from nbdata.formats.ffrecord import HeadWriter
+from nbdata.formats.packed_folder import MARK
 
 
 def a_pipe(at: Path) -> None:
@@ -54,6 +58,33 @@ def test_an_index_of_names_is_a_file(tmp_path: Path, kind: Callable[[Path], None
     kind(records(tmp_path / "train") / name)
     with pytest.raises(UnsafeMember, match="has the place of a file"):
         NamedRecords(tmp_path / "train")
+
+
+def a_hole(at: Path) -> None:
+    """Make a file of 64 MiB that takes no room; one of terabytes takes none, either."""
+    with open(at, "wb") as file:
+        file.truncate(64 << 20)
+
+
+@pytest.mark.parametrize("name", ["nbdata.json", "filename2idx.json", "filename2idx.pkl"])
+def test_a_record_that_is_larger_than_it_can_be_is_refused(tmp_path: Path, name: str) -> None:
+    folder = records(tmp_path / "train/ffrdata").parent
+    a_hole(folder / name if name == "nbdata.json" else folder / "ffrdata" / name)
+    with pytest.raises(NbdataError, match="larger than its content can be"):
+        GeneralDataset(tmp_path, "train") if name == "nbdata.json" else NamedRecords(folder / "ffrdata")
+
+
+@pytest.mark.parametrize("reader", [PackedFolder, nbdata.samples])
+def test_names_of_a_packed_folder_in_a_hole_are_refused(
+    tmp_path: Path, reader: Callable[[str], object]
+) -> None:
+    head = HeadWriter([1, 64 << 20])
+    head.found(0, zlib.crc32(b"x"))
+    with open(tmp_path / "a.ffr", "wb") as file:
+        file.write(b"".join(head.pieces()) + b"x" + MARK)
+        file.truncate(head.starts()[-1])
+    with pytest.raises(BadOption, match="the names of this packed folder are too large"):
+        reader(str(tmp_path / "a.ffr"))
 
 
 def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:

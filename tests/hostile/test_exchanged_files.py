@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import tarfile
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata import same_files
 from nbdata.client.records import dumping
 from nbdata.client.records.dumping import dump
 from nbdata.client.records.writer import FileWriter
-from nbdata.disk import PARTIAL, same_file
+from nbdata.disk import PARTIAL
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
 from nbdata.guarded_folders import TargetLost
+from nbdata.same_files import same_file
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.writing.growing_file import GrowingFile, remove_left
@@ -146,10 +149,44 @@ def test_a_new_file_that_got_the_inode_of_a_deleted_one_is_another(tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", [stat.ST_DEV, stat.ST_INO])
-def test_a_file_that_the_disk_numbers_anew_is_known_by_its_time(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_file_that_the_disk_numbers_anew_is_known_by_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, anew: bool
+) -> None:
+    monkeypatch.setattr(same_files, "_numbers_anew", lambda _: anew)
     (tmp_path / "x").write_bytes(b"x")
     found = os.lstat(tmp_path / "x")
-    assert same_file(found, changed(found, place, found.st_mtime_ns))
+    assert same_file(found, changed(found, place, found.st_mtime_ns)) == anew
+
+
+def test_a_disk_numbers_files_anew_unless_it_is_known_not_to() -> None:
+    assert not same_files._numbers_anew(os.stat("/dev/shm").st_dev)
+    assert same_files._numbers_anew(os.stat("/proc").st_dev)
+    assert same_files._numbers_anew(os.makedev(4000, 1))
+
+
+def test_two_files_of_an_archive_that_are_alike_but_for_their_bytes_are_not_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns a folder can rename the temporaries of root in it, and an archive may give all files one time."""
+    monkeypatch.setattr(same_files, "_numbers_anew", lambda _: False)
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name in ("good", "evil"):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = 4, 1_700_000_000
+            tar.addfile(member, io.BytesIO(name.encode()))
+    commit = Committer._commit_batch
+
+    def exchanged(committer: Committer, batch: list[PendingFile]) -> None:
+        one, other = (file.temporary for file in batch)
+        os.rename(one, f"{one}x")
+        os.rename(other, one)
+        os.rename(f"{one}x", other)
+        commit(committer, batch)
+
+    monkeypatch.setattr(Committer, "_commit_batch", exchanged)
+    with pytest.raises(nbdata.NbdataError, match=EXCHANGED):
+        nbdata.untar_volumes(str(tmp_path / "x.tar"), tmp_path / "out", quiet=True)
 
 
 def changed(found: os.stat_result, place: int, mtime_ns: int) -> os.stat_result:

@@ -189,3 +189,43 @@ def test_a_job_that_is_taken_for_dead_during_a_sync_renames_nothing(
     with pytest.raises(NbdataError, match="taken this job for dead"):
         slow_sync()
     assert not (tmp_path / "a").exists()
+
+
+def test_any_number_of_marks_from_the_future_counts_as_dead_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive that brings a ``.nbdata`` folder can give its files any time."""
+    clock = [1000.0]
+    monkeypatch.setattr(marks, "_WATCHED", 5)
+    monkeypatch.setattr(marks.time, "monotonic", lambda: clock[0])
+    own = tmp_path / ".nbdata"
+    own.mkdir()
+    for number in range(20):
+        (own / f"{number:012x}0").write_text("{}")
+        os.utime(own / f"{number:012x}0", (4e9, 4e9))
+    assert marks.worker_elsewhere(str(own)) == "another machine"
+    clock[0] += marks._DEAD - 1
+    assert marks.worker_elsewhere(str(own)) == "another machine"
+    clock[0] += 1
+    assert marks.worker_elsewhere(str(own)) is None
+    os.utime(own / f"{0:012x}0", (4e9 + 1, 4e9 + 1))  # its job lives, whose clock was set back
+    assert marks.worker_elsewhere(str(own)) == "another machine"
+
+
+def test_so_do_those_in_any_number_of_folders_of_other_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(marks, "_WATCHED", 5)
+    monkeypatch.setattr(marks.time, "monotonic", lambda: clock[0])
+    tmp_path.chmod(0o777)
+    own = tmp_path / ".nbdata"
+    own.mkdir()
+    for number in range(20):
+        other = tmp_path / f".nbdata-{number}"
+        other.mkdir()
+        (other / f"{ELSEWHERE}0").write_text("{}")
+        os.utime(other / f"{ELSEWHERE}0", (4e9, 4e9))
+    assert marks.worker_elsewhere(str(own)) == "another machine"
+    clock[0] += marks._DEAD
+    assert marks.worker_elsewhere(str(own)) is None

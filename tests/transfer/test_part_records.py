@@ -222,3 +222,15 @@ def test_a_file_that_others_may_write_is_not_continued(tmp_path: Path, mode: int
         same = os.path.samestat(os.fstat(theirs.fileno()), os.stat(again.data))
         assert same == bool(again.present()) == (not mode & 0o022)
         again.close()
+
+
+def test_a_hole_in_the_place_of_a_record_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive brings any number of such files, and each pull reads the records of its folder."""
+    with open(tmp_path / "0.parts", "wb") as file:
+        file.truncate(part_records._MOST)
+    lines: list[int] = []
+    monkeypatch.setattr(part_records, "value_of", lambda line: lines.append(len(line)))
+    assert PartRecord(Staging(str(tmp_path)), "0.parts").header is None
+    assert lines == [part_records._LONGEST]

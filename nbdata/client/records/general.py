@@ -21,6 +21,8 @@ from nbdata.sizes import counted
 __all__ = ["GeneralDataset"]
 
 _RECORD = "nbdata.json"
+# The most bytes of it.
+_MOST_RECORD = 1 << 20
 
 
 class GeneralDataset:
@@ -153,7 +155,7 @@ class GeneralDataset:
 def _stored(folder: str) -> str:
     """Return the format of the samples: pickle if the original converter recorded none."""
     try:
-        stored = json.loads(read_regular(os.path.join(folder, _RECORD)))["stored"]
+        stored = json.loads(read_regular(os.path.join(folder, _RECORD), most=_MOST_RECORD))["stored"]
     except FileNotFoundError:
         return "pickle"
     except (ValueError, KeyError, TypeError, RecursionError):

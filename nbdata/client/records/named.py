@@ -17,6 +17,8 @@ from nbdata.sizes import counted
 __all__ = ["NamedRecords"]
 
 _INDEX = "filename2idx"
+# The most bytes of it, and how many more for each file: more than any name and its number take in JSON.
+_MOST, _FOR_A_FILE = 1 << 20, 2048
 
 
 class NamedRecords:
@@ -73,13 +75,13 @@ class NamedRecords:
 
 def _index(folder: str, count: int) -> dict[str, int]:
     """Read the number of each file: from JSON, or from the pickle, the only form that the original converter writes."""
-    path = os.path.join(folder, f"{_INDEX}.json")
+    path, most = os.path.join(folder, f"{_INDEX}.json"), _MOST + _FOR_A_FILE * count
     try:
         if os.path.exists(path):
-            index: Any = json.loads(read_regular(path))
+            index: Any = json.loads(read_regular(path, most=most))
         else:
             path = os.path.join(folder, f"{_INDEX}.pkl")
-            index = load_plain(read_regular(path), path, remedy="Convert the data again")
+            index = load_plain(read_regular(path, most=most), path, remedy="Convert the data again")
     except FileNotFoundError:
         raise NotFound(
             f"there is no {_INDEX}.json and no {_INDEX}.pkl",

@@ -13,7 +13,7 @@ from nbdata.client.records.reader import FileReader
 from nbdata.client.records.writer import FileWriter
 from nbdata.disk import disk_error, open_regular, special_kind
 from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged
-from nbdata.formats.packed_folder import Tree, files_of, names_of, names_sample
+from nbdata.formats.packed_folder import Tree, files_of, names_of, names_sample, refuse_large_names
 from nbdata.paths import canonical, is_own_name
 from nbdata.sizes import counted
 
@@ -125,7 +125,11 @@ class PackedFolder:
         path = self._reader.fnames[0]
         if len(self._reader.fnames) > 1:
             raise BadOption("a packed folder is one file", path=os.path.dirname(path), remedy="Name the file")
-        last = bytes(self._reader.read_one(self._reader.n - 1)) if self._reader.n else b""
+        last = b""
+        if self._reader.n:
+            start, end = self._reader.get_offsets(0)[-2:].tolist()
+            refuse_large_names(end - start, self._reader.n, path)
+            last = bytes(self._reader.read_one(self._reader.n - 1))
         self._tree = names_of(last, self._reader.n - 1, path)
         self._path = path
 

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 from isal.isal_zlib import crc32
 
 from nbdata.archives.member import Member
+from nbdata.disk import open_regular
+from nbdata.errors import UnsafeMember
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import validator
@@ -355,12 +357,12 @@ def own_data(record: Record | None) -> object:
 
 
 def crc32_of(path: str) -> int:
-    """The CRC-32 of a file; -1 if it cannot be read."""
+    """The CRC-32 of a file; -1 if it cannot be read, or anything else, such as a pipe, has its place by now."""
     crc = 0
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, os.O_NOFOLLOW), "rb") as file:
             while block := file.read(1 << 20):
                 crc = crc32(block, crc)
-    except OSError:
+    except (OSError, UnsafeMember):
         return -1
     return crc

@@ -12,7 +12,7 @@ from typing import Any
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import Head, refuse_wrong
-from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of
+from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of, refuse_large_names
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.own_files import write_record
@@ -30,8 +30,6 @@ __all__ = ["index_of_packed", "names_in"]
 
 # Up to this many bytes, names are read without checking first how they start.
 _AT_ONCE = 1 << 20
-# Most bytes of names.
-_MOST = 1 << 30
 # Number of files whose names are read at a time.
 _FILES_AT_A_TIME = 8
 # Most names of left-out files that a report shows.
@@ -57,10 +55,7 @@ def names_in(
     data = bytes_of(control, store, file.info, start, start + known)
     if not is_packed(data):
         return None
-    if end - start > _MOST:
-        raise BadOption(
-            "the names of this packed folder are too large", path=file.url, expected=f"{_MOST:,} bytes"
-        )
+    refuse_large_names(end - start, head.count, file.url)
     if start + known < end:
         data += bytes_of(control, store, file.info, start + known, end)
     if compare:

@@ -237,7 +237,7 @@ take only pieces of up to 16 MiB, so they do not multiply the window. These are 
 | headers of a tar member: long names, pax records, the map of a sparse file | 4 MiB; global records 64 KiB |
 | pax records, and numbers in maps of sparse files, of all members | 2^20, and 64 a member, 1 for 256 bytes of content |
 | the header of a gzip member | 256 KiB |
-| the directory of a zip archive | 512 MiB |
+| the directory of a zip archive, or those of several in one file | 512 MiB |
 | names of members, folders and links, in memory and in records | 512 MiB, and 16 bytes a byte of the archive |
 
 ## More than the disk holds

@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import zstandard
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.targets.folder.extraction import Extraction
+from nbdata.engine.unpack.written import crc32_of
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import (
@@ -245,3 +247,15 @@ def test_links_of_the_archive_are_known_behind_the_place(tmp_path: Path) -> None
     interrupted(volumes, out, 50)
     with pytest.raises(nbdata.UnsafeMember, match="through the symbolic link link"):
         untar(volumes, out)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_takes_the_place_of_a_file_before_it_is_compared_is_another(tmp_path: Path, kind: str) -> None:
+    """The open of a pipe waits for a writer, and nothing stops the job meanwhile."""
+    (tmp_path / "file").write_bytes(b"x")
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "other")
+    else:
+        (tmp_path / "other").symlink_to("file")
+    assert crc32_of(str(tmp_path / "other")) == -1
+    assert crc32_of(str(tmp_path / "file")) == zlib.crc32(b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import zipfile
@@ -14,6 +15,7 @@ import pytest
 import nbdata
 from nbdata.archives.stream import Readahead
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.unpack import checksum_files
 from nbdata.integrity.etags import ETag
 from nbdata.stores.local import LocalStore
 from nbdata.stores.s3 import answers
@@ -276,6 +278,18 @@ def test_an_empty_list_is_not_called_too_large(content: Path, tmp_path: Path) ->
     (volumes / "MD5SUMS").touch()
     assert "MD5SUMS: holds no checksum" in untar(volumes, tmp_path / "out", dry_run=True).notes
     assert untar(volumes, tmp_path / "out").ok
+
+
+def test_a_compressed_list_is_not_read_if_it_is_large_once_decompressed(
+    content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen lists of 3 MB beside the volumes were twenty million names, and took gigabytes."""
+    volumes = pack(content, tmp_path / "v", "a.tar", volume=1_000_000)
+    text = "".join(lines(volumes).values()) + f"{'0' * 32}  {'a' * 5000}\n"
+    (volumes / "MD5SUMS.gz").write_bytes(gzip.compress(text.encode()))
+    monkeypatch.setattr(checksum_files, "LARGEST", 5000)
+    notes = untar(volumes, tmp_path / "out", dry_run=True).notes
+    assert "MD5SUMS.gz: not read, as too large, of unknown size or too many" in notes
 
 
 @pytest.mark.usefixtures("small_steps")

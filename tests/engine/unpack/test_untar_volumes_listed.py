@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.engine.unpack.volumes import missing
 from nbdata.engine.unpack.volumes.checksum_files import LARGEST
 from nbdata.errors import BadOption, MissingVolume
 from tests.engine.unpack.test_untar_several import content, tree
@@ -167,3 +168,15 @@ def test_checksums_of_other_files_do_not_matter(tmp_path: Path) -> None:
         f"{'0' * 32}  b.tar.gz.00\n{'0' * 32}  README\nno line of checksums\n"
     )
     assert untar(tmp_path / "v", tmp_path / "out").ok
+
+
+def test_only_so_many_names_in_lists_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=30_000)
+    last = sorted(path.name for path in (tmp_path / "v").iterdir())[-1]
+    (tmp_path / "v" / last).unlink()
+    (tmp_path / "v" / "MD5SUMS").write_text(f"{'0' * 32}  other\n{'0' * 32}  {last}\n")
+    line = nbdata.UntarVolumes(str(tmp_path / "v"), str(tmp_path / "out"))
+    with pytest.raises(MissingVolume, match=f"missing volume {last}: MD5SUMS lists it"):
+        line.plan()
+    monkeypatch.setattr(missing, "_LOOKED_AT", 1)
+    assert line.plan().actions

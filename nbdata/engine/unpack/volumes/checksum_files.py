@@ -7,6 +7,8 @@ compared with these digests while they are unpacked, so the data is read only on
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import json
 import os
 import posixpath
@@ -34,8 +36,10 @@ from nbdata.verification.checker import stored_checksum
 
 __all__ = ["LARGEST", "ChecksumFiles", "Published", "content_of", "source_of"]
 
-#: Bytes of the largest list that is read, enough for some ten thousand volumes; and the most lists.
+#: Bytes of the largest list that is read, also once decompressed, enough for some ten thousand volumes; and the most
+#: lists.
 LARGEST, _LISTS = 4 << 20, 16
+_GZIP = b"\x1f\x8b"
 # Bytes of the largest sidecar, which is one line.
 _LARGEST_SIDECAR = 64 << 10
 # Lists that are looked for where the folder is not listed.
@@ -159,7 +163,8 @@ class ChecksumFiles:
                 lists[name] = retrying(self._run.control, partial(self._store.head, self._base + name))
         sound = [(name, info) for name, info in lists.items() if 0 <= info.size <= LARGEST]
         sound.sort(key=lambda one: not is_manifest(one[0]))
-        return {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
+        contents = {name: content_of(self._run, self._store, info) for name, info in sound[:_LISTS]}
+        return {name: content for name, content in contents.items() if not _is_large(content)}
 
     def listed(self) -> Iterator[tuple[str, str]]:
         """Yield each name in the lists, relative to the base, with the name of the list."""
@@ -280,6 +285,16 @@ def content_of(run: Run, store: Store, info: ObjectInfo) -> bytes:
         return b""
     with Reader(run.control, store, info, 0, info.size) as reader:
         return b"".join(map(bytes, reader.blocks()))
+
+
+def _is_large(content: bytes) -> bool:
+    """True if a list that gzip has compressed has too many bytes. Of a damaged one, its parser says what is wrong."""
+    if not content.startswith(_GZIP):
+        return False
+    try:
+        return len(gzip.GzipFile(fileobj=io.BytesIO(content)).read(LARGEST + 1)) > LARGEST
+    except (EOFError, OSError, zlib.error):
+        return False
 
 
 def _refuse_contradictions(

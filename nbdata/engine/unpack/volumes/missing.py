@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from nbdata.archives.volumes import VolumeSet, choose_set
@@ -16,8 +17,8 @@ from nbdata.transfer.retry import retrying
 
 __all__ = ["listed_volume", "refuse_missing"]
 
-# Volumes that an error names.
-_NAMED = 10
+# Volumes that an error names, and names in lists that are looked at.
+_NAMED, _LOOKED_AT = 10, 100_000
 
 
 def refuse_missing(
@@ -38,7 +39,7 @@ def refuse_missing(
         return
     sidecars = {name: owner_of(name) for name in entries}
     listed = {owner: name for name, owner in sidecars.items() if owner and owner not in entries}
-    for name, source in checksums.listed() if checksums is not None else ():
+    for name, source in itertools.islice(checksums.listed(), _LOOKED_AT) if checksums is not None else ():
         if name not in entries:
             listed.setdefault(name, source)
     if not listed:
