@@ -28,6 +28,10 @@ _OPTIONS = {
     "limit-rate": "max-rate",
     "max-bandwidth": "max-rate",
     "rate": "max-rate",
+    "max-age": "newer-than",
+    "min-age": "older-than",
+    "newer": "newer-than",
+    "newer-mtime": "newer-than",
     "no-progress": "quiet",
     "only-show-errors": "quiet",
     "silent": "quiet",
@@ -36,7 +40,7 @@ _WHOLE = "Leave it out: a folder is always taken with all folders below it"
 _KEEP = "Write --overwrite never, which leaves what is there"
 _RESUMES = "Leave it out: the same command resumes where it was stopped"
 _SECOND = "Write the target as the second path, without an option"
-_SIZES = "No option selects by size or time: write the paths to a file for --files-from"
+_SIZES = "No option selects by size: write the paths to a file for --files-from"
 # Options of other tools without a name here: the option that a verb must have for the advice, and the advice.
 _ADVICE = {
     **dict.fromkeys(("recursive", "r", "R"), ("include", _WHOLE)),
@@ -47,7 +51,7 @@ _ADVICE = {
     **dict.fromkeys(
         ("C", "O", "directory", "local-dir", "o", "output", "output-document"), ("overwrite", _SECOND)
     ),
-    **dict.fromkeys(("max-age", "max-size", "min-age", "min-size"), ("files-from", _SIZES)),
+    **dict.fromkeys(("max-size", "min-size"), ("files-from", _SIZES)),
     "checksum": ("verify", "Leave it out: the bytes are compared with their checksums by default"),
     "delete-source": ("delete", "Leave it out: only push deletes its source"),
     "filter": ("include", "Write --include GLOB or --exclude GLOB"),

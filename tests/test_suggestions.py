@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import nbdata
+from nbdata import suggestions
 from nbdata.cli import main
+from nbdata.option import options_of
 from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 from nbdata.verbs.parsing import parse
@@ -66,6 +68,8 @@ def test_a_word_without_a_verb_of_its_own_gets_advice(
         ("--resume", "Leave it out: the same command resumes"),
         ("-O x", "Write the target as the second path"),
         ("--max-size 5MB", "No option selects by size"),
+        ("--max-age 7d", "Did you mean --newer-than?"),
+        ("--min-age 7d", "Did you mean --older-than?"),
         ("--only-show-errors", "Did you mean --quiet?"),
         ("--inplace", "Leave it out: a file gets its name"),
         ("--no-verify-ssl", "Write --option verify=false"),
@@ -85,3 +89,15 @@ def test_a_call_is_suggested_the_flags_of_the_function_too() -> None:
         nbdata.pull("s3://b/d/", "d", zzz=True)
     with pytest.raises(nbdata.BadOption, match=r"Known are .*, dry_run, quiet$"):
         nbdata.cache_stream("s3://b/d/", zzz=True)
+
+
+def test_no_advice_to_do_without_is_given_for_what_options_do() -> None:
+    """Options that were added since must not be called missing."""
+    there = {flag_of(name)[2:] for verb in VERBS.values() for name in options_of(verb)}
+    assert {*suggestions._OPTIONS.values()} <= there
+    assert suggestions._ADVICE.keys() & there == {
+        "max-size",
+        "resume",
+        "recursive",
+        "delete-source",
+    }  # of some verbs
