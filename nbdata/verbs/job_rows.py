@@ -121,6 +121,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         ("to", job.target),
         ("done", amount(job)),
         ("rate", f"{format_size(job.rate)}/s" if moving else ""),
+        ("limit", "" if job.max_rate is None else f"{format_size(job.max_rate)}/s"),
         ("retries", f"{job.retries:,}" if job.retries else ""),
         ("failed", f"{job.failures:,}" if job.failures else ""),
         ("begun", begun + (f" by {job.owner}" if job.owner else "")),
