@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from nbdata.history import Past, past_jobs
 from nbdata.paths import is_inside, is_url
@@ -26,9 +27,11 @@ class KnownFiles:
         The state folder.
     root : str
         The folder to walk, absolute and without links.
+    without : set of str
+        Files of indexes that are not asked.
     """
 
-    def __init__(self, state_dir: str, root: str) -> None:
+    def __init__(self, state_dir: str, root: str, *, without: AbstractSet[str] = frozenset()) -> None:
         self._state_dir = state_dir
         self._around: list[tuple[str, Index]] = []  # by folder, outermost first
         self._files: dict[str, list[tuple[str, str, tuple[int, int]]]] = {}
@@ -38,6 +41,8 @@ class KnownFiles:
             if (now := _identity(folder)) is not None:
                 file = index_file(state_dir, folder, url)
                 self._files.setdefault(os.path.realpath(folder), []).append((file, "", now))
+        for found in self._files.values():
+            found[:] = [one for one in found if one[0] not in without]
         for folder in sorted((at for at in self._files if at != root and is_inside(root, at)), key=len):
             self.enter(folder)
 
