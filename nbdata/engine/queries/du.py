@@ -86,7 +86,8 @@ def perform(run: Run, planned: Plan) -> Report:
     if shown:
         cells = [[format_size(r.size), f"{r.detail['objects']:,}", printable(r.path)] for r in shown]
         last = [format_size(total.size), f"{total.objects:,}", "total"]
-        report.tables = [{"caption": told, "head": ["size", "objects", "folder"], "rows": [*cells, last]}]
+        head = ["size", "objects", "folder"]
+        report.tables = [{"caption": told, "head": head, "rows": cells, "foot": [last]}]
     if unknown:
         report.notes.append(f"the store does not report the size of {unknown:,} of the objects")
     report.notes += filter(None, [found.note])

@@ -210,11 +210,13 @@ def fills(run: Run, op: Du, folder: str) -> Report:
     )
     shown = [each for _, _, each in sorted(largest, reverse=True)]
     told = f"the largest {len(shown)} of {rows.count - 1:,}; report.rows has all"
+    parts = [fill for fill in FILLS if total[fill]]
     report.tables = [
         {
             "caption": told if rows.count - 1 > len(shown) else "",
-            "head": ["disk", *(name.replace("_", " ") for name in FILLS), "size", "objects", "folder"],
-            "rows": [_cells(each, printable(each.path)) for each in shown] + [_cells(row, "total")],
+            "head": ["folder", "disk", *(fill.replace("_", " ") for fill in parts), "size", "objects"],
+            "rows": [_cells(each, printable(each.path), parts) for each in shown],
+            "foot": [_cells(row, "total", parts)],
         }
     ]
     report.notes += _notes(walk)
@@ -222,10 +224,10 @@ def fills(run: Run, op: Du, folder: str) -> Report:
     return report
 
 
-def _cells(row: Row, name: str) -> list[str]:
+def _cells(row: Row, name: str, parts: list[str]) -> list[str]:
     told = row.detail
-    parts = [format_size(told[fill]) if told[fill] else "–" for fill in FILLS]
-    return [format_size(told["disk"]), *parts, format_size(row.size), f"{told['objects']:,}", name]
+    sizes = [format_size(told[part]) if told[part] else "–" for part in parts]
+    return [name, format_size(told["disk"]), *sizes, format_size(row.size), f"{told['objects']:,}"]
 
 
 def _notes(walk: _Walk) -> list[str]:
