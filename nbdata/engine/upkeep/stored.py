@@ -22,7 +22,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_pull
 from nbdata.engine.planning.known_files import KnownFiles
 from nbdata.engine.upkeep.leftovers import Inside, Leftover, Written, holder, leftover, walk
-from nbdata.errors import Cancelled, NbdataError
+from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.history import past_jobs
 from nbdata.paths import is_inside, is_own_name, is_url
 from nbdata.redaction import redacted
@@ -81,7 +81,7 @@ class _Stored:
                 yield from self._of(place)
             except Cancelled:
                 raise
-            except NbdataError as error:
+            except (NbdataError, OSError) as error:
                 self._plan.notes.append(f"{redacted(place.url)} could not be asked: {error}")
             finally:
                 self._run.control.bad_entries.take()  # an entry that cannot be used proves nothing
@@ -206,6 +206,9 @@ def _places(run: Run, root: str) -> list[_Place]:
 
 
 def _options_of(command: str) -> dict[str, Any]:
-    """Return the storage options of a job on record; it has no secret ones."""
-    words = shlex.split(command)
-    return pairs([word for before, word in itertools.pairwise(words) if before == "--option"], {})
+    """Return the storage options of a job on record; it has no secret ones, and none if they cannot be read."""
+    try:
+        words = shlex.split(command)
+        return pairs([word for before, word in itertools.pairwise(words) if before == "--option"], {})
+    except (ValueError, BadOption):
+        return {}
