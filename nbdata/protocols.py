@@ -159,6 +159,17 @@ class Job(Protocol):
     def cancel(self) -> None:
         """End the job within a second; the command resumes it."""
 
+    @property
+    def max_rate(self) -> int | None:
+        """The most bytes per second that it moves; None for no limit. It can be set while the job runs or waits.
+
+        Set it to a number or to a text such as ``"5MB"``; None lifts the limit. What is set holds also when the job is
+        begun again with `again`, and its command has it.
+        """
+
+    @max_rate.setter
+    def max_rate(self, rate: int | str | None) -> None: ...
+
     def again(self) -> str:
         """Begin the operation of a job that failed or was stopped once more, in the background; the new job's id."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from nbdata.redaction import printable
 from nbdata.sizes import format_size
+from nbdata.sortable import SCRIPT, keys_attribute, sort_key
 
 __all__ = [
     "COLORS",
@@ -96,7 +97,8 @@ def chip(text: str, color: str) -> str:
 
 def text_table(table: dict[str, Any]) -> list[str]:
     """Format a table as aligned lines, its caption first."""
-    rows = [[printable(cell) for cell in row] for row in (table["head"], *table["rows"])]
+    shown = (table["head"], *table["rows"], *table.get("foot", ()))
+    rows = [[printable(cell) for cell in row] for row in shown]
     widths = [max(width_of(row[n]) for row in rows) for n in range(len(table["head"]))]
     lines = [
         "  ".join(
@@ -124,12 +126,19 @@ def member_cells(size: int, kind: str, mtime: float) -> tuple[str, str]:
         return shown, "–"
 
 
-def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table; columns of numbers except the first are aligned right, and only long cells wrap."""
+def html_table(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], foot: Sequence[Sequence[str]] = ()
+) -> str:
+    """Format a table; columns of numbers except the first are aligned right, and only long cells wrap.
+
+    A click on a head sorts the rows, where scripts run; the rows of `foot` stay last.
+    """
     sides = [
         "right" if n and rows and all(row[n][:1].isdigit() or row[n] in ("", "–") for row in rows) else "left"
         for n in range(len(head))
     ]
+    columns = [[sort_key(cell) for cell in cells] for cells in zip(*rows, strict=True)]
+    columns = [[None] * len(keys) if None in keys else keys for keys in columns]
     pad = f"padding:2px 12px 2px 0px;vertical-align:top;border-bottom:1px solid {_LINE}"
 
     def line(cells: Sequence[str], tag: str) -> str:
@@ -141,12 +150,16 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
             for cell, side in zip(cells, sides, strict=True)
         )
 
-    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    keys = map(keys_attribute, zip(*columns, strict=True)) if len(rows) > 1 else [""] * len(rows)
+    body = "".join(f"<tr {key}>{line(row, 'td')}</tr>" for key, row in zip(keys, rows, strict=True))
+    last = "".join(f"<tr>{line(row, 'td')}</tr>" for row in foot)
+    sorts = ("data-nbdata ", SCRIPT) if len(rows) > 1 else ("", "")
     # Not a caption element, which would be as narrow as the table.
     title = f'<div style="font-weight:bold;padding:4px 0px">{escape(caption)}</div>' if caption else ""
     return (
-        f'{title}<table style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
-        f"<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        f'{title}<table {sorts[0]}style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
+        f"<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody>"
+        f"{f'<tfoot>{last}</tfoot>' if foot else ''}</table>{sorts[1]}"
     )
 
 

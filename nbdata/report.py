@@ -247,8 +247,9 @@ class Report(Record):
     headline : str
         The verb's own text for the line, in place of counts and seconds; usually empty.
     tables : list of dict
-        Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
-        ``"failures": True`` the table replaces the usual list of failures.
+        Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``. ``"foot"`` has rows,
+        such as a total, that stay last when the table is sorted. With ``"failures": True`` the table replaces the usual
+        list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.
@@ -374,6 +375,8 @@ class Report(Record):
             parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
         if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
-        parts += [html_table(t["caption"], t["head"], t["rows"]) for t in self._tables(raised)]
+        parts += [
+            html_table(t["caption"], t["head"], t["rows"], t.get("foot", ())) for t in self._tables(raised)
+        ]
         parts += [f"<div>{escape(printable(note))}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -43,7 +43,7 @@ class Snapshot(Record):
     `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
     earlier run and did not move. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
     unknown. `command` starts the operation again, without ``%``; empty if no command can. `writes_to` is the local
-    folder that it writes to; empty if there is none.
+    folder that it writes to; empty if there is none. `max_rate` is its limit in bytes per second, None without one.
     """
 
     id: str
@@ -68,6 +68,7 @@ class Snapshot(Record):
     owner: str = ""
     command: str = ""
     writes_to: str = ""
+    max_rate: int | None = None
     error: dict[str, Any] | None = None
     version: int = 0
 

@@ -10,7 +10,8 @@ from nbdata.cli import main
 from nbdata.option import options_of
 from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
-from nbdata.verbs.parsing import parse
+from nbdata.verbs.options import FACE_OPTIONS
+from nbdata.verbs.parsing import flag_of, parse
 
 KNOWN = [*VERBS, "agent", "demo", "completion"]
 
@@ -94,7 +95,7 @@ def test_a_call_is_suggested_the_flags_of_the_function_too() -> None:
 def test_no_advice_to_do_without_is_given_for_what_options_do() -> None:
     """Options that were added since must not be called missing."""
     there = {flag_of(name)[2:] for verb in VERBS.values() for name in options_of(verb)}
-    assert {*suggestions._OPTIONS.values()} <= there
+    assert {*suggestions._OPTIONS.values()} <= there | FACE_OPTIONS.keys()
     assert suggestions._ADVICE.keys() & there == {
         "max-size",
         "resume",

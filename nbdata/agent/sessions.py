@@ -308,6 +308,12 @@ class Session:
         job, attached = self._agent.jobs.submit(before.operation, before.context, {}, background=True)
         return {"job": job.id, "attached": attached}
 
+    def limit(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Limit the bytes per second of a job; no ``rate`` lifts the limit."""
+        rate = message.get("rate")
+        self._job(message).limit(None if rate is None else number_of(message, "rate", 0))
+        return {}
+
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
         """Handle Ctrl-C of the client whose connection is ``session``."""
         job, session, at_once = self._job(message), str(message.get("session", "")), message.get("at_once")
@@ -424,6 +430,7 @@ _HANDLERS: dict[str, _Handler] = {
         "resume",
         "cancel",
         "again",
+        "limit",
         "stop",
         "plan",
         "submit",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from nbdata.errors import AgentUnavailable, Cancelled, NbdataError, TransferFailed
+from nbdata.option import checked, options_of
 from nbdata.report import Report, Snapshot
+from nbdata.verbs.options import Storing, refuse_slow
 
 __all__ = ["FutureMethods", "conclude"]
 
@@ -23,10 +25,25 @@ class _Waitable(Protocol):
     def snapshot(self) -> Snapshot: ...
     def wait(self, timeout: float | None = None) -> Report: ...
     def done(self) -> bool: ...
+    def limit(self, rate: int | None) -> None: ...
 
 
 class FutureMethods:
-    """The methods of `concurrent.futures.Future` for a job, built on its `snapshot` and `wait`."""
+    """What all jobs do alike: the methods of `concurrent.futures.Future`, and the limit of the rate.
+
+    They are built on `snapshot`, `wait` and `limit` of the job.
+    """
+
+    @property
+    def max_rate(self: _Waitable) -> int | None:
+        """The most bytes per second that it moves; None for no limit. It can be set while the job runs or waits."""
+        return self.snapshot().max_rate
+
+    @max_rate.setter
+    def max_rate(self: _Waitable, rate: int | str | None) -> None:
+        most = None if rate is None else int(checked("max-rate", rate, options_of(Storing)["max_rate"][1]))
+        refuse_slow(most)
+        self.limit(most)
 
     def done(self: _Waitable) -> bool:
         """True if the job is over, with any outcome."""

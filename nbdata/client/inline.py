@@ -79,6 +79,9 @@ class InlineJob(FutureMethods):
     def cancel(self) -> None:
         self._job.task.cancel()
 
+    def limit(self, rate: int | None) -> None:
+        self._job.limit(rate)
+
     def again(self) -> str:
         self._job.refuse_again()
         return inline_host().submit(self._job.operation, background=True).id

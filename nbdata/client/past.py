@@ -58,6 +58,9 @@ class PastJob(FutureMethods):
     def cancel(self) -> None:
         raise self._nothing("cancel")
 
+    def limit(self, rate: int | None) -> None:
+        raise self._nothing("limit")
+
     def again(self) -> str:
         raise NotFound(
             f"the agent that had job {self.id} is gone, and its credentials with it",

@@ -177,6 +177,9 @@ class AgentJob(FutureMethods):
     def cancel(self) -> None:
         self._ask("cancel")
 
+    def limit(self, rate: int | None) -> None:
+        self._ask("limit", rate=rate)
+
     def again(self) -> str:
         try:
             return str(self._ask("again")["job"])

@@ -18,7 +18,7 @@ from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
 from nbdata.sizes import counted, format_size
 from nbdata.transfer.locks import Claim
-from nbdata.verbs.options import Storing
+from nbdata.verbs.options import Storing, refuse_slow
 
 __all__ = ["EngineJob", "Jobs"]
 
@@ -71,6 +71,31 @@ class EngineJob:
                 f"job {self.id} belonged to the loop that asked for it", remedy="Run its cell again"
             )
 
+    def limit(self, rate: int | None) -> None:
+        """Limit the bytes per second from now on, also when the job is begun again; None lifts the limit.
+
+        Raises
+        ------
+        BadOption
+            If the job is over, or its verb has no limit, or the limit is too low.
+        """
+        state, op = self.task.snapshot().state, self.operation
+        if not isinstance(op, Storing):
+            raise BadOption(f"job {self.id} has no limit of its rate: {op.verb} has no --max-rate")
+        if state not in _ATTACHABLE:
+            raise BadOption(
+                f"job {self.id} is {state.lower()}: there is nothing to limit",
+                remedy="Run its command again with --max-rate",
+            )
+        refuse_slow(rate)
+        self._limit(rate)
+
+    def _limit(self, rate: int | None) -> None:
+        self.task.limit(rate)
+        if isinstance(self.operation, Storing):
+            self.operation = runner.with_rate(self.operation, rate)
+            self.task.begun_by(runner.shown_command(self.operation, self.context))
+
     def said_again(self, operation: Operation, context: Context) -> str:
         """Join the job by the same command, whose options and environment limit apply from now on.
 
@@ -88,7 +113,7 @@ class EngineJob:
             return ""
         continued = before.reason == "interrupt"
         if continued or rate is not None:
-            self.task.limit(rate)
+            self._limit(rate)
         if continued and not self.task.resume() and self.task.snapshot().state not in _ATTACHABLE:
             return ""  # the interrupt has just become a cancel
         self.on_error = _on_error(operation)

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from nbdata.disk import full_disk_told
@@ -50,6 +51,8 @@ __all__ = [
     "make_plan",
     "new_task",
     "perform",
+    "shown_command",
+    "with_rate",
 ]
 
 # Storage options that describe the place and the access, and are not secret.
@@ -199,13 +202,25 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             target=shortened(scrub(target)),
             background=background,
             owner=shortened(scrub(context.owner)),
-            command=_whole_or_nothing(scrub(command_line(operation, context))),
+            command=shown_command(operation, context),
             writes_to=_whole_or_nothing(scrub(operation.local_target() or "")),
         ),
         stopped=operation.stopped,
     )
     task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     return task
+
+
+def shown_command(operation: Operation, context: Context) -> str:
+    """The command line that lists show and that repeats the operation; empty if it is too long."""
+    return _whole_or_nothing(scrub(command_line(operation, context)))
+
+
+def with_rate(operation: Storing, max_rate: int | None) -> Storing:
+    """Return the same operation with another limit of its rate; it stays the same command (`identity_of`)."""
+    changed = replace(operation, max_rate=max_rate)
+    changed.made_in(operation.here)
+    return changed
 
 
 def _whole_or_nothing(text: str) -> str:

@@ -18,7 +18,7 @@ from nbdata.errors import BadOption
 from nbdata.notebook.variables import words_of
 from nbdata.paths import canonical, is_url
 from nbdata.suggestions import suggest_verb
-from nbdata.verbs import VERBS
+from nbdata.verbs import GROUPS, VERBS
 from nbdata.verbs.listing import Ls
 
 if TYPE_CHECKING:
@@ -53,10 +53,20 @@ def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]
             raise refused(BadOption(what, remedy=suggest_verb(verb, [*VERBS]))) from None
         return magic(rest)
 
-    nbdata.__doc__ = "Run a verb of nbdata: %nbdata VERB … is %VERB …\n\n" + "\n".join(
-        f"%nbdata {verb:14}{cls.summary}" for verb, cls in VERBS.items()
-    )
+    nbdata.__doc__ = _overview()
     return nbdata
+
+
+def _overview() -> str:
+    """Return what ``%nbdata?`` shows: the verbs in groups, each with an example."""
+    lines = ["Run a verb of nbdata: %nbdata VERB … is %VERB …, and %VERB? explains it."]
+    for title, verbs in GROUPS.items():
+        lines += ["", title]
+        for cls in verbs:
+            # %ls alone is IPython's own.
+            name, example = (f"%{NAME} " if cls is Ls else "%"), cls.examples[0]
+            lines += [f"  {name + cls.verb:16}{cls.summary}", f"  {'':16}  {name}{example}"]
+    return "\n".join(lines)
 
 
 class LsBesideIPython:

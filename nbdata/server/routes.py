@@ -1,7 +1,8 @@
 """The routes below ``nbdata/api/``.
 
-``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/finished/clear``, and ``POST
-caches/clear`` with the body ``{"path": PATH}``. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone":
+``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
+``{"max_rate": BYTES}`` (null lifts the limit), ``POST jobs/finished/clear``, and ``POST caches/clear`` with the body
+``{"path": PATH}``. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone":
 [key, …], "problem": text}``; its first message lists all jobs. All routes require the server's token or cookie. Routes
 that change something require the XSRF token too.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -21,6 +23,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from nbdata.client.hosts import ChoosingHost
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound
+from nbdata.protocols import Job
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
 from nbdata.server.workers import Workers
@@ -73,8 +76,12 @@ class _Action(_Handler):
     @web.authenticated
     @authorized
     async def post(self, job_id: str, action: str) -> None:
+        await self.change(lambda: _act(job_id, action))
+
+    async def change(self, do: Callable[[], None]) -> None:
+        """Change a job, and answer."""
         try:
-            await self.workers.run(lambda: _act(job_id, action))
+            await self.workers.run(do)
         except NbdataError as error:
             self.refuse(error)
             return
@@ -82,11 +89,31 @@ class _Action(_Handler):
         self.finish(json.dumps({"done": True}))
 
 
+class _Limit(_Action):
+    @web.authenticated
+    @authorized
+    async def post(self, job_id: str) -> None:
+        said = self.get_json_body()
+        rate = said.get("max_rate", "") if isinstance(said, dict) else ""
+        if isinstance(rate, bool) or not isinstance(rate, (int, type(None))):
+            raise web.HTTPError(400, 'the body is {"max_rate": BYTES}, or null for no limit')
+        await self.change(lambda: _limit(job_id, rate))
+
+
 def _act(job_id: str, action: str) -> None:
+    job = _job(job_id)
+    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel, "again": job.again}[action]()
+
+
+def _limit(job_id: str, rate: int | None) -> None:
+    _job(job_id).max_rate = rate
+
+
+def _job(job_id: str) -> Job:
     job = ChoosingHost().job(job_id)
     if job.id != job_id:  # hosts also accept the beginning of an id; a button means one job
         raise NotFound(f"there is no job {job_id!r}", remedy="It may have ended with its agent")
-    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel, "again": job.again}[action]()
+    return job
 
 
 class _ClearFinished(_Handler):
@@ -183,6 +210,7 @@ def routes(
     return [
         (at("jobs"), _Jobs, shared),
         (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)"), _Action, shared),
+        (at("jobs/([0-9a-f]{1,32})/limit"), _Limit, shared),
         (at("jobs/finished/clear"), _ClearFinished, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),

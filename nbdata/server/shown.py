@@ -31,6 +31,7 @@ _FIELDS = (
     "seconds",
     "owner",
     "command",
+    "max_rate",
 )
 
 

@@ -284,6 +284,11 @@ def writable_disks() -> list[Disk]:
     return sorted(disks.values(), key=lambda d: -d.free)
 
 
+def mount_points() -> set[str]:
+    """Return the folders on which a file system is mounted, also a part of one that is mounted elsewhere too."""
+    return {path for path, _ in _mounts()}
+
+
 def _mounts() -> list[tuple[str, str]]:
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as lines:

@@ -34,7 +34,7 @@ from nbdata.sealed_lines import format_line, parse_line, seal
 from nbdata.signed_urls import without_signature
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
-__all__ = ["Index", "Record", "index_file", "written_below"]
+__all__ = ["Index", "Record", "index_file", "recorded_below", "written_below"]
 
 _VERSION = 2
 
@@ -336,7 +336,16 @@ def _name(source: str, target: str) -> str:
 
 
 def written_below(folder: str, path: str) -> Iterator[Index]:
-    """Yield the index of each target folder that is still the same folder and lies below or around `path`.
+    """Yield the index of each target folder that `recorded_below` finds."""
+    for file, target, identity in recorded_below(folder, path):
+        with contextlib.suppress(OSError, ValueError):
+            yield Index.at(file, target, identity)
+
+
+def recorded_below(folder: str, path: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
+    """Yield the target folders with an index that are still the same folders and lie below or around `path`.
+
+    Each comes with the file of its index before it, and its identity (st_dev, st_ino) after it.
 
     Parameters
     ----------
@@ -360,7 +369,7 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
                 same = [found.st_dev, found.st_ino] == header[2:4]
                 real = os.path.realpath(target)
                 if same and (is_inside(real, path) or is_inside(path, real)):
-                    yield Index.at(file, target, (found.st_dev, found.st_ino))
+                    yield file, target, (found.st_dev, found.st_ino)
 
 
 def _record_in(line: bytes) -> tuple[str, Record | None]:

@@ -25,29 +25,17 @@ from nbdata.verbs.shards import Shards
 from nbdata.verbs.transfers import Transfers
 from nbdata.verbs.untar_volumes import UntarVolumes
 
-__all__ = ["VERBS", "operation_from_dict"]
+__all__ = ["GROUPS", "VERBS", "operation_from_dict"]
 
-# In the order of the help. The verbs in _OWN are internal.
-VERBS: dict[str, type[Operation]] = {
-    cls.verb: cls
-    for cls in (
-        Pull,
-        Push,
-        Copy,
-        Md5check,
-        UntarVolumes,
-        CacheStream,
-        SampleSource,
-        Pack,
-        Shards,
-        Convert,
-        Ls,
-        Du,
-        Quota,
-        Transfers,
-        Cleanup,
-    )
+#: The verbs in the order of the help, by what they are for. The verbs in _OWN are internal.
+GROUPS: dict[str, tuple[type[Operation], ...]] = {
+    "Move": (Pull, Push, Copy),
+    "Check and unpack": (Md5check, UntarVolumes),
+    "Train": (CacheStream, SampleSource, Pack, Shards, Convert),
+    "Look": (Ls, Du),
+    "Disk space and jobs": (Quota, Transfers, Cleanup),
 }
+VERBS: dict[str, type[Operation]] = {cls.verb: cls for group in GROUPS.values() for cls in group}
 
 _OWN: dict[str, type[Operation]] = {cls.verb: cls for cls in (Probe, Complete, SampleCache)}
 

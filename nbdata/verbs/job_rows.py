@@ -13,6 +13,7 @@ from nbdata.paths import last_component
 from nbdata.rendering import chip, printable
 from nbdata.report import Snapshot
 from nbdata.sizes import format_duration, format_size
+from nbdata.sortable import SCRIPT, keys_attribute
 
 __all__ = ["amount", "rows_html", "whole"]
 
@@ -24,12 +25,29 @@ _ID = f"{_COLUMN};box-sizing:content-box;font-family:monospace;padding:0px 1ch"
 _NAME = f"{_COLUMN};box-sizing:border-box;width:26%;max-width:220px;padding:0px 8px 0px 4px;{_LINE}"
 _ROW = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 0px;max-width:1100px"
 _NAMED = "opacity:0.75;white-space:nowrap"
+# What ended jobs can be sorted by, and the buttons for it.
+_SORTED_BY = ("begun", "state", "job", "size", "time")
+_HEAD = "border:0px;background:none;color:inherit;font:inherit;padding:2px 6px;text-decoration:underline"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0px;overflow-wrap:anywhere"
 
 
 def rows_html(jobs: Iterable[Snapshot], *, ids: int, opened: bool = False) -> str:
-    """Return the lines of some jobs; `ids` is the length of the longest id; with `opened`, details are shown too."""
-    return "".join(_row(job, opened, ids) for job in jobs)
+    """Return the lines of some jobs; `ids` is the length of the longest id; with `opened`, details are shown too.
+
+    Where scripts run, ended jobs can be sorted. Running ones are redrawn, which would undo that.
+    """
+    rows = [(job, _row(job, opened, ids)) for job in jobs]
+    lines = "".join(html for _, html in rows)
+    if len(rows) < 2 or not all(job.finished for job, _ in rows):
+        return lines
+    heads = "".join(
+        f'<button type="button" data-nbdata-n="{n}" style="{_HEAD}">{name}</button>'
+        for n, name in enumerate(_SORTED_BY)
+    )
+    return (
+        f'<div data-nbdata><div data-nbdata-heads style="display:none;opacity:0.75">sort by{heads}</div>'
+        f"<div data-nbdata-rows>{lines}</div></div>{SCRIPT}"
+    )
 
 
 def amount(job: Snapshot) -> str:
@@ -64,9 +82,16 @@ def _row(job: Snapshot, opened: bool, ids: int) -> str:
         for name, value in facts
     )
     return (
-        f'<details style="{_ROW}"{" open" if opened else ""}><summary style="{_LINE}" title="{tip}">{line}</summary>'
+        f'<details {_keys(job)} style="{_ROW}"{" open" if opened else ""}>'
+        f'<summary style="{_LINE}" title="{tip}">{line}</summary>'
         f'<table style="margin:2px 0px 6px 16px;background-color:transparent"><tbody>{table}</tbody></table></details>'
     )
+
+
+def _keys(job: Snapshot) -> str:
+    """Return the attribute with what a job is sorted by: see `_SORTED_BY`."""
+    name = f"{job.verb} {last_component(job.target or job.source)}".rstrip()
+    return keys_attribute([job.created, _state(job)[0], printable(name), job.bytes, job.seconds])
 
 
 def _state(job: Snapshot) -> tuple[str, str]:
@@ -121,6 +146,7 @@ def _facts(job: Snapshot) -> list[tuple[str, str]]:
         ("to", job.target),
         ("done", amount(job)),
         ("rate", f"{format_size(job.rate)}/s" if moving else ""),
+        ("limit", "" if job.max_rate is None else f"{format_size(job.max_rate)}/s"),
         ("retries", f"{job.retries:,}" if job.retries else ""),
         ("failed", f"{job.failures:,}" if job.failures else ""),
         ("begun", begun + (f" by {job.owner}" if job.owner else "")),

@@ -17,7 +17,7 @@ from nbdata.report import Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.verbs.options import Connecting, Fetching
 
-__all__ = ["Du", "Listing", "Ls", "du", "ls", "time_text"]
+__all__ = ["FILLS", "MOST_LEVELS", "Du", "Listing", "Ls", "du", "ls", "time_text"]
 
 # Widths of the columns size and time in a terminal.
 _SIZE_WIDTH, _TIME_WIDTH = 9, 20
@@ -125,11 +125,17 @@ class Ls(Listing):
 @dataclass(frozen=True)
 class Du(Listing):
     """There is a row per folder, with the number of all objects below it and the sum of their sizes. The
-    last row is the total. In a store, a folder is the part of a key up to a slash. A disk may need
-    more space than the sum of the sizes.
+    last row is the total. In a store, a folder is the part of a key up to a slash.
+
+    Of a folder of the disk, it also says what fills it: *disk* is what the files take there, with nbdata's
+    own folders. *known* is the part that is unchanged since nbdata pulled, pushed or unpacked it; *caches*
+    and *partial* (unfinished files) are nbdata's own; *only here* is everything else. No store is asked:
+    ``cleanup --stored --dry-run`` does that. Hard links count once, links are not followed, and other file
+    systems are not entered. The table has the largest folders first.
 
     A terminal shows readable sizes. If the output goes to another program, each line has the bytes, a
-    tab and the name. With ``--json`` it is an object per line, with path, url, kind, objects and size.
+    tab and the name. With ``--json`` it is an object per line, with path, url, kind, objects and size,
+    and for a folder of the disk with disk, known, caches, partial and only_here, in bytes.
     """
 
     verb: ClassVar[str] = "du"
@@ -152,6 +158,7 @@ class Du(Listing):
             "kind": row.action,
             "objects": row.detail["objects"],
             "size": row.size,
+            **{name: row.detail[name] for name in ("disk", *FILLS) if name in row.detail},
         }
 
     def row_line(self, row: Row, *, people: bool) -> str:
@@ -159,9 +166,18 @@ class Du(Listing):
         if not people:
             return f"{row.size}\t{name}"
         count = row.detail["objects"]
-        return f"{format_size(row.size):>{_SIZE_WIDTH}}  {count:>10,} {'object ' if count == 1 else 'objects'}  {name}"
+        words = f"{format_size(row.size):>{_SIZE_WIDTH}}  {count:>10,} {'object ' if count == 1 else 'objects'}  {name}"
+        if "disk" not in row.detail:
+            return words
+        told = [
+            f"{fill.replace('_', ' ')} {format_size(row.detail[fill])}" for fill in FILLS if row.detail[fill]
+        ]
+        on_disk = f"{format_size(row.detail['disk']):>{_SIZE_WIDTH}} on disk  {words}"
+        return f"{on_disk}  ({', '.join(told)})" if told else on_disk
 
 
+#: What fills a folder of the disk, in bytes of a row's detail.
+FILLS = ("known", "caches", "partial", "only_here")
 #: Maximum number of nested folders in a key.
 MOST_LEVELS = 1024
 

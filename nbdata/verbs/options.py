@@ -109,6 +109,16 @@ class Leading(Operation):
     )
 
 
+def refuse_slow(max_rate: int | None) -> None:
+    """Raise BadOption for a limit so low that it must be a slip."""
+    if max_rate is not None and max_rate < _SLOWEST:
+        raise BadOption(
+            f"--max-rate: {max_rate} bytes a second is too little",
+            expected=f"at least {_SLOWEST} bytes a second",
+            remedy="Write it as 5MB or 500k",
+        )
+
+
 @dataclass(frozen=True)
 class Storing(Connecting):
     """Verbs that move bytes between a store and another place."""
@@ -134,12 +144,7 @@ class Storing(Connecting):
 
     def check(self) -> None:
         super().check()
-        if self.max_rate is not None and self.max_rate < _SLOWEST:
-            raise BadOption(
-                f"--max-rate: {self.max_rate} bytes a second is too little",
-                expected=f"at least {_SLOWEST} bytes a second",
-                remedy="Write it as 5MB or 500k",
-            )
+        refuse_slow(self.max_rate)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from nbdata.rendering import dim, printable, text_table, width_of
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
 from nbdata.verbs.job_rows import amount, rows_html
+from nbdata.verbs.options import refuse_slow
 
 __all__ = ["JobList", "Transfers", "transfers"]
 
@@ -150,6 +151,8 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
     moving = snapshot.rate and snapshot.moving
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
+    if snapshot.max_rate is not None and not snapshot.finished:
+        rate += f" (limit {format_size(snapshot.max_rate)}/s)"
     age = format_duration(round(max(0.0, now - snapshot.created)))
     does = snapshot.moving and snapshot.phase
     return (
@@ -178,6 +181,7 @@ class Transfers(Operation):
         "transfers",
         "transfers --all",
         "transfers 3f2a91 --cancel",
+        "transfers 3f2a91 --max-rate 5MB",
         "transfers 3f2a91 --wait",
     )
     query: ClassVar[bool] = True
@@ -187,12 +191,22 @@ class Transfers(Operation):
     resume: bool = option(False, "Continue the job after --pause.", kind="flag")
     cancel: bool = option(False, "Stop the job. Run its command again to resume it.", kind="flag")
     wait: bool = option(False, "Show the progress of the job and wait for its end.", kind="flag")
+    max_rate: int | None = option(
+        None,
+        "Limit the job to SIZE bytes per second from now on, such as 10MB or 10MB/s; 0 lifts the limit. It also holds "
+        "if the job is begun again.",
+        kind="size",
+        per_second=True,
+        metavar="SIZE",
+    )
     all: bool = option(
         False, "List all remembered jobs, not only 20; --json has all without it.", kind="flag"
     )
 
     def check(self) -> None:
         chosen = [name for name in ("pause", "resume", "cancel", "wait") if getattr(self, name)]
+        chosen += ["max-rate"] if self.max_rate is not None else []
+        refuse_slow(self.max_rate or None)
         if len(chosen) > 1:
             raise BadOption(f"--{chosen[0]} and --{chosen[1]} exclude each other", remedy="Choose one")
         if chosen and self.job is None:
@@ -213,6 +227,8 @@ class Transfers(Operation):
             if getattr(self, action):
                 _refuse(action, job.snapshot())
                 getattr(job, action)()
+        if self.max_rate is not None:
+            job.max_rate = self.max_rate or None
         return JobList([job.snapshot()])
 
 

@@ -6,13 +6,19 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from nbdata.rendering import html_table
+from nbdata.report import Snapshot
+from nbdata.verbs.transfers import JobList
 from tests.browser.notebook import Notebook
+from tests.browser.panel import Panel
 from tests.lab import Lab
 from tests.slow import SlowProxy
 
@@ -55,6 +61,62 @@ def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_repo
     bundles = [output["data"] for output in saved if "data" in output]
     assert any("40 fetched" in "".join(bundle["text/plain"]) for bundle in bundles)
     assert not any("widget-view" in kind for bundle in bundles for kind in bundle)
+
+
+# -- tables --
+
+
+def test_a_table_sorts_by_a_click_without_a_kernel_and_on_a_page_of_nbconvert(
+    context: BrowserContext, lab: Lab, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for name, sizes in {"a": [5, 50_000], "b": [200_000], "c": [1, 2, 3]}.items():
+        (data / name).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            (data / name / f"{number}").write_bytes(os.urandom(size))
+
+    def sorts(page: Page) -> None:
+        table = page.locator("table[data-nbdata]").first
+        order = lambda: [row[:1] for row in table.locator("tbody tr").all_inner_texts()]  # noqa: E731
+        objects = table.get_by_role("columnheader", name="objects")
+        assert order() == ["b", "a", "c"]
+        objects.click()
+        assert order() == ["c", "a", "b"]
+        expect(objects).to_have_attribute("aria-sort", "descending")
+        objects.press("Enter")
+        assert order() == ["b", "a", "c"]
+        table.get_by_role("columnheader", name="folder").click()
+        assert order() == ["a", "b", "c"]
+        expect(objects).not_to_have_attribute("aria-sort", "ascending")
+        assert table.locator("tfoot").inner_text().startswith("total")
+
+    with Notebook(context, lab, "sorted", "%load_ext nbdata", f"%du {data}") as notebook:
+        page = notebook.panel.page
+        expect(page.locator("table[data-nbdata]")).to_contain_text("total")
+        page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+    sorts(page)
+    saved = lab.root / "sorted.ipynb"
+    subprocess.run([sys.executable, "-m", "nbconvert", "--to", "html", str(saved)], check=True)
+    alone = context.new_page()
+    alone.goto(saved.with_suffix(".html").as_uri())
+    sorts(alone)
+
+
+def test_where_scripts_are_stripped_tables_are_shown_and_nothing_offers_to_sort_them(
+    context: BrowserContext, lab: Lab
+) -> None:
+    jobs = [Snapshot(id=f"{n:06}", verb="pull", target=f"/w/job-{n}", state="DONE") for n in range(3)]
+    html = html_table("", ["name", "size"], [["a", "1 B"], ["b", "2 B"]]) + JobList(jobs)._repr_html_()
+    output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
+    cell = {"cell_type": "code", "id": "x", "metadata": {}, "source": "", "outputs": [output]}
+    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{**cell, "execution_count": 1}]}
+    (lab.root / "from-elsewhere.ipynb").write_text(json.dumps(document))  # no signature, so it is not trusted
+    page = Panel.open(context, lab, "lab/tree/from-elsewhere.ipynb").page
+    output_area = page.locator(".jp-OutputArea-output").first
+    for text in ("1 B", "job-1"):
+        expect(output_area).to_contain_text(text)
+    assert output_area.locator("script, [tabindex='0'] th, th[tabindex]").count() == 0
+    expect(output_area.get_by_text("sort by")).to_be_hidden()
 
 
 # -- Tab --

@@ -18,6 +18,7 @@ from nbdata.client.remote import AgentHost
 from nbdata.notebook.views import background_note
 from nbdata.report import Snapshot
 from nbdata.runtime import endpoint
+from nbdata.verbs import GROUPS, VERBS
 from tests.kernel import Kernel
 from tests.waiting import wait_until
 
@@ -293,6 +294,19 @@ def test_loading_says_one_line_and_only_once(tmp_path: Path) -> None:
         assert line == f"nbdata {nbdata.__version__}: %nbdata? lists the verbs, %pull? explains one"
         again = "%reload_ext nbdata\n%unload_ext nbdata\n%load_ext nbdata"
         assert kernel.run(again).text == ""
+
+
+def test_the_help_of_nbdata_names_each_verb_in_a_group_with_an_example(tmp_path: Path) -> None:
+    with Kernel(tmp_path) as kernel:
+        kernel.run("%load_ext nbdata")
+        told = kernel.run("print(get_ipython().find_line_magic('nbdata').__doc__)").text.splitlines()
+    assert [line for line in told[1:] if line and line[0] != " "] == list(GROUPS)
+    for cls in VERBS.values():
+        name = f"%nbdata {cls.verb}" if cls.verb == "ls" else f"%{cls.verb}"
+        at = next(n for n, line in enumerate(told) if line.startswith(f"  {name} "))
+        assert cls.summary in told[at]
+        assert told[at + 1].strip().endswith(cls.examples[0])
+    assert max(map(len, told)) <= 120
 
 
 def test_loading_the_extension_is_fast_and_leaves_ipywidgets_alone(tmp_path: Path) -> None:

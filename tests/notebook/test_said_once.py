@@ -105,7 +105,7 @@ def test_a_report_that_raises_nothing_names_its_failure_once_and_has_no_table_of
     several = Report(
         "pull", "a", "b", state="FAILED", counts={"failed": 2}, failures=[["x", "1"], ["y", "2"]]
     )
-    assert several._repr_html_().count("<tr>") == 3
+    assert several._repr_html_().count("<tr") == 3
 
 
 def test_the_notebook_and_the_engine_agree_on_bad_outcomes() -> None:

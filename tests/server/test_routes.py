@@ -33,6 +33,7 @@ from tests.waiting import PATIENCE, wait_until
 ROUTES = {
     "nbdata/api/jobs": ["GET"],
     "nbdata/api/jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)": ["POST"],
+    "nbdata/api/jobs/([0-9a-f]{1,32})/limit": ["POST"],
     "nbdata/api/jobs/finished/clear": ["POST"],
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
@@ -146,6 +147,28 @@ def test_a_job_can_be_paused_resumed_and_cancelled(lab: Lab) -> None:
         assert lab.ask(f"nbdata/api/jobs/{job.id}/{action}", "POST").status == 200
         wait_until(lambda state=state: lab.jobs()[job.id]["state"] == state)
     assert job.snapshot().state == "CANCELLED"
+
+
+def test_a_limit_is_set_and_lifted_while_a_job_runs(lab: Lab, put: Put, gate: Gate, tmp_path: Path) -> None:
+    url = put({"a": bytes(400_000)})
+    gate.close(after=100_000)
+    job = nbdata.Pull(url, str(tmp_path / "out")).start()
+    gate.wait_until_it_holds()
+    for rate in (2_000_000, None):
+        answer = lab.ask(
+            f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps({"max_rate": rate}).encode()
+        )
+        assert answer.status == 200
+        wait_until(lambda rate=rate: lab.jobs()[job.id]["max_rate"] == rate)
+    for wrong in ({}, {"max_rate": "5MB"}, {"max_rate": True}, [5]):
+        assert (
+            lab.ask(f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps(wrong).encode()).status == 400
+        )
+    refused = lab.ask(f"nbdata/api/jobs/{job.id}/limit", "POST", body=b'{"max_rate": 5}')
+    assert refused.status == 409
+    assert "too little" in refused.json()["message"]
+    gate.open()
+    job.wait()
 
 
 def test_a_job_that_was_cancelled_is_begun_again_with_what_it_had(

@@ -33,7 +33,8 @@ class Progress:
         self._units = self._moved = self._pushed_back = 0
         self._again_for = ""
         self._rate: int | None = None
-        self._free_at = 0.0  # when all bytes moved so far were due, at the limit
+        self._free_at = 0.0  # when all bytes moved since the limit was set were due
+        self._limits = 0  # how often the limit was set
         self._due = threading.local()
         self.bad_entries = BadEntries()
 
@@ -88,7 +89,7 @@ class Progress:
                 self._moved += bytes
                 if self._rate is not None:
                     self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
-                    self._due.at = self._free_at
+                    self._due.at = self._free_at, self._limits
             now.failures += failures
             now.version += 1
 
@@ -124,6 +125,12 @@ class Progress:
             self._now.phase = text
             self._touch()
 
+    def begun_by(self, command: str) -> None:
+        """Set the command that starts the operation again."""
+        with self._changed:
+            self._now.command = command
+            self._touch()
+
     # -- the rate limit -----------------------------------------------------------------------
 
     @property
@@ -139,9 +146,13 @@ class Progress:
     def limit(self, rate: int | None) -> None:
         """Limit the bytes per second; None lifts the limit.
 
-        Threads that count bytes wait for their turn in their next `checkpoint`, one after the other.
+        Threads that count bytes wait for their turn in their next `checkpoint`, one after the other. Those that wait
+        now for an earlier limit go on: at that limit, the next bytes could be due in minutes.
         """
-        self._rate = rate
+        with self._changed:
+            self._rate = self._now.max_rate = rate
+            self._free_at, self._limits = 0.0, self._limits + 1
+            self._touch()
 
     # -- snapshots ----------------------------------------------------------------------------
 

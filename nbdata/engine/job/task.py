@@ -195,9 +195,9 @@ class Task(Progress):
                 raise Cancelled("cancelled")
 
     def _hold(self) -> None:
-        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
+        (due, limit), self._due.at = getattr(self._due, "at", (0.0, 0)), (0.0, 0)
         with self._changed:
-            while not self._stopping and (left := due - time.monotonic()) > 0:
+            while not self._stopping and limit == self._limits and (left := due - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def sleep(self, seconds: float) -> None:

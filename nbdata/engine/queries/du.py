@@ -1,4 +1,4 @@
-"""du: sum up the bytes and the number of all objects, by folder.
+"""du: sum up the bytes and the number of all objects, by folder; `filling` does this for folders of the disk.
 
 A listing gives the keys of a folder consecutively, so only the folders around the current key are open. The row of a
 folder is written after its last key, as in the du of Unix.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nbdata.engine.job.run import Run
+from nbdata.engine.queries.filling import fills, local_folder
 from nbdata.engine.queries.listed import listed
 from nbdata.redaction import printable
 from nbdata.report import Plan, Report, Row
@@ -45,6 +46,8 @@ def perform(run: Run, planned: Plan) -> Report:
     del planned
     op = run.operation
     assert isinstance(op, Du)
+    if (on_disk := local_folder(run, op.place)) is not None:
+        return fills(run, op, on_disk)
     rows, shown = run.row_file("report"), list[Row]()
     total, unknown = _Folder("", ""), 0
     around: list[_Folder] = []  # nested, outermost first
@@ -83,7 +86,8 @@ def perform(run: Run, planned: Plan) -> Report:
     if shown:
         cells = [[format_size(r.size), f"{r.detail['objects']:,}", printable(r.path)] for r in shown]
         last = [format_size(total.size), f"{total.objects:,}", "total"]
-        report.tables = [{"caption": told, "head": ["size", "objects", "folder"], "rows": [*cells, last]}]
+        head = ["size", "objects", "folder"]
+        report.tables = [{"caption": told, "head": head, "rows": cells, "foot": [last]}]
     if unknown:
         report.notes.append(f"the store does not report the size of {unknown:,} of the objects")
     report.notes += filter(None, [found.note])

@@ -1,8 +1,8 @@
 """cleanup: find leftovers of nbdata below a folder or a URL, and remove them.
 
 Only unused leftovers are removed: each folder is locked during the removal, as a job would lock it. Files that
-nbdata wrote (``--all``) are deleted only if they look as recorded. A file that was changed, replaced or
-touched stays.
+nbdata wrote (``--all``), or that a store has (``--stored``), are deleted only if they look as recorded, and those that
+are only here (``--only-here``) only if they look as in the plan. A file that was changed, replaced or touched stays.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import stat
+from collections.abc import Iterable, Iterator
 
 from nbdata.cache.folder import LOCK
 from nbdata.cache.kept_folder import lock_of
@@ -28,6 +29,7 @@ from nbdata.engine.upkeep.leftovers import (
     left_on_disk,
 )
 from nbdata.engine.upkeep.proofs import whole_folder
+from nbdata.engine.upkeep.stored import NOT_ASKED, ONLY_HERE, STORED, stored_below
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.guarded_folders import NamedFolders, exchanged_folder
 from nbdata.guarded_trees import Below
@@ -50,6 +52,10 @@ __all__ = ["perform", "plan"]
 
 # Deleted names that an index still records, by the index and its folder.
 _Gone = dict[tuple[str, str], set[str]]
+# Most files that are deleted under one lock, and held in memory.
+_TOGETHER = 20_000
+# Why a file that is in no index is kept.
+_CHANGED_NOW = "changed since the plan"
 
 
 def plan(run: Run) -> Plan:
@@ -62,14 +68,60 @@ def plan(run: Run) -> Plan:
     planned.details["dead"] = (
         0 if is_url(op.source) else dead_locks(remove=False) + dead_holders(remove=False)
     )
-    found = left_at_store(run, op, planned) if is_url(op.source) else left_on_disk(run, op, run.kept, planned)
-    for row in found:
+    freed = dict.fromkeys(("", STORED, ONLY_HERE), 0)
+    kept = dict.fromkeys((ONLY_HERE, NOT_ASKED), 0)
+    for row in _found(run, op, run.kept, planned):
         run.control.checkpoint()
         planned.count(row.action, row.size)
+        if row.action in ("remove", "delete"):
+            freed[row.kind] += row.size
+        elif row.kind in kept:
+            kept[row.kind] += row.size
         rows.add(row.row())
     rows.close()
+    if op.stored:
+        planned.details["frees"] = {"own": freed[""], "stored": freed[STORED], "only_here": freed[ONLY_HERE]}
+        planned.details["stays"] = {"only_here": kept[ONLY_HERE], "not_asked": kept[NOT_ASKED]}
+        planned.notes.insert(0, _told(freed, kept))
     planned.rows = rows.rows()
     return planned
+
+
+def _found(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
+    if is_url(op.source):
+        yield from left_at_store(run, op, planned)
+        return
+    yield from left_on_disk(run, op, root, planned)
+    if op.stored and os.path.isdir(root):
+        yield from stored_below(run, root, planned)
+
+
+def _told(freed: dict[str, int], kept: dict[str, int]) -> str:
+    """Return what ``--stored`` frees, and what of it is lost or stays, as a sentence."""
+    words = [
+        f"frees {format_size(sum(freed.values()))}",
+        f"{format_size(freed[STORED])} can be fetched again",
+    ]
+    if freed[ONLY_HERE]:
+        words.append(f"{format_size(freed[ONLY_HERE])} are only here and are lost")
+    if kept[ONLY_HERE]:
+        words.append(f"{format_size(kept[ONLY_HERE])} only here stay")
+    if kept[NOT_ASKED]:
+        words.append(f"{format_size(kept[NOT_ASKED])} stay because no store could be asked for them")
+    return "; ".join(words)
+
+
+def _batches(found: Iterable[Leftover]) -> Iterator[tuple[str, list[Leftover]]]:
+    """Yield leftovers by the folder that is locked meanwhile, files in batches of at most `_TOGETHER`."""
+    for folder, rows in itertools.groupby(found, lambda row: row.folder):
+        batch = list[Leftover]()
+        for row in rows:
+            batch.append(row)
+            if len(batch) >= _TOGETHER and row.kind:  # what belongs together, such as a cache, has no kind
+                yield folder, batch
+                batch = []
+        if batch:
+            yield folder, batch
 
 
 def _opened(folders: NamedFolders, source: str) -> str:
@@ -109,8 +161,8 @@ class _Cleaning:
             if dead := dead_locks() + dead_holders():
                 self.results.counts["dead locks"] = dead
             found = map(Leftover.of, self.plan.rows)
-            for folder, rows in itertools.groupby(found, lambda row: row.folder):
-                self._below(folder, list(rows))
+            for folder, rows in _batches(found):
+                self._below(folder, rows)
             if self.freed:
                 Ledger().freed(self.root)
         self.results.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
@@ -219,7 +271,8 @@ class _Cleaning:
         try:
             found = below.lstat(name)
             if row.written is not None and not _still(found, row.written):
-                self.results.add(row.path, Outcome.KEPT, row.size, reason=CHANGED)
+                reason = CHANGED if row.written.records else _CHANGED_NOW
+                self.results.add(row.path, Outcome.KEPT, row.size, reason=reason)
                 return
             if stat.S_ISDIR(found.st_mode):
                 with contextlib.suppress(OSError):  # its content is not ours
@@ -262,7 +315,7 @@ def _locked(kept: str) -> file_lock | None:
 
 def _note(row: Leftover, gone: _Gone) -> None:
     """Note that a recorded file is gone."""
-    if (written := row.written) is not None:
+    if (written := row.written) is not None and written.records:
         gone.setdefault((written.records, written.root), set()).add(written.name)
 
 
@@ -284,7 +337,7 @@ def _forget(path: str, root: str, names: set[str]) -> None:
     """Remove deleted files from an index; delete the index if it becomes empty."""
     found = os.stat(root)
     index = Index.at(path, root, (found.st_dev, found.st_ino))
-    if all(name in names or name.startswith(OWN_FOLDER + "/") for name in index.paths()):
+    if all(name in names or name.startswith(OWN_FOLDER + "/") for name, _ in index.records()):
         with contextlib.suppress(FileNotFoundError), folder_of(path) as (at, name):
             os.unlink(name, dir_fd=at)
         return

@@ -37,7 +37,18 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
 
-__all__ = ["AS_CACHE", "CHANGED", "Inside", "Leftover", "Written", "left_at_store", "left_on_disk"]
+__all__ = [
+    "AS_CACHE",
+    "CHANGED",
+    "Inside",
+    "Leftover",
+    "Written",
+    "holder",
+    "left_at_store",
+    "left_on_disk",
+    "leftover",
+    "walk",
+]
 
 #: Why a file that nbdata wrote is kept.
 CHANGED = "changed since nbdata wrote it"
@@ -62,8 +73,8 @@ _NAMED = 5
 class Written(NamedTuple):
     """The index record of a file or folder that nbdata wrote.
 
-    `records` is the file of the index, `root` is the folder of the index, and `name` is the path below it, with a slash
-    at the end for a folder. Size, mtime and ctime (in ns) are as recorded.
+    `records` is the file of the index, or empty if none has the file. `root` is the folder of the index, and `name` is
+    the path below it, with a slash at the end for a folder. Size, mtime and ctime (in ns) are as recorded.
     """
 
     records: str
@@ -95,6 +106,8 @@ class Leftover:
         The id of an upload, or ''.
     written : Written or None
         The record of what is to be deleted.
+    kind : str
+        Of files that ``--stored`` looks at: see `stored`.
     """
 
     path: str
@@ -104,6 +117,7 @@ class Leftover:
     reason: str = ""
     upload: str = ""
     written: Written | None = None
+    kind: str = ""
 
     def row(self) -> Row:
         """Convert to a row of the plan."""
@@ -114,6 +128,7 @@ class Leftover:
                 ("reason", self.reason),
                 ("upload", self.upload),
                 ("written", self.written),
+                ("kind", self.kind),
             )
             if value
         }
@@ -126,7 +141,7 @@ class Leftover:
         written = told("written")
         record = Written(*written) if written else None
         folder, reason, upload = told("folder", ""), told("reason", ""), told("upload", "")
-        return cls(row.path, row.action, row.size, folder, reason, upload, record)
+        return cls(row.path, row.action, row.size, folder, reason, upload, record, told("kind", ""))
 
 
 @dataclass
@@ -193,12 +208,16 @@ def _left_on_disk(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[L
     if kept_in(root) == root:  # PATH is a single cache
         target = os.path.dirname(os.path.dirname(root))
         made = MadeFolders(Seals(run.context.state_dir))
-        yield from _kept(root, root, target, made, anyway=op.all, alive=KeptFolder.is_in_use(root))
+        yield from _kept(root, root, target, made, anyway=_kept_too(op), alive=KeptFolder.is_in_use(root))
         return
     yield from _leftovers(run, op, root, planned)
     if op.all:
         for index in written_below(run.context.state_dir, root):
             yield from _written(index, root)
+
+
+def _kept_too(op: Cleanup) -> bool:
+    return op.all or op.caches
 
 
 def _without_links(cache: str) -> str:
@@ -217,7 +236,7 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 
     theirs, strange, seals = list[str](), _Strange(), Seals(run.context.state_dir)
-    for folder, folders, names in _walk(root, failed):
+    for folder, folders, names in walk(root, failed):
         run.control.checkpoint()
         held = None
         for name in [each for each in folders if is_own_name(each) and each.islower()]:
@@ -229,8 +248,8 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
             if is_mounted(own):
                 yield Leftover(os.path.relpath(own, root), "keep", folder=folder, reason=_MOUNTED)
                 continue
-            held = _holder(folder) or _elsewhere(own)
-            yield from _own(root, own, folder, held, strange, seals, kept_too=op.all)
+            held = holder(folder) or _elsewhere(own)
+            yield from _own(root, own, folder, held, strange, seals, kept_too=_kept_too(op))
         partials = [os.path.join(folder, name) for name in names if name.endswith(PARTIAL)]
         for path in [path for path in partials if not is_unfinished(os.path.basename(path))]:
             strange.add(path)
@@ -239,9 +258,9 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
         # Files that are whole and wait for their names are closed, while the program writes the next one beside them.
         grows = any(_is_locked(path, of_others=False) for path in (partials if still else ()))
         for path in still:
-            held = held or _holder(folder)
+            held = held or holder(folder)
             action, reason = ("in use", _GROWS) if grows or _is_locked(path) else ("remove", "")
-            yield _leftover(root, path, action, folder, held, reason=reason)
+            yield leftover(root, path, action, folder, held, reason=reason)
     planned.notes += [f"{own} is another user's, and is left alone" for own in theirs[:_NAMED]]
     if strange.count:
         what = (
@@ -252,7 +271,7 @@ def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Left
         planned.notes.append(f"so are {counted(len(theirs) - _NAMED, 'other folders')} of nbdata")
 
 
-def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
+def walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder with the names of its folders and of everything else; walk the folders left in the list.
 
     Works like `os.walk` from the top, which cannot descend a thousand levels before Python 3.12.
@@ -301,7 +320,7 @@ def _own(
             elif name not in given or name in strangers:
                 strange.add(path)
             elif path.removesuffix(LOCK) not in caches:  # else it is handled with its folder
-                yield _leftover(root, path, "remove", folder, held)
+                yield leftover(root, path, "remove", folder, held)
     if not names and not held:
         yield Leftover(os.path.relpath(own, root), "remove", folder=folder)
 
@@ -330,7 +349,7 @@ def _cache(root: str, path: str, target: str, made: MadeFolders, *, alive: bool)
         return
     yield from _whole(root, path, target, made, None)
     with contextlib.suppress(FileNotFoundError):  # a copied cache may have none
-        yield _leftover(root, path + LOCK, "remove", target)
+        yield leftover(root, path + LOCK, "remove", target)
 
 
 def _whole(root: str, path: str, target: str, made: MadeFolders, held: str | None) -> Iterator[Leftover]:
@@ -345,7 +364,7 @@ def _whole(root: str, path: str, target: str, made: MadeFolders, held: str | Non
         yield Leftover(os.path.relpath(path, root), "keep", folder=target, reason=_UNPROVEN)
         return
     inner = list[str]()
-    for folder, folders, names in _walk(path, lambda _: None) if not os.path.islink(path) else ():
+    for folder, folders, names in walk(path, lambda _: None) if not os.path.islink(path) else ():
         for name in [name for name in folders if is_mounted(os.path.join(folder, name))]:
             folders.remove(name)
             yield Leftover(
@@ -354,14 +373,14 @@ def _whole(root: str, path: str, target: str, made: MadeFolders, held: str | Non
         inner += [os.path.join(folder, name) for name in folders]
         for name in names if folder != path else sorted(names, key=lambda name: name == MADE):
             with contextlib.suppress(FileNotFoundError):
-                yield _leftover(root, os.path.join(folder, name), "remove", target, held)
+                yield leftover(root, os.path.join(folder, name), "remove", target, held)
     for folder in sorted(inner, key=len, reverse=True):
         with contextlib.suppress(FileNotFoundError):
-            yield _leftover(root, folder, "remove", target, held)
-    yield _leftover(root, path, "remove", target, held)
+            yield leftover(root, folder, "remove", target, held)
+    yield leftover(root, path, "remove", target, held)
 
 
-def _leftover(
+def leftover(
     root: str,
     path: str,
     action: str,
@@ -369,12 +388,14 @@ def _leftover(
     held: str | None = None,
     written: Written | None = None,
     reason: str = "",
+    kind: str = "",
 ) -> Leftover:
+    """Return what is at a path as a leftover, with the bytes of the disk that its removal frees."""
     found = os.lstat(path)
     size = 0 if found.st_nlink > 1 or stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
     if held:
         action, reason = "in use", f"job {held} works there"
-    return Leftover(os.path.relpath(path, root), action, size, folder, reason, written=written)
+    return Leftover(os.path.relpath(path, root), action, size, folder, reason, written=written, kind=kind)
 
 
 def _is_still(path: str) -> bool:
@@ -410,8 +431,8 @@ def _elsewhere(own: str) -> str | None:
     return machine and f"on {machine}"
 
 
-def _holder(target: str) -> str | None:
-    """The job that works on a folder, or above or below it."""
+def holder(target: str) -> str | None:
+    """Return the job that works on a folder, or above or below it."""
     return TargetLock(target, "cleanup").holder()
 
 
@@ -419,7 +440,7 @@ def _written(index: Index, root: str) -> Iterator[Leftover]:
     """Yield files and links below `root` that an index records, and whether they are unchanged."""
     target = os.path.realpath(index.target)
     where = target if is_inside(target, root) else root
-    held = _holder(where)
+    held = holder(where)
     inside = Inside(target)
     for path in sorted(index.paths(), reverse=True):  # children before parents
         full = os.path.join(target, path)
@@ -436,11 +457,11 @@ def _written(index: Index, root: str) -> Iterator[Leftover]:
         written = Written(index.path, index.target, path, *record[2:5])
         if path.endswith("/"):
             if stat.S_ISDIR(found.st_mode):
-                yield _leftover(root, full, "delete", where, held, written)
+                yield leftover(root, full, "delete", where, held, written)
         elif stat.S_ISDIR(found.st_mode) or not record.local_same(found) or full not in inside:
-            yield _leftover(root, full, "keep", where, reason=CHANGED)
+            yield leftover(root, full, "keep", where, reason=CHANGED)
         else:
-            yield _leftover(root, full, "delete", where, held, written)
+            yield leftover(root, full, "delete", where, held, written)
 
 
 class Inside:

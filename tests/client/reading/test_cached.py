@@ -602,7 +602,9 @@ def test_quota_shows_a_cache_during_and_after_its_use(
     (left,) = _caches(cache)
     assert (left["used"], left["objects"]) == (used["used"], len(FILES))
     assert (left["source"], left["hit_rate"], left["consumers"]) == (images, None, 0)
-    nbdata.cleanup(left["path"], all=True, quiet=True)
+    nbdata.cleanup(cache, quiet=True)
+    assert len(_caches(cache)) == 1
+    nbdata.cleanup(cache, caches=True, quiet=True)
     assert _caches(cache) == []
 
 

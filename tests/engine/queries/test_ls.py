@@ -174,7 +174,7 @@ def test_the_display_is_limited_and_the_rows_are_complete(put: Put, inline: None
     report = nbdata.ls(url, quiet=True)
     assert len(report.rows) == count
     html = report._repr_html_()
-    assert html.count("<tr>") == 1 + engine_ls._SHOWN
+    assert html.count("<tr") == 1 + engine_ls._SHOWN
     assert "000&lt;b&gt;" in html
     assert f"the first {engine_ls._SHOWN} of {count}" in html
     assert f"{engine_ls._SHOWN + 1:03}" not in report.text()
