@@ -71,7 +71,7 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
     owners = safe | ({around.st_uid} if around else set())
     begin = os.path.realpath(home or "/")
     closed = [f"{begin}/"] if around and _is_closed(around, safe) else []
-    for folder, here, around in _way(begin, path[len(home) :]):
+    for folder, here, following in _way(begin, path[len(home) :]):
         makers = safe
         if not (home and folder == begin) and not any(f"{folder}/".startswith(one) for one in closed):
             status = os.stat(folder)
@@ -82,12 +82,12 @@ def exchangeable_by_others(path: str, *, home: str = "", any_owner: bool = False
                 if not _makes_all_alike(folder, status):
                     return folder
                 makers = safe | {status.st_uid}
-        if around is None:
+        if following is None:
             break
-        if stat.S_ISLNK(around.st_mode):
-            if around.st_uid not in makers:
+        if stat.S_ISLNK(following.st_mode):
+            if following.st_uid not in makers:
                 return here
-        elif _is_closed(around, safe):
+        elif _is_closed(following, safe):
             closed.append(f"{here}/")
     return None
 

@@ -364,7 +364,7 @@ def test_samples_are_those_that_a_function_says_now_although_its_source_is_the_s
 @pytest.mark.parametrize(
     ("objects", "options", "error", "says"),
     [
-        ({"a.jpg": b"1"}, {"include": "*.png"}, NotFound, "nothing passes include"),
+        ({"a.jpg": b"1"}, {"include": "*.png"}, NotFound, "nothing passes --include"),
         ({"README": b"1", ".x.jpg": b"2"}, {}, NotFound, 'none of the 2 objects.*by="file"'),
         ({"a.jpg": b"1", "a.JPG": b"2"}, {}, BadOption, "'a' has two files for its field 'jpg'"),
         ({"a.jpg": b"1"}, {"by": lambda path: path}, BadOption, "expected.*None to leave the file out"),
