@@ -18,6 +18,7 @@ from typing import Any
 from nbdata.client.hosts import ChoosingHost
 from nbdata.errors import NbdataError
 from nbdata.report import Snapshot
+from nbdata.server.owners import Owners
 from nbdata.server.shown import key_of, shown
 from nbdata.server.workers import Workers
 
@@ -45,6 +46,7 @@ class Feed:
 
     def __init__(self, workers: Workers, root: str, settings: dict[str, Any]) -> None:
         self._workers, self._root, self._settings = workers, root, settings
+        self._owners = Owners(settings)
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
         self._lost: dict[str, Snapshot] = {}  # jobs that vanished unfinished
@@ -108,7 +110,10 @@ class Feed:
             began = time.monotonic()
             self._wake.clear()
             try:
-                self._take(*await self._workers.run(ChoosingHost().look))
+                seen, silent = await self._workers.run(ChoosingHost().look)
+                recent = time.time() - _RECENT  # a job may have failed at once
+                await self._owners.learn({s.owner for s in seen if not s.finished or s.created > recent})
+                self._take(seen, silent)
             except (NbdataError, OSError) as error:
                 self._publish(self.jobs, str(error))
             except Exception:
@@ -154,7 +159,7 @@ class Feed:
             # Programs that end idle servers look at every setting with such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
         newest = [*_newest(self._over), *_newest(self._unfinished)]
-        jobs = {key: shown(s, self._root) for key, s in newest}
+        jobs = {key: shown(s, self._root, s.owner in self._owners) for key, s in newest}
         self._publish(jobs, _SILENT if silent else "")
 
     def _is_cleared(self, key: str, job: Snapshot) -> bool:
