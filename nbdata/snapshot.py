@@ -42,9 +42,10 @@ class Snapshot(Record):
 
     `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
     earlier run and did not move. Of the files that moved, `verified` counts those that were compared with a stored
-    checksum, and `unverified` the others; both are 0 while the job is unfinished, and for verbs that compare none. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
-    unknown. `command` starts the operation again, without ``%``; empty if no command can. `writes_to` is the local
-    folder that it writes to; empty if there is none.
+    checksum, and `unverified` the others; both are 0 while the job is unfinished, and for verbs that compare none.
+    `rate` is bytes per second over the last seconds; `eta` is in seconds, None if unknown. `command` starts the
+    operation again, without ``%``; empty if no command can. `writes_to` is the local folder that it writes to; empty
+    if there is none.
     """
 
     id: str

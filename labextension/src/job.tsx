@@ -24,7 +24,7 @@ import {
 } from './model.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
 import { Sparkline } from './sparkline.js';
-import { trans } from './text.js';
+import { shortened, trans } from './text.js';
 import { amount, average, pace, state, thing, title, took, verified, whole, why } from './words.js';
 
 /** The actions that the panel offers for jobs and caches. */
@@ -37,6 +37,9 @@ export interface Commands {
   /** Copies the job's command; fails if no line can express it. */
   copy(job: Job): Promise<void>;
 }
+
+/** The most characters of the name of a notebook or script. */
+const OWNER = 60;
 
 function button(action: Action): { label: string; icon: LabIcon } {
   switch (action) {
@@ -167,7 +170,7 @@ export function Details(props: {
       <div className="nbd-Foot">
         <span className="nbd-Small nbd-Owner">
           {job.id}
-          {job.owner && ` · ${job.owner}`}
+          {job.owner && ` · ${shortened(job.owner, OWNER)}`}
         </span>
         <Buttons job={job} commands={commands} />
       </div>

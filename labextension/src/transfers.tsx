@@ -5,13 +5,15 @@ import * as React from 'react';
 import { FinishedJobs, Revealed } from './finished.js';
 import { Commands, Details, State, Title } from './job.js';
 import { isMoving, Job, Model, sections, Speed } from './model.js';
-import { trans } from './text.js';
+import { shortened, trans } from './text.js';
 
 export type { Revealed } from './finished.js';
 export type { Commands } from './job.js';
 
 const FIRST_SHOWN = 10;
 const MORE = 25;
+/** The most characters of a problem with the agents. */
+const LONGEST = 500;
 /** Unfinished jobs that are shown at first: each is drawn up to four times a second. */
 const MOST_RUNNING = 50;
 
@@ -112,7 +114,7 @@ function Notices(props: { model: Model; retry: () => void }): React.JSX.Element 
       )}
       {model.problem && (
         <p className="nbd-Notice" role="status">
-          {model.problem}
+          {shortened(model.problem, LONGEST)}
         </p>
       )}
       {model.link === 'connecting' && <p className="nbd-Empty">{trans.__('Loading…')}</p>}

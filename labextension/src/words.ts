@@ -2,7 +2,7 @@
 
 import { duration, files, percent, share, size } from './format.js';
 import { type Cache, type Disk, isFinished, isMoving, type Job, waitsForSpace } from './model.js';
-import { printable, trans } from './text.js';
+import { printable, shortened, trans } from './text.js';
 
 /** The name of the job's state: `Running`, `Waits for space`, `Failed`. */
 export function state(job: Job): string {
@@ -28,8 +28,15 @@ export function state(job: Job): string {
   }
 }
 
+/** The most characters of a reason, and of a phase. */
+const [REASON, PHASE] = [500, 80];
+
 /** The reason for the job's state; empty if there is no more to say. */
 export function why(job: Job): string {
+  return shortened(reasonOf(job), REASON);
+}
+
+function reasonOf(job: Job): string {
   if (job.error && job.state !== 'CANCELLED') {
     return job.error;
   }
@@ -61,7 +68,7 @@ export function pace(job: Job): string[] {
     running && job.eta !== null ? trans.__('%1 left', duration(job.eta)) : '',
     job.retries ? trans._n('%1 retry', '%1 retries', job.retries) : '',
     job.failures ? trans.__('%1 failed', job.failures) : '',
-    running ? job.phase : ''
+    running ? shortened(job.phase, PHASE) : ''
   ];
   return parts.filter(Boolean);
 }

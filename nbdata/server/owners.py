@@ -19,8 +19,8 @@ _MOST = 10_000
 class Owners:
     """The names of the owners that have been found here; used only by the event loop's thread.
 
-    A job names its notebook by the last part of its path, and a terminal by a process. So a notebook of the same name on
-    another server counts as one of this server if it is open here too.
+    A job names its notebook by the last part of its path, and a terminal by a process. So a notebook of another server
+    counts as one of this server while one of the same name is open here.
 
     Parameters
     ----------
@@ -39,7 +39,9 @@ class Owners:
     async def learn(self, owners: set[str]) -> None:
         """Look for owners that are not known yet."""
         now = time.monotonic()
-        unknown = {one for one in owners - self._here.keys() if now - self._missed.get(one, -_AGAIN) >= _AGAIN}
+        unknown = {
+            one for one in owners - self._here.keys() if now - self._missed.get(one, -_AGAIN) >= _AGAIN
+        }
         for owner in unknown:
             self._missed[owner] = now
             found = re.search(r"(?:kernel|process) (\d+)$", owner)

@@ -46,7 +46,7 @@ def job(job_id: str, **fields: Any) -> dict[str, Any]:
 
 
 class SentFeed:
-    """Takes the place of the server's live feed in all tabs of a context; what is sent first is sent to each new tab."""
+    """Takes the place of the server's live feed in all tabs of a context; each new tab is sent the `first` jobs."""
 
     def __init__(self, context: BrowserContext, *first: dict[str, Any]) -> None:
         self._first = list(first)

@@ -85,9 +85,16 @@
   margin-top: 4px;
 }
 
-.nbd-Row,
+.nbd-Row {
+  align-items: baseline;
+}
+
 .nbd-Summary {
   align-items: center;
+}
+
+.nbd-Row,
+.nbd-Summary {
   display: flex;
   gap: 8px;
   justify-content: space-between;
