@@ -15,7 +15,7 @@ const MORE = 25;
 /** The most characters of a problem with the agents. */
 const LONGEST = 500;
 /** Unfinished jobs that are shown at first: each is drawn up to four times a second. */
-const MOST_RUNNING = 50;
+const MOST_RUNNING = 20;
 
 const Running = React.memo(function Running(props: {
   job: Job;

@@ -13,7 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
+from nbdata.verbs.probe import Probe
 from tests.browser.feed import SentFeed, job
+from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel
 from tests.browser.test_looks import contrasts, overflow
 from tests.lab import Lab
@@ -198,3 +200,53 @@ def test_nothing_sticks_out_in_a_narrow_sidebar(browser: Browser, lab: Lab, zoom
     shoot(panel.page, f"narrow-zoom-{zoom}")
     assert overflow(panel) == []
     context.close()
+
+
+def settings_of_the_panel(panel: Panel, text: str) -> None:
+    """Save the user's settings as Lab's editor does, and open the page anew."""
+    panel.page.evaluate("text => jupyterapp.serviceManager.settings.save('nbdata:panel', text)", text)
+    panel.page.reload()
+    panel.show()
+
+
+@pytest.mark.long
+def test_settings_choose_what_is_told_and_what_the_status_bar_shows(
+    context: BrowserContext, lab: Lab, shoot: Shoot
+) -> None:
+    running = job("vols20", here=False)
+    feed = SentFeed(context, running)
+    panel = Panel.open(context, lab)
+    status = panel.page.locator(".nbd-Status-button")
+    try:
+        panel.page.evaluate("jupyterapp.commands.execute('settingeditor:open', { query: 'nbdata' })")
+        expect(panel.page.get_by_text("Working disk", exact=True)).to_be_visible()
+        shoot(panel.page, "settings")
+        settings_of_the_panel(panel, '{"statusBar": "disk", "notifyJobs": "all", "notifyAfter": 1}')
+        expect(status).to_have_text(re.compile(r"^disk \d+%$"))
+        feed.send({**running, "state": "DONE", "seconds": 2})
+        expect(panel.page.locator(".Toastify__toast")).to_contain_text("Pulled vols20")
+        settings_of_the_panel(panel, '{"statusBar": "nothing", "notifyJobs": "none"}')
+        expect(status).to_be_hidden()
+        feed.send(job("bad", state="FAILED", created=time.time() + 9))
+        expect(panel.job("bad")).to_be_visible()
+        expect(panel.page.locator(".Toastify__toast")).to_have_count(0)
+    finally:
+        settings_of_the_panel(panel, "{}")
+
+
+@pytest.mark.long
+def test_a_transfer_of_a_notebook_of_this_server_is_told_and_filtered(
+    context: BrowserContext, lab: Lab, shoot: Shoot
+) -> None:
+    elsewhere = Probe(items=1, tag="elsewhere").start()
+    elsewhere.wait()
+    pull = f"%pull {lab.root}/none {lab.root}/data -b"
+    with Notebook(context, lab, "tells", "%load_ext nbdata", pull) as notebook:
+        panel, page = notebook.panel, notebook.panel.page
+        toast = page.locator(".Toastify__toast")
+        expect(toast).to_contain_text("pull none → data failed: no such object or folder")
+        expect(panel.job(elsewhere.id)).to_be_visible()
+        panel.root.get_by_role("button", name="This server").click()
+        expect(panel.job(elsewhere.id)).to_have_count(0)
+        expect(panel.root).to_contain_text("tells.ipynb")
+        shoot(page, "of-this-server")
