@@ -89,14 +89,16 @@
   align-items: baseline;
 }
 
+/* A name that needs the whole line has it. */
 .nbd-Summary {
   align-items: center;
+  flex-wrap: wrap;
 }
 
 .nbd-Row,
 .nbd-Summary {
   display: flex;
-  gap: 8px;
+  gap: 0 8px;
   justify-content: space-between;
   min-width: 0;
 }
@@ -123,6 +125,7 @@
   display: flex;
   flex: none;
   gap: 2px;
+  margin-left: auto;
 }
 
 .nbd-State svg {
@@ -484,21 +487,10 @@
   flex: 1 1 auto;
 }
 
-/* In a narrow sidebar the name has a line for itself. */
-@container (max-width: 225px) {
-  .nbd-Summary {
-    flex-wrap: wrap;
-    gap: 0 8px;
-  }
-
-  .nbd-Summary > .nbd-Title {
-    flex-basis: 100%;
-  }
-}
-
 .nbd-Title {
-  flex: 1 1 auto;
+  flex: 0 1 auto;
   font-weight: 600;
+  max-width: 100%;
   min-width: 0;
   overflow: hidden;
   text-overflow: ellipsis;
