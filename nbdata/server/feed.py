@@ -52,7 +52,8 @@ class Feed:
         self._lost: dict[str, Snapshot] = {}  # jobs that vanished unfinished
         # Of the jobs that had begun by then, the user has cleared all but those that were unfinished.
         self._cleared_at, self._not_cleared = 0.0, set[str]()
-        self._seen_at = self._answered_at = 0.0
+        self._seen_at = 0.0
+        self._newest = 0.0  # when the newest job began that was ever seen
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +73,7 @@ class Feed:
 
     def clear(self) -> None:
         """Hide all jobs that are finished now, in all browsers; ``transfers`` still lists them."""
-        self._cleared_at, self._not_cleared = self._answered_at, set(self._unfinished)
+        self._cleared_at, self._not_cleared = self._newest, set(self._unfinished)
         self.poke()
 
     def written(self) -> list[str]:
@@ -152,7 +153,8 @@ class Feed:
             if key not in found or (found[key].state == "INTERRUPTED" and found[key].seconds < lost.seconds)
         }
         found.update(self._lost)
-        self._seen_at, self._answered_at = now, time.time()
+        self._seen_at = now
+        self._newest = max([self._newest, *(snapshot.created for snapshot in seen)])
         self._unfinished = {key: s for key, s in found.items() if not s.finished}
         self._over = {key: s for key, s in found.items() if s.finished and not self._is_cleared(key, s)}
         if any(s.state != "PAUSED" for s in self._unfinished.values()):
