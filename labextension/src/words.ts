@@ -29,7 +29,7 @@ export function state(job: Job): string {
 }
 
 /** The most characters of a reason, and of a phase. */
-const [REASON, PHASE] = [500, 80];
+const [REASON, PHASE] = [300, 80];
 
 /** The reason for the job's state; empty if there is no more to say. */
 export function why(job: Job): string {

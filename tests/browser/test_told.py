@@ -195,6 +195,7 @@ def test_nothing_sticks_out_in_a_narrow_sidebar(browser: Browser, lab: Lab, zoom
     context.set_default_timeout(PATIENCE * 1000)
     SentFeed(context, *states())
     panel = Panel.open(context, lab)
+    panel.theme("Light")
     panel.width(250)
     unfold(panel)
     shoot(panel.page, f"narrow-zoom-{zoom}")
