@@ -238,6 +238,8 @@ class Report(Record):
         Objects and bytes that moved (or, for a check, were read).
     present : int
         The part of `bytes` that was there from an earlier run.
+    verified, unverified : int
+        Those of `files` that were compared with a stored checksum, and the others; 0 for verbs that compare none.
     seconds : float
         Wall time.
     failures : list of [path, reason]
@@ -263,6 +265,8 @@ class Report(Record):
     files: int = 0
     bytes: int = 0
     present: int = 0
+    verified: int = 0
+    unverified: int = 0
     seconds: float = 0.0
     retries: int = 0
     failures: list[list[str]] = field(default_factory=list)

@@ -41,9 +41,11 @@ class Snapshot(Record):
     """The state of a job at one moment; faces only render it.
 
     `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
-    earlier run and did not move. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
-    unknown. `command` starts the operation again, without ``%``; empty if no command can. `writes_to` is the local
-    folder that it writes to; empty if there is none. `max_rate` is its limit in bytes per second, None without one.
+    earlier run and did not move. Of the files that moved, `verified` counts those that were compared with a stored
+    checksum, and `unverified` the others; both are 0 while the job is unfinished, and for verbs that compare none.
+    `rate` is bytes per second over the last seconds; `eta` is in seconds, None if unknown. `command` starts the
+    operation again, without ``%``; empty if no command can. `writes_to` is the local folder that it writes to; empty
+    if there is none. `max_rate` is its limit in bytes per second, None without one.
     """
 
     id: str
@@ -58,6 +60,8 @@ class Snapshot(Record):
     bytes: int = 0
     bytes_total: int | None = None
     present: int = 0
+    verified: int = 0
+    unverified: int = 0
     rate: float = 0.0
     eta: float | None = None
     retries: int = 0

@@ -34,10 +34,13 @@ class Answer:
 
 
 class Lab:
-    """A JupyterLab server that runs in `folder`; a context manager. Its file browser shows `root`."""
+    """A JupyterLab server that runs in `folder`, with more `options`; a context manager.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Its file browser shows `root`.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._folder, self._options = folder, options
         self.root = folder / "root"
         self.token = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -69,6 +72,7 @@ class Lab:
             f"--IdentityProvider.token={self.token}",
             "--LabApp.expose_app_in_browser=True",
             "--LabApp.news_url=None",
+            *self._options,
         ]
         with self.log.open("w") as log:
             self._process = subprocess.Popen(

@@ -4,7 +4,8 @@ import { closeIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Cache } from './model.js';
-import { Button, Parts, Place, useAttempt } from './parts.js';
+import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
+import { printable, trans } from './text.js';
 import { cacheFacts, cacheFolder, cacheShare } from './words.js';
 
 function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): React.JSX.Element {
@@ -16,16 +17,16 @@ function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): 
   return (
     <li className="nbd-Job" data-cache={cache.path}>
       <div className="nbd-Row">
-        <span className="nbd-Path" title={cache.path}>
+        <span className="nbd-Path" title={printable(cache.path)}>
           <bdi>{folder}</bdi>
         </span>
         {full !== null && <span className="nbd-Strong">{full}%</span>}
       </div>
-      <Place name="of" place={cache.source} />
+      <Place name={trans.__('of')} place={cache.source} />
       <div
         className="nbd-Bar"
         role="meter"
-        aria-label={`cache in ${folder} of ${cache.source}`}
+        aria-label={trans.__('cache in %1 of %2', folder, cache.source)}
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={full ?? 0}
@@ -37,19 +38,15 @@ function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): 
         <Parts of={facts} />
         <div className="nbd-Buttons">
           <Button
-            label="Clear"
-            of={`cache of ${cache.source}`}
+            label={trans.__('Clear')}
+            of={trans.__('cache of %1', cache.source)}
             icon={closeIcon}
             disabled={busy}
-            onClick={() => void attempt('Clear', () => clear(cache))}
+            onClick={() => void attempt(trans.__('Clear'), () => clear(cache))}
           />
         </div>
       </div>
-      {problem && (
-        <div className="nbd-Problem" role="alert">
-          {problem}
-        </div>
-      )}
+      <Problem text={problem} />
     </li>
   );
 }
@@ -61,8 +58,8 @@ export function Caches(props: {
 }): React.JSX.Element | null {
   const { caches, clear } = props;
   return caches.length ? (
-    <section className="nbd-Section" aria-label="Caches">
-      <h2 className="nbd-Heading">Caches</h2>
+    <section className="nbd-Section" aria-label={trans.__('Caches')}>
+      <h2 className="nbd-Heading">{trans.__('Caches')}</h2>
       <ul className="nbd-List">
         {caches.map(cache => (
           <Card key={cache.path} cache={cache} clear={clear} />

@@ -8,6 +8,7 @@ import {
   Action,
   Cache,
   EMPTY,
+  endedIn,
   Event,
   Job,
   Model,
@@ -16,6 +17,7 @@ import {
   reduce,
   Seen
 } from './model.js';
+import { printable, trans } from './text.js';
 
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
@@ -36,7 +38,9 @@ async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise
   if (!response.ok) {
     const said = typeof answer?.message === 'string' ? answer.message : response.statusText;
     const remedy = typeof answer?.remedy === 'string' && answer.remedy ? `. ${answer.remedy}` : '';
-    throw new Error(`${said || `the server answered ${response.status}`}${remedy}`);
+    throw new Error(
+      printable(`${said || trans.__('the server answered %1', response.status)}${remedy}`)
+    );
   }
   return answer;
 }
@@ -72,6 +76,11 @@ export class Feed {
     return this._changed;
   }
 
+  /** Emitted with the jobs that have just ended, while the page was open. */
+  get ended(): ISignal<this, Job[]> {
+    return this._ended;
+  }
+
   get model(): Model {
     return this._model;
   }
@@ -93,8 +102,13 @@ export class Feed {
     let first = true;
     socket.onmessage = (message: MessageEvent): void => {
       this._failures = 0;
-      this._apply({ type: 'update', first, update: parseUpdate(JSON.parse(String(message.data))) });
+      const update = parseUpdate(JSON.parse(String(message.data)));
+      const ended = endedIn(this._model, update);
+      this._apply({ type: 'update', first, update, at: Date.now() / 1000 });
       first = false;
+      if (ended.length) {
+        this._ended.emit(ended);
+      }
     };
     socket.onclose = (): void => {
       this._apply({ type: 'lost' });
@@ -135,4 +149,5 @@ export class Feed {
   private _failures = 0;
   private _disposed = false;
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _ended = new Signal<this, Job[]>(this);
 }

@@ -2,24 +2,23 @@
 
 import * as React from 'react';
 
-import { precise, size } from './format.js';
+import { precise } from './format.js';
 import { Disk, fullness, shareOf } from './model.js';
 import { Parts } from './parts.js';
+import { printable, trans } from './text.js';
+import { diskFacts } from './words.js';
 
 function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
   const { percent, level, word } = fullness(disk);
   const width = (bytes: number): string => `${shareOf(disk, bytes)}%`;
-  const limited = disk.source !== 'the disk';
-  const said = [
-    `${size(disk.used)} used`,
-    disk.reserved ? `${size(disk.reserved)} reserved` : '',
-    `${size(disk.free)} free of ${size(disk.limit)}`
-  ].filter(Boolean);
+  const said = diskFacts(disk);
+  const path = printable(disk.path);
+  const limit = disk.source === 'the disk' ? '' : trans.__('limit by %1', disk.source);
   return (
     <li className={`nbd-Gauge nbd-mod-${level}`}>
       <div className="nbd-Row">
-        <span className="nbd-Path" title={disk.path}>
-          <bdi>{disk.path}</bdi>
+        <span className="nbd-Path" title={path}>
+          <bdi>{path}</bdi>
         </span>
         <span className="nbd-Strong">
           {word ? `${word}, ${precise(percent)}` : precise(percent)}
@@ -28,7 +27,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
       <div
         className="nbd-Bar"
         role="meter"
-        aria-label={`${disk.path}, ${limited ? `limit by ${disk.source}` : 'disk'}`}
+        aria-label={`${path}, ${limit || trans.__('disk')}`}
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={Math.floor(percent)}
@@ -41,7 +40,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
         <span className="nbd-Bar-reserved" style={{ width: width(disk.reserved) }} />
       </div>
       <Parts of={said} />
-      {limited && <div className="nbd-Small">limit by {disk.source}</div>}
+      {limit && <div className="nbd-Small nbd-Wrapped">{limit}</div>}
     </li>
   );
 }
@@ -57,14 +56,14 @@ export function Disks({
   const here = disks?.filter(disk => disk.here) ?? [];
   const others = disks?.filter(disk => !disk.here) ?? [];
   return (
-    <section className="nbd-Section" aria-label="Disks">
-      <h2 className="nbd-Heading">Disks</h2>
+    <section className="nbd-Section" aria-label={trans.__('Disks')}>
+      <h2 className="nbd-Heading">{trans.__('Disks')}</h2>
       {problem && (
         <p className="nbd-Notice" role="status">
-          Disks cannot be shown: {problem}
+          {trans.__('Disks cannot be shown: %1', problem)}
         </p>
       )}
-      {!problem && disks === null && <p className="nbd-Empty">Loading…</p>}
+      {!problem && disks === null && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
       <ul className="nbd-List">
         {here.map(disk => (
           <Gauge key={`${disk.source} ${disk.path}`} disk={disk} />
@@ -72,7 +71,7 @@ export function Disks({
       </ul>
       {others.length > 0 && (
         <details className="nbd-Fold">
-          <summary>Other disks ({others.length})</summary>
+          <summary>{trans.__('Other disks (%1)', others.length)}</summary>
           <ul className="nbd-List">
             {others.map(disk => (
               <Gauge key={disk.path} disk={disk} />

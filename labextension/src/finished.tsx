@@ -1,12 +1,18 @@
-/** Cards of finished jobs: the result, and a button that resumes or retries a job that did not succeed. */
+/** Cards of finished jobs, by day: the result, and a button that resumes or retries a job that did not succeed. */
 
 import { refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { Commands, Details } from './job.js';
-import { Job } from './model.js';
-import { Button, Parts, useAttempt } from './parts.js';
-import { again, outcome, state, title, whole, why } from './words.js';
+import { Commands, Details, State, Title } from './job.js';
+import { byDay, ended, Job, Runs } from './model.js';
+import { Button, Parts, Problem, useAttempt } from './parts.js';
+import { trans } from './text.js';
+import { again, average, dayName, outcome, title, verified, why } from './words.js';
+
+/** A job that the user asked to see; another object each time. */
+export interface Revealed {
+  key: string;
+}
 
 /** The button *Resume* or *Retry*; nothing for a successful job. */
 function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element | null {
@@ -25,44 +31,60 @@ function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.E
         text
         onClick={() => void attempt(label, () => commands.act(job, 'again'))}
       />
-      {problem && (
-        <div className="nbd-Problem" role="alert">
-          {problem}
-        </div>
-      )}
+      <Problem text={problem} />
     </>
   );
 }
 
-function Finished({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
-  const ended = new Date(1000 * (job.created + job.seconds));
+function Time({ job }: { job: Job }): React.JSX.Element {
+  const at = new Date(1000 * ended(job));
+  return (
+    <time className="nbd-Small" dateTime={at.toISOString()} title={at.toLocaleString()}>
+      {at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })}
+    </time>
+  );
+}
+
+/** The card of the newest run of a line, which holds those of its earlier runs. */
+const Finished = React.memo(function Finished(props: {
+  runs: Runs;
+  commands: Commands;
+  revealed: Revealed | null;
+}): React.JSX.Element {
+  const { runs, commands, revealed } = props;
+  const [job, ...earlier] = runs;
+  const card = React.useRef<HTMLLIElement>(null);
+  const [isOpen, setOpen] = React.useState(false);
+  const isRevealed = revealed?.key === job.key;
+  const isInside = earlier.some(run => run.key === revealed?.key);
+  React.useEffect(() => {
+    if (isRevealed && card.current) {
+      card.current.scrollIntoView({ block: 'nearest' });
+      card.current.querySelector('summary')?.focus();
+    }
+    if (isInside) {
+      setOpen(true);
+    }
+  }, [revealed, isRevealed, isInside]);
   const reason = why(job);
   return (
-    <li className={`nbd-Job nbd-mod-${job.state.toLowerCase()}`} data-job={job.id}>
+    <li
+      ref={card}
+      className={`nbd-Job nbd-mod-${job.state.toLowerCase()}${isRevealed ? ' nbd-mod-revealed' : ''}`}
+      data-job={job.id}
+    >
       <details className="nbd-Fold">
         <summary>
           <span className="nbd-Summary">
-            <span className="nbd-Title" title={whole(job)}>
-              {title(job)}
-            </span>
-            <span className="nbd-State">{state(job)}</span>
-            <time
-              className="nbd-Small"
-              dateTime={ended.toISOString()}
-              title={ended.toLocaleString()}
-            >
-              {ended.toLocaleTimeString([], {
-                hour: '2-digit',
-                minute: '2-digit',
-                hourCycle: 'h23'
-              })}
-            </time>
+            <Title job={job} />
+            <State job={job} />
+            <Time job={job} />
           </span>
         </summary>
         <Details job={job} commands={commands} />
       </details>
       <div className="nbd-Outcome">
-        <Parts of={outcome(job)} />
+        <Parts of={[...outcome(job), average(job), verified(job)].filter(Boolean)} />
         <Again job={job} commands={commands} />
       </div>
       {reason && (
@@ -70,7 +92,39 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
           {reason}
         </div>
       )}
+      {earlier.length > 0 && (
+        <details
+          className="nbd-Fold nbd-Earlier"
+          open={isOpen}
+          onToggle={event => setOpen(event.currentTarget.open)}
+        >
+          <summary>{trans._n('%1 earlier run', '%1 earlier runs', earlier.length)}</summary>
+          {isOpen && (
+            <ul className="nbd-List" aria-label={trans.__('Earlier runs')}>
+              {earlier.map(run => (
+                <Finished key={run.key} runs={[run]} commands={commands} revealed={revealed} />
+              ))}
+            </ul>
+          )}
+        </details>
+      )}
     </li>
+  );
+}, isSame);
+
+interface Shown {
+  runs: Runs;
+  commands: Commands;
+  revealed: Revealed | null;
+}
+
+/** True if a card need not be drawn again: jobs that have not changed are the same objects. */
+function isSame(before: Shown, now: Shown): boolean {
+  return (
+    before.commands === now.commands &&
+    before.revealed === now.revealed &&
+    before.runs.length === now.runs.length &&
+    before.runs.every((job, n) => job === now.runs[n])
   );
 }
 
@@ -78,46 +132,67 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
 export function FinishedJobs(props: {
   jobs: Job[];
   commands: Commands;
+  revealed: Revealed | null;
   first: number;
   more: number;
 }): React.JSX.Element | null {
-  const { jobs, commands } = props;
-  const [shown, setShown] = React.useState(props.first);
+  const { jobs, commands, revealed } = props;
+  const [most, setMost] = React.useState(props.first);
   const { problem, attempt } = useAttempt();
-  const rest = jobs.length - shown;
+  const days = byDay(jobs);
+  const lines = days.flatMap(({ lines }) => lines);
+  const at = lines.findIndex(runs => runs.some(job => job.key === revealed?.key));
+  const shown = Math.max(most, at + 1);
+  const rest = lines.length - shown;
   if (!jobs.length) {
     return null;
   }
+  let left = shown;
   return (
     <>
       <div className="nbd-Row">
-        <h3 className="nbd-Subheading">Finished</h3>
+        <h3 className="nbd-Subheading">{trans.__('Finished')}</h3>
         <button
           type="button"
           className="nbd-Link nbd-Small"
-          title="Hide finished jobs here; %transfers still lists them"
-          onClick={() => void attempt('Clear finished', () => commands.clearFinished())}
+          title={trans.__('Hide finished jobs here; %transfers still lists them')}
+          onClick={() => void attempt(trans.__('Clear finished'), () => commands.clearFinished())}
         >
-          Clear finished
+          {trans.__('Clear finished')}
         </button>
       </div>
-      {problem && (
-        <div className="nbd-Problem" role="alert">
-          {problem}
-        </div>
-      )}
-      <ul className="nbd-List" aria-label="Finished">
-        {jobs.slice(0, shown).map(job => (
-          <Finished key={job.key} job={job} commands={commands} />
-        ))}
-      </ul>
+      <Problem text={problem} />
+      {days.map(({ day, lines }) => {
+        const taken = lines.slice(0, left);
+        left -= taken.length;
+        const name = dayName(day, Date.now());
+        return (
+          taken.length > 0 && (
+            <React.Fragment key={day}>
+              <h4 className="nbd-Day">{name}</h4>
+              <ul className="nbd-List" aria-label={`${trans.__('Finished')}: ${name}`}>
+                {taken.map(runs => (
+                  <Finished
+                    key={runs[runs.length - 1]?.key}
+                    runs={runs}
+                    commands={commands}
+                    revealed={runs.some(job => job.key === revealed?.key) ? revealed : null}
+                  />
+                ))}
+              </ul>
+            </React.Fragment>
+          )
+        );
+      })}
       {rest > 0 && (
         <button
           type="button"
           className="nbd-Link nbd-More"
-          onClick={() => setShown(shown + props.more)}
+          onClick={() => setMost(shown + props.more)}
         >
-          {rest > props.more ? `Show ${props.more} of ${rest} more` : `Show ${rest} more`}
+          {rest > props.more
+            ? trans.__('Show %1 of %2 more', props.more, rest)
+            : trans.__('Show %1 more', rest)}
         </button>
       )}
     </>

@@ -1,5 +1,7 @@
 /** Formats numbers for people, in the same way as the Python code. */
 
+import { trans } from './text.js';
+
 /** `999 B`, `1.5 kB`, `20.0 GB`: decimal units. */
 export function size(bytes: number): string {
   if (bytes < 1000) {
@@ -32,14 +34,15 @@ export function duration(seconds: number): string {
 
 /** `12 of 20 files`, or `12 files` while the total is unknown. */
 export function files(done: number, total: number | null): string {
-  const noun = (total ?? done) === 1 ? 'file' : 'files';
   const count = (value: number): string => value.toLocaleString('en');
-  return total === null ? `${count(done)} ${noun}` : `${count(done)} of ${count(total)} ${noun}`;
+  return total === null
+    ? trans._n('%2 file', '%2 files', done, count(done))
+    : trans._n('%2 of %3 file', '%2 of %3 files', total, count(done), count(total));
 }
 
 /** `1.2 GB of 2.3 GB`, or `1.2 GB` while the total is unknown. */
 export function share(done: number, total: number | null): string {
-  return total === null ? size(done) : `${size(done)} of ${size(total)}`;
+  return total === null ? size(done) : trans.__('%1 of %2', size(done), size(total));
 }
 
 /** A whole percentage, which is 100 only when nothing is missing; null if the total is unknown. */

@@ -1,4 +1,4 @@
-/** Parts of every job's card: buttons, source and target, and progress. */
+/** Parts of every job's card: its name and state, buttons, source and target, and progress. */
 
 import {
   checkIcon,
@@ -11,10 +11,21 @@ import {
 import * as React from 'react';
 
 import { percent } from './format.js';
-import { pauseIcon } from './icons.js';
-import { Action, actions, Cache, isFinished, Job } from './model.js';
-import { Button, Parts, Place, useAttempt } from './parts.js';
-import { amount, pace, state, title, took, why } from './words.js';
+import { failedIcon, pauseIcon, verbIcon, waitsIcon } from './icons.js';
+import {
+  Action,
+  actions,
+  Cache,
+  isFinished,
+  isMoving,
+  Job,
+  Speed,
+  waitsForSpace
+} from './model.js';
+import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
+import { Sparkline } from './sparkline.js';
+import { shortened, trans } from './text.js';
+import { amount, average, pace, state, thing, title, took, verified, whole, why } from './words.js';
 
 /** The actions that the panel offers for jobs and caches. */
 export interface Commands {
@@ -27,11 +38,62 @@ export interface Commands {
   copy(job: Job): Promise<void>;
 }
 
-const BUTTONS: Record<Action, { label: string; icon: LabIcon }> = {
-  pause: { label: 'Pause', icon: pauseIcon },
-  resume: { label: 'Resume', icon: runIcon },
-  cancel: { label: 'Cancel', icon: closeIcon }
-};
+/** The most characters of the name of a notebook or script. */
+const OWNER = 60;
+
+function button(action: Action): { label: string; icon: LabIcon } {
+  switch (action) {
+    case 'pause':
+      return { label: trans.__('Pause'), icon: pauseIcon };
+    case 'resume':
+      return { label: trans.__('Resume'), icon: runIcon };
+    case 'cancel':
+      return { label: trans.__('Cancel'), icon: closeIcon };
+  }
+}
+
+/** What a job moves, after the icon of its verb. */
+export function Title({ job }: { job: Job }): React.JSX.Element {
+  const Icon = verbIcon(job.verb);
+  return (
+    <span className="nbd-Title" title={whole(job)}>
+      <span className="nbd-Verb" role="img" aria-label={job.verb}>
+        <Icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
+      </span>
+      {thing(job) || job.verb}
+    </span>
+  );
+}
+
+function iconOf(job: Job): LabIcon | null {
+  switch (job.state) {
+    case 'DONE':
+      return checkIcon;
+    case 'FAILED':
+    case 'INTERRUPTED':
+      return failedIcon;
+    case 'CANCELLED':
+    case 'CANCELLING':
+      return closeIcon;
+    case 'PAUSED':
+      return waitsForSpace(job) ? waitsIcon : pauseIcon;
+    case 'QUEUED':
+      return waitsIcon;
+    default:
+      return job.state === 'RUNNING' && !isMoving(job) ? waitsIcon : null;
+  }
+}
+
+/** A job's state as an icon and a word. */
+export function State({ job }: { job: Job }): React.JSX.Element {
+  const Icon = iconOf(job);
+  return (
+    <span className="nbd-State">
+      {Icon && <Icon.react tag="span" className="nbd-Icon" aria-hidden="true" />}
+      {state(job)}
+    </span>
+  );
+}
 
 function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   const { busy, problem, attempt } = useAttempt();
@@ -42,33 +104,34 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
   }, [copied]);
   const { folder } = job;
   const name = title(job);
+  const [open, copy] = [trans.__('Open folder'), trans.__('Copy command')];
   return (
     <>
       <div className="nbd-Buttons">
         {actions(job).map(action => (
           <Button
             key={action === 'resume' ? 'pause' : action} // same key, so that the focus stays
-            {...BUTTONS[action]}
+            {...button(action)}
             of={name}
             disabled={busy}
-            onClick={() => void attempt(BUTTONS[action].label, () => commands.act(job, action))}
+            onClick={() => void attempt(button(action).label, () => commands.act(job, action))}
           />
         ))}
         {folder !== null && (
           <Button
-            label="Open folder"
+            label={open}
             of={name}
             icon={folderIcon}
-            onClick={() => void attempt('Open folder', () => commands.open(folder))}
+            onClick={() => void attempt(open, () => commands.open(folder))}
           />
         )}
         {(job.command || job.whyNoCommand) && (
           <Button
-            label={copied ? 'Copied' : 'Copy command'}
+            label={copied ? trans.__('Copied') : copy}
             of={name}
             icon={copied ? checkIcon : copyIcon}
             onClick={() =>
-              void attempt('Copy command', async () => {
+              void attempt(copy, async () => {
                 await commands.copy(job);
                 setCopied(true);
               })
@@ -76,31 +139,38 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
           />
         )}
       </div>
-      {problem && (
-        <div className="nbd-Problem" role="alert">
-          {problem}
-        </div>
-      )}
+      <Problem text={problem} />
     </>
   );
 }
 
-/** A job's source and target, its progress, and its buttons. */
-export function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
-  const reason = isFinished(job) ? '' : why(job); // always visible for a finished job
-  const moved = isFinished(job) ? [...amount(job), took(job)].filter(Boolean) : amount(job);
+/** A job's source and target, its progress, and its buttons; `speeds` only of an unfinished job. */
+export function Details(props: {
+  job: Job;
+  speeds?: readonly Speed[];
+  commands: Commands;
+}): React.JSX.Element {
+  const { job, speeds, commands } = props;
+  const over = isFinished(job);
+  const reason = over ? '' : why(job); // always visible for a finished job
+  const moved = over
+    ? [...amount(job), took(job), average(job), verified(job)].filter(Boolean)
+    : amount(job);
   return (
     <>
-      <Place name={job.target ? 'from' : 'at'} place={job.source} />
-      <Place name="to" place={job.target} />
-      {!isFinished(job) && <Progress job={job} />}
-      <Parts of={moved.length || reason || isFinished(job) ? moved : ['nothing moved yet']} />
-      <Parts of={pace(job)} />
+      {!over && <Progress job={job} />}
+      <Parts of={moved.length || reason || over ? moved : [trans.__('nothing moved yet')]} />
+      <div className="nbd-Pace">
+        <Parts of={pace(job)} />
+        {speeds && isMoving(job) && <Sparkline speeds={speeds} />}
+      </div>
       {reason && <div className="nbd-Reason">{reason}</div>}
+      <Place name={job.target ? trans.__('from') : trans.__('at')} place={job.source} />
+      <Place name={trans.__('to')} place={job.target} />
       <div className="nbd-Foot">
         <span className="nbd-Small nbd-Owner">
           {job.id}
-          {job.owner && ` · ${job.owner}`}
+          {job.owner && ` · ${shortened(job.owner, OWNER)}`}
         </span>
         <Buttons job={job} commands={commands} />
       </div>

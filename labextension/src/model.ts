@@ -1,5 +1,7 @@
 /** The panel's state, and how messages of the server change it. Pure functions, so tests need no server. */
 
+import { printable } from './text.js';
+
 const ACTIVE = ['QUEUED', 'PLANNING', 'RUNNING', 'PAUSED', 'CANCELLING'] as const;
 const FINISHED = ['DONE', 'FAILED', 'CANCELLED', 'INTERRUPTED'] as const;
 
@@ -7,7 +9,11 @@ export type JobState = (typeof ACTIVE)[number] | (typeof FINISHED)[number];
 
 export type Action = 'pause' | 'resume' | 'cancel';
 
-/** A job as the server sends it; `nbdata/server/shown.py` documents the fields. */
+/**
+ * A job as the server sends it; `nbdata/server/shown.py` documents the fields.
+ *
+ * Texts that are only shown are `printable`. What is sent back or copied is as it came: `id`, `command`, `folder`.
+ */
 export interface Job {
   key: string;
   id: string;
@@ -21,6 +27,9 @@ export interface Job {
   filesTotal: number | null;
   bytes: number;
   bytesTotal: number | null;
+  present: number;
+  verified: number;
+  unverified: number;
   rate: number;
   eta: number | null;
   retries: number;
@@ -32,6 +41,7 @@ export interface Job {
   whyNoCommand: string;
   error: string;
   folder: string | null;
+  here: boolean;
 }
 
 /** The room on a disk or in a limited folder; `source` is where the limit comes from. */
@@ -56,8 +66,9 @@ export interface Cache {
   inUse: boolean;
 }
 
-/** The state of the disks and caches at one moment. */
+/** The state of the disks and caches at one moment; `root` is the folder of the file browser. */
 export interface Seen {
+  root: string;
   disks: Disk[];
   caches: Cache[];
 }
@@ -72,15 +83,40 @@ export interface Update {
 /** `live` while the feed is connected; `lost` while the server cannot be reached. */
 export type Link = 'connecting' | 'live' | 'lost';
 
+/** The rate of a job from a moment on, which is in seconds. */
+export interface Speed {
+  at: number;
+  rate: number;
+}
+
+/**
+ * The state of the panel.
+ *
+ * `speeds` has the rates of unfinished jobs over the last minute. `since` is when the newest job began that the first
+ * message named, on the server's clock; null before that message.
+ */
 export interface Model {
   link: Link;
   problem: string;
   jobs: ReadonlyMap<string, Job>;
+  speeds: ReadonlyMap<string, readonly Speed[]>;
+  since: number | null;
 }
 
-export type Event = { type: 'lost' } | { type: 'update'; first: boolean; update: Update };
+/** `at` is the time of the browser, in seconds. */
+export type Event =
+  { type: 'lost' } | { type: 'update'; first: boolean; update: Update; at: number };
 
-export const EMPTY: Model = { link: 'connecting', problem: '', jobs: new Map() };
+export const EMPTY: Model = {
+  link: 'connecting',
+  problem: '',
+  jobs: new Map(),
+  speeds: new Map(),
+  since: null
+};
+
+/** The seconds that a sparkline shows. */
+export const MINUTE = 60;
 
 /** Return the state after an event; jobs stay visible while the server cannot be reached. */
 export function reduce(model: Model, event: Event): Model {
@@ -91,9 +127,56 @@ export function reduce(model: Model, event: Event): Model {
       const jobs = new Map(event.first ? [] : model.jobs);
       event.update.gone.forEach(key => jobs.delete(key));
       event.update.jobs.forEach(job => jobs.set(job.key, job));
-      return { link: 'live', problem: event.update.problem, jobs };
+      return {
+        link: 'live',
+        problem: event.update.problem,
+        jobs,
+        speeds: speedsOf(model, jobs, event),
+        since: model.since ?? Math.max(0, ...event.update.jobs.map(job => job.created))
+      };
     }
   }
+}
+
+function speedsOf(
+  model: Model,
+  jobs: ReadonlyMap<string, Job>,
+  { update, at }: Event & { type: 'update' }
+): Map<string, readonly Speed[]> {
+  const speeds = new Map([...model.speeds].filter(([key]) => jobs.has(key)));
+  for (const job of update.jobs) {
+    if (isFinished(job)) {
+      speeds.delete(job.key);
+      continue;
+    }
+    // One rate a second, which is what a sparkline can show.
+    const second = Math.floor(at);
+    const before = (speeds.get(job.key) ?? []).filter(one => one.at < second);
+    // The last one that is older than a minute says how fast it was when the minute began.
+    const stale = before.findLastIndex(one => one.at < second - MINUTE);
+    const speed = { at: second, rate: isMoving(job) ? job.rate : 0 };
+    speeds.set(job.key, [...before.slice(Math.max(0, stale)), speed]);
+  }
+  return speeds;
+}
+
+/** Return the jobs whose end a message tells: none that were over when the page was opened. */
+export function endedIn(before: Model, update: Update): Job[] {
+  return update.jobs.filter(job => {
+    const known = before.jobs.get(job.key);
+    const isNew = before.since !== null && job.created > before.since;
+    return isFinished(job) && (known ? !isFinished(known) : isNew);
+  });
+}
+
+/** True if a job runs, and does not wait for the loop that reads it; as in `nbdata/report.py`. */
+export function isMoving(job: Job): boolean {
+  return job.state === 'RUNNING' && job.phase !== 'waits for your loop';
+}
+
+/** True if a job has paused by itself until there is space on its disk. */
+export function waitsForSpace(job: Job): boolean {
+  return job.state === 'PAUSED' && job.reason.startsWith('no space');
 }
 
 export function isFinished(job: Job): boolean {
@@ -114,19 +197,67 @@ export function actions(job: Job): Action[] {
   }
 }
 
+/** Finished jobs of one line on one day, the newest first. */
+export type Runs = readonly [Job, ...Job[]];
+
+/**
+ * Group finished jobs by day and line; `jobs` come newest first, and so do the days and lines.
+ *
+ * `day` is the local midnight at which the day begins, in milliseconds.
+ */
+export function byDay(jobs: readonly Job[]): { day: number; lines: Runs[] }[] {
+  const days = new Map<number, Map<string, [Job, ...Job[]]>>();
+  for (const job of jobs) {
+    const day = new Date(1000 * ended(job)).setHours(0, 0, 0, 0);
+    const lines = days.get(day) ?? new Map<string, [Job, ...Job[]]>();
+    days.set(day, lines);
+    const runs = lines.get(lineOf(job));
+    if (runs) {
+      runs.push(job);
+    } else {
+      lines.set(lineOf(job), [job]);
+    }
+  }
+  return [...days].map(([day, lines]) => ({ day, lines: [...lines.values()] }));
+}
+
+/** What tells the runs of one line from those of others; a job without a line is alone. */
+function lineOf(job: Job): string {
+  return job.command || job.key;
+}
+
+/** When a finished job ended, in seconds on the server's clock. */
+export function ended(job: Job): number {
+  return job.created + job.seconds;
+}
+
 /**
  * Sort the jobs: finished ones newest first, and unfinished ones in the order of their start.
  *
- * So no unfinished job moves while the user is about to click it.
+ * So no unfinished job moves while the user is about to click it. A job that did not succeed gives its place to the
+ * one that runs its line again.
  */
-export function sections(model: Model): { running: Job[]; finished: Job[] } {
-  const all = [...model.jobs.values()];
-  const order = (a: Job, b: Job): number => a.created - b.created || a.key.localeCompare(b.key);
-  const ended = (job: Job): number => job.created + job.seconds;
+export function sections(model: Model, onlyHere = false): { running: Job[]; finished: Job[] } {
+  const all = [...model.jobs.values()].filter(job => job.here || !onlyHere);
+  const order = (a: Job, b: Job): number =>
+    a.created - b.created || (a.key < b.key ? -1 : Number(a.key > b.key));
+  const running = all.filter(job => !isFinished(job)).sort(order);
+  const again = new Set(running.map(lineOf));
   return {
-    running: all.filter(job => !isFinished(job)).sort(order),
-    finished: all.filter(isFinished).sort((a, b) => ended(b) - ended(a) || order(b, a))
+    running,
+    finished: all
+      .filter(job => isFinished(job) && (job.state === 'DONE' || !again.has(lineOf(job))))
+      .sort((a, b) => ended(b) - ended(a) || order(b, a))
   };
+}
+
+/** Return the gauge of a folder: of those that hold it the innermost, and of these the fullest. */
+export function gaugeOf(seen: Seen, folder: string): Disk | null {
+  const inside = (path: string): boolean => `${folder}/`.startsWith(path.replace(/\/*$/, '/'));
+  const [first = null] = seen.disks
+    .filter(disk => inside(disk.path))
+    .sort((a, b) => b.path.length - a.path.length || fullness(b).percent - fullness(a).percent);
+  return first;
 }
 
 /** With this many bytes free no disk counts as full, however large it is; as in `engine/upkeep/quota.py`. */
@@ -170,6 +301,11 @@ function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
+/** A text that is only shown. */
+function name(value: unknown): string {
+  return printable(text(value));
+}
+
 function count(value: unknown): number {
   return typeof value === 'number' && Number.isFinite(value) ? value : 0;
 }
@@ -192,27 +328,31 @@ export function parseJob(value: unknown): Job {
   return {
     key: text(job.key),
     id: text(job.id),
-    verb: text(job.verb),
-    source: text(job.source),
-    target: text(job.target),
+    verb: name(job.verb),
+    source: name(job.source),
+    target: name(job.target),
     state: stateOf(job.state),
-    reason: text(job.reason),
-    phase: text(job.phase),
+    reason: name(job.reason),
+    phase: name(job.phase),
     files: count(job.files),
     filesTotal: maybe(job.files_total),
     bytes: count(job.bytes),
     bytesTotal: maybe(job.bytes_total),
+    present: count(job.present),
+    verified: count(job.verified),
+    unverified: count(job.unverified),
     rate: count(job.rate),
     eta: maybe(job.eta),
     retries: count(job.retries),
     failures: count(job.failures),
     created: count(job.created),
     seconds: count(job.seconds),
-    owner: text(job.owner),
+    owner: name(job.owner),
     command: text(job.command),
-    whyNoCommand: text(job.why_no_command),
-    error: text(job.error),
-    folder: typeof job.folder === 'string' ? job.folder : null
+    whyNoCommand: name(job.why_no_command),
+    error: name(job.error),
+    folder: typeof job.folder === 'string' ? job.folder : null,
+    here: job.here === true
   };
 }
 
@@ -222,13 +362,14 @@ export function parseUpdate(value: unknown): Update {
   return {
     jobs: list(update.jobs).map(parseJob),
     gone: list(update.gone).map(text),
-    problem: text(update.problem)
+    problem: name(update.problem)
   };
 }
 
 /** Parse the response of the route `disks`. */
 export function parseSeen(value: unknown): Seen {
-  return { disks: parseDisks(raw(value).disks), caches: parseCaches(raw(value).caches) };
+  const { root, disks, caches } = raw(value);
+  return { root: text(root), disks: parseDisks(disks), caches: parseCaches(caches) };
 }
 
 function parseCaches(value: unknown): Cache[] {
@@ -236,7 +377,7 @@ function parseCaches(value: unknown): Cache[] {
     const cache = raw(item);
     return {
       path: text(cache.path),
-      source: text(cache.source),
+      source: name(cache.source),
       limit: count(cache.limit),
       used: count(cache.used),
       hitRate: maybe(cache.hit_rate),
@@ -251,7 +392,7 @@ function parseDisks(value: unknown): Disk[] {
     const disk = raw(item);
     return {
       path: text(disk.path),
-      source: text(disk.source),
+      source: name(disk.source),
       limit: count(disk.limit),
       used: count(disk.used),
       reserved: count(disk.reserved),

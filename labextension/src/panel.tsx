@@ -2,55 +2,70 @@
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
-import { Poll } from '@lumino/polling';
+import { ISignal, Signal } from '@lumino/signaling';
 import * as React from 'react';
 
 import { Caches } from './caches.js';
-import { Feed, look } from './connection.js';
+import { Feed } from './connection.js';
 import { Disks } from './disks.js';
+import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
-import { Cache, sections, Seen } from './model.js';
-import { Commands, Transfers } from './transfers.js';
+import { Cache, Job, sections } from './model.js';
+import { trans } from './text.js';
+import { Commands, Revealed, Transfers } from './transfers.js';
 
-const LOOK_AT_DISKS_EVERY = 5_000;
-
-/** Shows the jobs of the feed, the disks and the caches; polls the disks only while it is visible. */
+/** Shows the jobs of the feed, the disks and the caches. */
 export class Panel extends ReactWidget {
   constructor(
     private readonly _feed: Feed,
+    private readonly _gauges: Gauges,
     private readonly _commands: Commands
   ) {
     super();
     this.id = 'nbdata-panel';
-    this.title.caption = 'nbdata: disks and transfers';
+    this.title.caption = trans.__('nbdata: disks and transfers');
     this.title.icon = nbdataIcon;
     this.addClass('nbd-Panel');
     this.node.tabIndex = -1; // takes the focus when it is shown, so Tab continues from here
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'nbdata');
-    this._poll = new Poll({
-      factory: () => this._look(),
-      frequency: { interval: LOOK_AT_DISKS_EVERY, backoff: true, max: 12 * LOOK_AT_DISKS_EVERY },
-      standby: () => !this.isVisible || document.hidden,
-      name: 'nbdata:disks'
-    });
     _feed.changed.connect(this._onChanged);
+    _gauges.changed.connect(this._onLooked);
+  }
+
+  /** Emitted when the user opens the panel. */
+  get shown(): ISignal<this, void> {
+    return this._shown;
   }
 
   override dispose(): void {
-    this._poll.dispose();
     this._feed.changed.disconnect(this._onChanged);
+    this._gauges.changed.disconnect(this._onLooked);
+    Signal.clearData(this);
     super.dispose();
+  }
+
+  /** Scroll to the card of a job, and focus it; call this after the panel is shown. */
+  reveal(job: Job): void {
+    this._revealed = { key: job.key };
+    this._onlyHere &&= job.here;
+    this.update();
   }
 
   protected override render(): React.JSX.Element {
     return (
       <>
-        <Disks disks={this._seen?.disks ?? null} problem={this._problem} />
-        <Caches caches={this._seen?.caches ?? []} clear={cache => this._clear(cache)} />
+        <Disks disks={this._gauges.seen?.disks ?? null} problem={this._gauges.problem} />
+        <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
           model={this._feed.model}
           commands={this._commands}
+          onlyHere={this._onlyHere}
+          filter={onlyHere => {
+            this._onlyHere = onlyHere;
+            this.update();
+          }}
+          revealed={this._revealed}
           retry={() => this._feed.connect()}
         />
       </>
@@ -60,7 +75,13 @@ export class Panel extends ReactWidget {
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
     this.update();
-    void this._poll.refresh();
+    this._gauges.isNear = true;
+    this._shown.emit();
+  }
+
+  protected override onAfterHide(message: Message): void {
+    super.onAfterHide(message);
+    this._gauges.isNear = false;
   }
 
   protected override onActivateRequest(): void {
@@ -68,39 +89,33 @@ export class Panel extends ReactWidget {
   }
 
   private readonly _onChanged = (): void => {
+    if (!this.isVisible) {
+      return;
+    }
     // The start or end of a job changes the reserved or used space.
     const { running, finished } = sections(this._feed.model);
     const jobs = `${running.map(job => job.key).join()} ${finished.length}`;
     if (jobs !== this._jobs) {
       this._jobs = jobs;
-      if (this.isVisible) {
-        void this._poll.refresh();
-      }
+      void this._gauges.refresh();
     }
     this.update();
   };
 
-  private async _look(): Promise<void> {
-    try {
-      this._seen = await look();
-      this._problem = '';
-    } catch (error) {
-      this._problem = error instanceof Error ? error.message : String(error);
-      throw error; // makes the poll wait longer
-    } finally {
+  private readonly _onLooked = (): void => {
+    if (this.isVisible) {
       this.update();
     }
-  }
+  };
 
   private async _clear(cache: Cache): Promise<void> {
     if (await this._commands.clearCache(cache)) {
-      await this._poll.refresh();
-      await this._poll.tick;
+      await this._gauges.refresh();
     }
   }
 
-  private _seen: Seen | null = null;
-  private _problem = '';
   private _jobs = '';
-  private readonly _poll: Poll;
+  private _onlyHere = false;
+  private _revealed: Revealed | null = null;
+  private readonly _shown = new Signal<this, void>(this);
 }

@@ -62,6 +62,15 @@ export function Place({ name, place }: { name: string; place: string }): React.J
   ) : null;
 }
 
+/** The error of an attempt, if there is one. */
+export function Problem({ text }: { text: string }): React.JSX.Element | null {
+  return text ? (
+    <div className="nbd-Problem" role="alert">
+      {text}
+    </div>
+  ) : null;
+}
+
 /** Short facts in one line, which wraps only between them. */
 export function Parts({ of: facts }: { of: string[] }): React.JSX.Element {
   return (

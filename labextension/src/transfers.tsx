@@ -1,28 +1,124 @@
-/** The section *Transfers*: running jobs with their buttons, and finished jobs. */
+/** The section *Transfers*: unfinished jobs with their buttons, and finished jobs. */
 
 import * as React from 'react';
 
-import { FinishedJobs } from './finished.js';
-import { Commands, Details } from './job.js';
-import { Job, Model, sections } from './model.js';
-import { state, whole } from './words.js';
+import { FinishedJobs, Revealed } from './finished.js';
+import { Commands, Details, State, Title } from './job.js';
+import { isMoving, Job, Model, sections, Speed } from './model.js';
+import { shortened, trans } from './text.js';
 
+export type { Revealed } from './finished.js';
 export type { Commands } from './job.js';
 
 const FIRST_SHOWN = 10;
 const MORE = 25;
+/** The most characters of a problem with the agents. */
+const LONGEST = 500;
+/** Unfinished jobs that are shown at first: each is drawn up to four times a second. */
+const MOST_RUNNING = 20;
 
-function Running({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
+const Running = React.memo(function Running(props: {
+  job: Job;
+  speeds: readonly Speed[];
+  commands: Commands;
+}): React.JSX.Element {
+  const { job } = props;
+  const mode = isMoving(job) || job.state !== 'RUNNING' ? job.state.toLowerCase() : 'waiting';
   return (
-    <li className={`nbd-Job nbd-mod-${job.state.toLowerCase()}`} data-job={job.id}>
-      <div className="nbd-Row nbd-mod-wrap">
-        <span className="nbd-Strong" title={whole(job)}>
-          {job.verb}
-        </span>
-        <span className="nbd-State">{state(job)}</span>
+    <li className={`nbd-Job nbd-mod-${mode}`} data-job={job.id}>
+      <div className="nbd-Summary">
+        <Title job={job} />
+        <State job={job} />
       </div>
-      <Details job={job} commands={commands} />
+      <Details {...props} />
     </li>
+  );
+});
+
+const NONE: readonly Speed[] = [];
+
+/** The unfinished jobs, at first at most `MOST_RUNNING`. */
+function RunningJobs(props: {
+  jobs: Job[];
+  model: Model;
+  commands: Commands;
+}): React.JSX.Element | null {
+  const { jobs, model, commands } = props;
+  const [areAllShown, showAll] = React.useState(false);
+  const shown = areAllShown ? jobs : jobs.slice(0, MOST_RUNNING);
+  return jobs.length ? (
+    <>
+      <ul className="nbd-List" aria-label={trans.__('Running')}>
+        {shown.map(job => (
+          <Running
+            key={job.key}
+            job={job}
+            speeds={model.speeds.get(job.key) ?? NONE}
+            commands={commands}
+          />
+        ))}
+      </ul>
+      {shown.length < jobs.length && (
+        <button type="button" className="nbd-Link nbd-More" onClick={() => showAll(true)}>
+          {trans.__('Show %1 more that are not finished', jobs.length - shown.length)}
+        </button>
+      )}
+    </>
+  ) : null;
+}
+
+/** The buttons *This server* and *All*. */
+function Filter(props: {
+  onlyHere: boolean;
+  filter: (onlyHere: boolean) => void;
+}): React.JSX.Element {
+  const { onlyHere, filter } = props;
+  const [here, all] = [trans.__('This server'), trans.__('All')];
+  return (
+    <div className="nbd-Filter" role="group" aria-label={trans.__('Transfers of')}>
+      <button
+        type="button"
+        aria-pressed={onlyHere}
+        title={trans.__('Transfers that notebooks and terminals of this server began')}
+        onClick={() => filter(true)}
+      >
+        {here}
+      </button>
+      <button
+        type="button"
+        aria-pressed={!onlyHere}
+        title={trans.__('Also those of other servers, scripts and terminals')}
+        onClick={() => filter(false)}
+      >
+        {all}
+      </button>
+    </div>
+  );
+}
+
+function Notices(props: { model: Model; retry: () => void }): React.JSX.Element {
+  const { model, retry } = props;
+  return (
+    <>
+      {model.link === 'lost' && (
+        <p className="nbd-Notice" role="status">
+          {model.jobs.size
+            ? trans.__(
+                'The Jupyter server cannot be reached; this list is from before. nbdata tries again.'
+              )
+            : trans.__('The Jupyter server cannot be reached. nbdata tries again.')}{' '}
+          <button type="button" className="nbd-Link" onClick={retry}>
+            {trans.__('Try now')}
+          </button>
+        </p>
+      )}
+      {model.problem && (
+        <p className="nbd-Notice" role="status">
+          {shortened(model.problem, LONGEST)}
+        </p>
+      )}
+      {model.link === 'connecting' && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
+    </>
   );
 }
 
@@ -30,42 +126,37 @@ function Running({ job, commands }: { job: Job; commands: Commands }): React.JSX
 export function Transfers(props: {
   model: Model;
   commands: Commands;
+  onlyHere: boolean;
+  filter: (onlyHere: boolean) => void;
+  revealed: Revealed | null;
   retry: () => void;
 }): React.JSX.Element {
-  const { model, commands } = props;
-  const { running, finished } = sections(model);
+  const { model, commands, onlyHere, filter, revealed, retry } = props;
+  const { running, finished } = sections(model, onlyHere);
+  const isEmpty = model.link === 'live' && !running.length && !finished.length;
   return (
-    <section className="nbd-Section" aria-label="Transfers">
-      <h2 className="nbd-Heading">Transfers</h2>
-      {model.link === 'lost' && (
-        <p className="nbd-Notice" role="status">
-          The Jupyter server cannot be reached
-          {model.jobs.size ? '; this list is from before' : ''}. nbdata tries again.{' '}
-          <button type="button" className="nbd-Link" onClick={props.retry}>
-            Try now
-          </button>
-        </p>
-      )}
-      {model.problem && (
-        <p className="nbd-Notice" role="status">
-          {model.problem}
-        </p>
-      )}
-      {model.link === 'connecting' && <p className="nbd-Empty">Loading…</p>}
-      {model.link === 'live' && !model.jobs.size && (
+    <section className="nbd-Section" aria-label={trans.__('Transfers')}>
+      <div className="nbd-Row nbd-mod-wrap">
+        <h2 className="nbd-Heading">{trans.__('Transfers')}</h2>
+        {model.jobs.size > 0 && <Filter onlyHere={onlyHere} filter={filter} />}
+      </div>
+      <Notices model={model} retry={retry} />
+      {isEmpty && (
         <p className="nbd-Empty">
-          No transfers yet. Start one in a notebook, for example{' '}
+          {model.jobs.size > 0
+            ? trans.__('No transfers of this server yet. Start one in a notebook, for example')
+            : trans.__('No transfers yet. Start one in a notebook, for example')}{' '}
           <code>%pull s3://bucket/data/ data</code>
         </p>
       )}
-      {running.length > 0 && (
-        <ul className="nbd-List" aria-label="Running">
-          {running.map(job => (
-            <Running key={job.key} job={job} commands={commands} />
-          ))}
-        </ul>
-      )}
-      <FinishedJobs jobs={finished} commands={commands} first={FIRST_SHOWN} more={MORE} />
+      <RunningJobs jobs={running} model={model} commands={commands} />
+      <FinishedJobs
+        jobs={finished}
+        commands={commands}
+        revealed={revealed}
+        first={FIRST_SHOWN}
+        more={MORE}
+      />
     </section>
   );
 }

@@ -33,13 +33,14 @@ class Disks:
     def __init__(self, workers: Workers, root: str, written: Callable[[], list[str]]) -> None:
         self._workers, self._written = workers, written
         home = os.path.expanduser("~")
+        self._root = root
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
         self._at = -_FRESH
         self._gauges, self._caches = list[dict[str, Any]](), list[dict[str, Any]]()
         self._looking: asyncio.Task[None] | None = None
 
-    async def seen(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the gauges of ``disks`` and the sample ``caches``.
+    async def seen(self) -> dict[str, Any]:
+        """Return the server's folder as ``root``, the gauges of ``disks``, and the sample ``caches``.
 
         Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks or
         jobs are *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use.
@@ -50,7 +51,7 @@ class Disks:
             self._looking = asyncio.get_running_loop().create_task(self._renew())
         if self._looking is not None:
             await asyncio.shield(self._looking)
-        return {"disks": self._gauges, "caches": self._caches}
+        return {"root": self._root, "disks": self._gauges, "caches": self._caches}
 
     async def clear(self, path: str) -> None:
         """Remove one cache, as ``cleanup PATH --all`` does.

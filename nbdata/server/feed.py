@@ -18,6 +18,7 @@ from typing import Any
 from nbdata.client.hosts import ChoosingHost
 from nbdata.errors import NbdataError
 from nbdata.report import Snapshot
+from nbdata.server.owners import Owners
 from nbdata.server.shown import key_of, shown
 from nbdata.server.workers import Workers
 
@@ -45,12 +46,14 @@ class Feed:
 
     def __init__(self, workers: Workers, root: str, settings: dict[str, Any]) -> None:
         self._workers, self._root, self._settings = workers, root, settings
+        self._owners = Owners(settings)
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
         self._lost: dict[str, Snapshot] = {}  # jobs that vanished unfinished
         # Of the jobs that had begun by then, the user has cleared all but those that were unfinished.
         self._cleared_at, self._not_cleared = 0.0, set[str]()
-        self._seen_at = self._answered_at = 0.0
+        self._seen_at = 0.0
+        self._newest = 0.0  # when the newest job began that was ever seen
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -70,7 +73,7 @@ class Feed:
 
     def clear(self) -> None:
         """Hide all jobs that are finished now, in all browsers; ``transfers`` still lists them."""
-        self._cleared_at, self._not_cleared = self._answered_at, set(self._unfinished)
+        self._cleared_at, self._not_cleared = self._newest, set(self._unfinished)
         self.poke()
 
     def written(self) -> list[str]:
@@ -108,7 +111,10 @@ class Feed:
             began = time.monotonic()
             self._wake.clear()
             try:
-                self._take(*await self._workers.run(ChoosingHost().look))
+                seen, silent = await self._workers.run(ChoosingHost().look)
+                recent = time.time() - _RECENT  # a job may have failed at once
+                await self._owners.learn({s.owner for s in seen if not s.finished or s.created > recent})
+                self._take(seen, silent)
             except (NbdataError, OSError) as error:
                 self._publish(self.jobs, str(error))
             except Exception:
@@ -147,14 +153,15 @@ class Feed:
             if key not in found or (found[key].state == "INTERRUPTED" and found[key].seconds < lost.seconds)
         }
         found.update(self._lost)
-        self._seen_at, self._answered_at = now, time.time()
+        self._seen_at = now
+        self._newest = max([self._newest, *(snapshot.created for snapshot in seen)])
         self._unfinished = {key: s for key, s in found.items() if not s.finished}
         self._over = {key: s for key, s in found.items() if s.finished and not self._is_cleared(key, s)}
         if any(s.state != "PAUSED" for s in self._unfinished.values()):
             # Programs that end idle servers look at every setting with such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
         newest = [*_newest(self._over), *_newest(self._unfinished)]
-        jobs = {key: shown(s, self._root) for key, s in newest}
+        jobs = {key: shown(s, self._root, s.owner in self._owners) for key, s in newest}
         self._publish(jobs, _SILENT if silent else "")
 
     def _is_cleared(self, key: str, job: Snapshot) -> bool:

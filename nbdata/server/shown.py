@@ -23,6 +23,9 @@ _FIELDS = (
     "files_total",
     "bytes",
     "bytes_total",
+    "present",
+    "verified",
+    "unverified",
     "rate",
     "eta",
     "retries",
@@ -40,7 +43,7 @@ def key_of(snapshot: Snapshot) -> str:
     return f"{snapshot.id}-{snapshot.created:.3f}"
 
 
-def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
+def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     """Convert the snapshot to JSON-able data.
 
     Parameters
@@ -49,10 +52,13 @@ def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
     root : str
         The server's root folder. ``folder`` is the job's local folder relative to it, or None if the file browser
         cannot open it.
+    here : bool
+        Whether a notebook or terminal of this server began the job, as far as is known.
     """
     data = {name: getattr(snapshot, name) for name in _FIELDS}
     data["key"] = key_of(snapshot)
     data["error"] = str(error_from_dict(snapshot.error)) if snapshot.error else ""
+    data["here"] = here
     data["why_no_command"] = snapshot.why_no_command
     if snapshot.why_no_command:
         data["command"] = ""

@@ -59,13 +59,13 @@ class Panel:
         )
 
     def theme(self, name: str) -> None:
-        """Change Lab's theme to ``Light`` or ``Dark``, and wait until it shows."""
+        """Change Lab's theme, such as ``Light`` or ``Dark``, and wait until it shows."""
         self.page.evaluate(
             "theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {name}"
         )
         self.page.wait_for_function(
-            "light => document.body.dataset.jpThemeLight === light",
-            arg="true" if name == "Light" else "false",
+            "name => document.body.dataset.jpThemeName === name",
+            arg=f"JupyterLab {name}",
         )
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 

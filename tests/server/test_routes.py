@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import websocket
+from tornado.web import RequestHandler
 
 import nbdata
 from nbdata.client.agents import stop_all
@@ -38,6 +39,12 @@ ROUTES = {
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/live": ["GET"],
+}
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -67,17 +74,60 @@ def test_the_list_of_routes_is_complete() -> None:
     assert [path for path, _, _ in routes("/", known, known, known)] == [f"/{path}" for path in ROUTES]
 
 
+def answered() -> list[tuple[str, str]]:
+    """Return an address of each route with each method that it answers, as the code has them."""
+    known: Any = None
+    return [
+        (re.sub(r"\(([^()]*)\)", lambda group: _example(group[1]), path).lstrip("/"), method)
+        for path, handler, _ in routes("/", known, known, known)
+        for method in METHODS
+        if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
+    ]
+
+
+def _example(group: str) -> str:
+    return "abcd" if "[" in group else group.partition("|")[0]
+
+
+@pytest.fixture(scope="module")
+def forbidding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A server whose administrator allows its users everything but nbdata."""
+    folder = tmp_path_factory.mktemp("forbidding")
+    (folder / "forbids.py").write_text(
+        "from jupyter_server.auth.authorizer import Authorizer\n"
+        "class Forbids(Authorizer):\n"
+        "    def is_authorized(self, handler, user, action, resource):\n"
+        "        return resource != 'nbdata'\n"
+    )
+    with Lab(folder, "--ServerApp.authorizer_class=forbids.Forbids") as running:
+        yield running
+
+
+def test_every_route_is_authenticated_authorised_and_refuses_pages_of_others(
+    lab: Lab, forbidding: Lab
+) -> None:
+    cookie = login(lab)
+    assert len(answered()) >= len(ROUTES)
+    for path, method in answered():
+        asked = {"path": path, "method": method, "headers": UPGRADE if path.endswith("live") else {}}
+        assert lab.ask(**asked, token=False).status in (401, 403), asked
+        assert forbidding.ask(**asked).status == 403, asked
+        # A browser sends the cookie along with what a page of another origin asks, but that page cannot read the token.
+        asked["headers"] = {**asked["headers"], "Cookie": cookie}
+        if method == "GET":  # test_the_feed_refuses_a_page_of_another_origin has the websocket
+            headers = {**asked["headers"], "Origin": "http://evil.example"}
+            is_feed = path.endswith("live")
+            assert is_feed or lab.ask(path, headers=headers, token=False).status in (403, 404), asked
+        else:
+            refused = lab.ask(**asked, token=False)
+            assert (refused.status, "_xsrf" in refused.body) == (403, True), (asked, refused)
+
+
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_route_refuses_requests_without_a_token(lab: Lab, path: str, method: str) -> None:
     said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel|again)", "cancel")
-    upgrade = {
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-    }
-    answer = lab.ask(said, method, token=False, headers=upgrade if path.endswith("live") else None)
+    answer = lab.ask(said, method, token=False, headers=UPGRADE if path.endswith("live") else None)
     assert answer.status in ((401, 403) if method in ROUTES[path] else (401, 403, 405))
     assert '"jobs"' not in answer.body
     assert '"disks"' not in answer.body

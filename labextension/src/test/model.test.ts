@@ -3,8 +3,11 @@ import test from 'node:test';
 
 import {
   actions,
+  byDay,
   EMPTY,
+  endedIn,
   fullness,
+  gaugeOf,
   Job,
   Model,
   parseSeen,
@@ -19,7 +22,7 @@ function job(fields: Record<string, unknown>): Job {
 }
 
 function after(model: Model, jobs: Job[], gone: string[] = [], first = false): Model {
-  return reduce(model, { type: 'update', first, update: { jobs, gone, problem: '' } });
+  return reduce(model, { type: 'update', first, update: { jobs, gone, problem: '' }, at: 0 });
 }
 
 test('the first message of a connection replaces what was known', () => {
@@ -64,6 +67,106 @@ test('running jobs keep their places, finished ones come newest first', () => {
     finished.map(j => j.key),
     ['long', 'short']
   );
+});
+
+test('a job that did not succeed gives its place to the one that runs its line again', () => {
+  const line = { command: 'pull s3://b/x x' };
+  const model = after(EMPTY, [
+    job({ ...line, key: 'failed', state: 'FAILED' }),
+    job({ ...line, key: 'done', state: 'DONE' }),
+    job({ ...line, key: 'again', created: 10 })
+  ]);
+  assert.deepEqual(
+    sections(model).finished.map(j => j.key),
+    ['done']
+  );
+});
+
+test('the filter leaves the jobs of this server', () => {
+  const model = after(EMPTY, [
+    job({ key: 'a', here: true }),
+    job({ key: 'b' }),
+    job({ key: 'c', state: 'DONE' })
+  ]);
+  const { running, finished } = sections(model, true);
+  assert.deepEqual(
+    [...running, ...finished].map(j => j.key),
+    ['a']
+  );
+});
+
+test('finished jobs are grouped by day, and runs of one line together', () => {
+  const at = (day: number, hour: number): number => new Date(2026, 10, day, hour).getTime() / 1000;
+  const done = (key: string, created: number, command = ''): Job =>
+    job({ key, created, command, state: 'DONE' });
+  const days = byDay([
+    done('d', at(27, 9), 'pull x'),
+    done('c', at(27, 8)),
+    done('b', at(27, 7), 'pull x'),
+    done('a', at(26, 23), 'pull x')
+  ]);
+  assert.deepEqual(
+    days.map(({ day, lines }) => [day / 1000, lines.map(runs => runs.map(run => run.key))]),
+    [
+      [at(27, 0), [['d', 'b'], ['c']]],
+      [at(26, 0), [['a']]]
+    ]
+  );
+});
+
+test('only ends are told that happen while the page is open', () => {
+  const told = (model: Model, ...jobs: Job[]): string[] =>
+    endedIn(model, { jobs, gone: [], problem: '' }).map(j => j.key);
+  const runs = job({ key: 'runs', created: 5 });
+  const old = job({ key: 'old', created: 3, state: 'FAILED' });
+  assert.deepEqual(told(EMPTY, old), []);
+  const opened = after(EMPTY, [runs, old], [], true);
+  assert.deepEqual(told(opened, job({ ...runs, state: 'DONE' })), ['runs']);
+  assert.deepEqual(told(opened, job({ key: 'new', created: 9, state: 'FAILED' })), ['new']);
+  assert.deepEqual(told(opened, old, job({ key: 'older', created: 1, state: 'DONE' })), []);
+  // The first message after a break tells what ended meanwhile, and nothing twice.
+  const ended = after(opened, [job({ ...runs, state: 'DONE' })]);
+  assert.deepEqual(told(reduce(opened, { type: 'lost' }), job({ ...runs, state: 'DONE' })), [
+    'runs'
+  ]);
+  assert.deepEqual(told(ended, job({ ...runs, state: 'DONE' })), []);
+});
+
+test('rates of the last minute are kept, one a second, until the job ends', () => {
+  let model = EMPTY;
+  for (let at = 0; at < 100; at += 0.25) {
+    model = reduce(model, {
+      type: 'update',
+      first: at === 0,
+      update: { jobs: [job({ rate: at })], gone: [], problem: '' },
+      at
+    });
+  }
+  const speeds = model.speeds.get('a') ?? [];
+  assert.deepEqual([speeds[0]?.at, speeds.length], [38, 62]);
+  assert.equal(speeds[speeds.length - 1]?.rate, 99.75);
+  assert.equal(after(model, [job({ state: 'DONE' })]).speeds.size, 0);
+});
+
+test('the gauge of a folder is the innermost', () => {
+  const gauge = (path: string, used = 1) => ({
+    ...{ path, used, limit: 10, reserved: 0, free: 10 - used },
+    ...{ source: 'the disk', here: true }
+  });
+  const disks = [gauge('/'), gauge('/work', 2), gauge('/work', 5), gauge('/workshop')];
+  const seen = { root: '', caches: [], disks };
+  assert.equal(gaugeOf(seen, '/work/data'), disks[2]);
+  assert.equal(gaugeOf(seen, '/work'), disks[2]);
+  assert.equal(gaugeOf(seen, '/home'), disks[0]);
+  assert.equal(gaugeOf({ ...seen, disks: [] }, '/home'), null);
+});
+
+test('names that are only shown have no hidden characters; what is sent back stays as it came', () => {
+  const evil = 'a\u202eb\n';
+  const shown = job({ source: evil, error: evil, owner: evil, command: evil, folder: evil });
+  assert.equal(shown.source, 'a\\u202eb\\n');
+  assert.deepEqual([shown.error, shown.owner], [shown.source, shown.source]);
+  assert.deepEqual([shown.command, shown.folder], [evil, evil]);
 });
 
 test('buttons are those that make sense', () => {
@@ -117,5 +220,5 @@ test('nonsense from an agent of another version does no harm', () => {
   assert.equal(parseJob({ state: 'EXPLODED' }).state, 'INTERRUPTED');
   assert.equal(parseJob({ bytes: 'many', bytes_total: NaN }).bytesTotal, null);
   assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '' });
-  assert.deepEqual(parseSeen({ disks: 7, caches: {} }), { disks: [], caches: [] });
+  assert.deepEqual(parseSeen({ disks: 7, caches: {} }), { root: '', disks: [], caches: [] });
 });

@@ -5,13 +5,18 @@ import { Cache, Job, parseJob, parseSeen } from '../model.js';
 import {
   again,
   amount,
+  average,
   cacheFacts,
   cacheFolder,
   cacheShare,
+  dayName,
+  failure,
   magic,
   outcome,
   pace,
   state,
+  success,
+  thing,
   title,
   why
 } from '../words.js';
@@ -50,9 +55,71 @@ test('a reason is given where the state does not say it all', () => {
   assert.equal(why(job({ state: 'CANCELLED', error: 'pull was cancelled' })), '');
 });
 
-test('a title names the verb and where the bytes go', () => {
-  assert.equal(title(job({ source: 's3://b/x/', target: '/w/data/' })), 'pull data');
+test('a title names what moves, and the target if that has another name', () => {
+  const pull = job({ source: 's3://b/data/', target: '/w/data/' });
+  assert.equal(thing(pull), 'data');
+  assert.equal(title(pull), 'pull data');
+  assert.equal(thing(job({ source: 's3://b/vols20/', target: '/w/volumes' })), 'vols20 → volumes');
   assert.equal(title(job({ verb: 'md5check', source: '/w/volumes' })), 'md5check volumes');
+});
+
+test('a state says what a job waits for', () => {
+  assert.equal(
+    state(job({ state: 'PAUSED', reason: 'no space: it needs 1.2 GB' })),
+    'Waits for space'
+  );
+  assert.equal(state(job({ state: 'PAUSED', reason: 'user' })), 'Paused');
+  assert.equal(why(job({ state: 'PAUSED', reason: 'interrupt' })), 'by an interrupt of its cell');
+});
+
+test('a success is told with its amount, and with what was verified', () => {
+  const done = {
+    state: 'DONE',
+    source: 's3://b/vols20',
+    target: '/w/vols20',
+    bytes: 80.3e6,
+    files: 20
+  };
+  assert.equal(
+    success(job({ ...done, verified: 20 })),
+    'Pulled vols20: 80.3 MB, 20 files verified'
+  );
+  assert.equal(
+    success(job({ ...done, verified: 5, unverified: 3 })),
+    'Pulled vols20: 80.3 MB, 20 files, 5 of 8 verified'
+  );
+  assert.equal(
+    success(job({ ...done, unverified: 8 })),
+    'Pulled vols20: 80.3 MB, 20 files, not verified'
+  );
+  assert.equal(
+    success(job({ ...done, verb: 'probe', bytes: 0, files: 1 })),
+    'probe vols20 has ended: 1 file'
+  );
+});
+
+test('a failure is told with its reason', () => {
+  const fields = { source: 's3://b/x', error: 'no such bucket' };
+  assert.equal(failure(job({ ...fields, state: 'FAILED' })), 'pull x failed: no such bucket');
+  assert.equal(
+    failure(job({ ...fields, state: 'INTERRUPTED', error: '' })),
+    'pull x was interrupted'
+  );
+});
+
+test('an average rate is of what moved, and of a job that succeeded', () => {
+  const done = { state: 'DONE', bytes: 30e6, present: 10e6, seconds: 10 };
+  assert.equal(average(job(done)), '2.0 MB/s');
+  assert.equal(average(job({ ...done, present: 30e6 })), '');
+  assert.equal(average(job({ ...done, state: 'FAILED' })), '');
+});
+
+test('days have names', () => {
+  const now = new Date(2026, 10, 27, 12).getTime();
+  const midnight = (day: number): number => new Date(2026, 10, day).getTime();
+  assert.equal(dayName(midnight(27), now), 'Today');
+  assert.equal(dayName(midnight(26), now), 'Yesterday');
+  assert.match(dayName(midnight(24), now), /24/);
 });
 
 test('the line is said as a magic', () => {

@@ -41,6 +41,7 @@ class Results:
         self._ranks: list[int] = []
         self.files = self.bytes = 0
         self.present = 0  # the part of these bytes that an earlier run had moved
+        self._verified = {True: 0, False: 0}  # these files, by what their rows say
         self.notes: list[str] = []
         self._take_bad_entries()  # before anything is deleted
 
@@ -52,6 +53,7 @@ class Results:
                 self.files += 1
                 self.bytes += size
                 self._unanswered = 0
+                self._count_verified(detail)
             if outcome in BAD and len(self.failures) < _NAMED:
                 self.failures.append([shortened(path), str(detail.get("reason", outcome))])
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
@@ -63,9 +65,14 @@ class Results:
             for row in rows:
                 self.counts[row.action] = self.counts.get(row.action, 0) + 1
                 self.bytes += row.size
+                self._count_verified(row.detail)
             self.files += len(rows)
             self._unanswered = 0
         self._rows.extend(rows)
+
+    def _count_verified(self, detail: dict[str, Any]) -> None:
+        if "verified" in detail:
+            self._verified[bool(detail["verified"])] += 1
 
     def answered(self) -> None:
         """Note that the store answered for an object that is not recorded."""
@@ -139,6 +146,8 @@ class Results:
             files=self.files,
             bytes=self.bytes,
             present=self.present,
+            verified=self._verified[True],
+            unverified=self._verified[False],
             failures=[self.failures[n] for n in worst],
             notes=self.notes,
             details=dict(details),

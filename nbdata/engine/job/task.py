@@ -131,6 +131,7 @@ class Task(Progress):
                 setattr(report, told, scrub_data(getattr(report, told)))
             self.report, self.error = report, error
             now.error = error.to_dict() if error else None
+            now.verified, now.unverified = report.verified, report.unverified
             if state == "CANCELLED" and now.state != "CANCELLING":
                 self._move("CANCELLING")
             if state == "DONE" and now.state != "RUNNING":

@@ -311,3 +311,18 @@ def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Put
         for wrong, right in (("imges/", "images/"), ("trian.txt", "train.txt")):
             with pytest.raises(nbdata.NotFound, match=rf"Did you mean {url}deep/{right}\?"):
                 verb(f"{url}deep/{wrong}")
+
+
+def test_a_job_says_how_many_of_its_files_were_compared_with_a_checksum(put: Put, tmp_path: Path) -> None:
+    url = put({f"{n}.bin": b"12345" for n in range(3)})
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "0.bin").write_bytes(b"12345")
+    for verify, proof in (("auto", (2, 0)), ("none", (0, 2))):
+        job = nbdata.Pull(url, str(tmp_path / "x"), verify=verify).start()
+        report = job.wait()
+        assert (report.verified + report.unverified, report.files) == (report.files, report.files)
+        now = job.snapshot()
+        assert (now.verified, now.unverified) == (report.verified, report.unverified)
+        assert (report.verified > 0, report.unverified > 0) == (proof[0] > 0, proof[1] > 0)
+        for n in (1, 2):
+            (tmp_path / "x" / f"{n}.bin").unlink()
