@@ -103,7 +103,7 @@ folder = pathlib.Path(importlib.util.find_spec("nbdata").origin).parent
 spec = importlib.util.spec_from_file_location("nbdata.algorithms", folder / "algorithms.py")
 sys.modules[spec.name] = algorithms = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(algorithms)
-algorithms.ALGORITHMS["blake2b"] = algorithms.Algorithm("blake2b", 128)
+algorithms.ALGORITHMS["sha3_512"] = algorithms.Algorithm("sha3_512", 128)
 from nbdata.cli import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -116,18 +116,19 @@ def test_a_new_algorithm_is_one_entry(tree: Path) -> None:
             command, capture_output=True, text=True, env=os.environ | {"NBDATA_HOST": "inline"}
         )
 
-    assert "blake2b" in nbdata("--help").stdout
-    assert nbdata(str(tree), "--write", "--algorithm", "blake2b").returncode == 0
-    lines = (tree / "BLAKE2BSUMS").read_text()
-    assert hashlib.blake2b((tree / "a.txt").read_bytes()).hexdigest() in lines
+    assert "sha3_512" not in ALGORITHMS, "take another one here"
+    assert "sha3_512" in nbdata("--help").stdout
+    assert nbdata(str(tree), "--write", "--algorithm", "sha3_512").returncode == 0
+    lines = (tree / "SHA3_512SUMS").read_text()
+    assert hashlib.sha3_512((tree / "a.txt").read_bytes()).hexdigest() in lines
     assert "5 ok" in nbdata(str(tree)).stdout
     flip(tree / "a.txt")
     assert nbdata(str(tree)).returncode == 1
     # SHA-512 has as many digits: only a name tells which one it is
-    (tree / "BLAKE2BSUMS").rename(tree / "checksums.txt")
+    (tree / "SHA3_512SUMS").rename(tree / "checksums.txt")
     unclear = nbdata(str(tree))
     assert unclear.returncode == 1
     assert (
-        "128 hexadecimal digits may be sha512 or blake2b; SHA512SUMS tells it"
+        "128 hexadecimal digits may be sha512 or sha3_512; SHA512SUMS tells it"
         in unclear.stdout + unclear.stderr
     )
