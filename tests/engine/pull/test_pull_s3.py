@@ -144,7 +144,7 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
     with Gate(s3.url, limit=2_000_000) as line:  # less than the size of each
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
-        job = nbdata.Pull(url, tmp_path / "out").start()
+        job = nbdata.Pull(url, tmp_path / "out", concurrency=2).start()
         wait_until(lambda: job.snapshot().bytes > 1_800_000)
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
@@ -153,7 +153,7 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
         line.open()
         plan = nbdata.pull(url, tmp_path / "out", dry_run=True)
         before = line.answered
-        assert plan.present > 1_600_000
+        assert plan.present > 1_200_000  # of each of the two, less than 256 KiB is not kept
         report = nbdata.pull(url, tmp_path / "out", quiet=True)
         assert line.answered - before < (16 << 20) - plan.present + (1 << 20)
     assert files(tmp_path / "out") == content
