@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.errors import BadOption
 from nbdata.paths import glob_base
@@ -38,27 +39,74 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
         raise BadOption(
             f"glob {typed!r} has an unfinished brace", remedy="Close it, or write [{] for a brace itself"
         ) from None
+    numbers = itertools.count()
     try:
-        return re.compile("|".join(f"(?:{_translate(a, typed)})" for a in alternatives), re.DOTALL)
+        return re.compile("|".join(f"(?:{_translate(a, typed, numbers)})" for a in alternatives), re.DOTALL)
     except re.error:
         raise BadOption(
             f"glob {typed!r} has a bracket with a range that runs backwards", remedy="Write [a-z], not [z-a]"
         ) from None
 
 
-def _translate(pattern: str, typed: str) -> str:
-    """Convert one alternative of the glob that the user typed."""
-    out, at = "", 0
+def _translate(pattern: str, typed: str, numbers: Iterator[int]) -> str:
+    """Convert one alternative of the glob that the user typed; `numbers` name its groups.
+
+    Others choose the paths. If each place for a wildcard was tried with each place for the next ones, some paths would
+    take the n-th power of their length, with n wildcards. But of the places for text between two wildcards, only the
+    first one matters: the second wildcard takes what lies between that and a later one. So no other place is tried.
+    """
+    first, *others = stretches = _stretches(pattern, typed)
+    out = _within(first, others, numbers)
+    for number, stretch in enumerate(others, 2):
+        following = stretches[number:]
+        within = _within(stretch, following, numbers)
+        if following and (stretch == [""] or _is_taken_on(stretch, following)):
+            out += _once(f"(?:.*?/)??{within}", numbers)
+        else:
+            out += f"(?:.*/)?{within}"
+    return out + r"(?:/.*)?"
+
+
+def _within(stretch: list[str], following: list[list[str]], numbers: Iterator[int]) -> str:
+    """Convert what lies between two ``**/``."""
+    out, last = stretch[0], len(stretch) - 1
+    for number, text in enumerate(stretch[1:], 1):
+        once = number < last or _is_taken_on(stretch, following)
+        out += _once(f"[^/]*?{text}", numbers) if once else f"[^/]*{text}"
+    return out
+
+
+def _is_taken_on(stretch: list[str], following: list[list[str]]) -> bool:
+    """Whether the ``**/`` behind a stretch takes all that lies between two places for its end."""
+    if not following:
+        return False
+    return stretch[-1].endswith("/") or (len(following[0]) > 1 and not following[0][0])
+
+
+def _once(pattern: str, numbers: Iterator[int]) -> str:
+    """Have a regular expression match at the first place that it finds, or not at all; ``(?>…)`` since Python 3.11."""
+    name = f"g{next(numbers)}"
+    return f"(?=(?P<{name}>{pattern}))(?P={name})"
+
+
+def _stretches(pattern: str, typed: str) -> list[list[str]]:
+    """Split a glob at each ``**/``, and these stretches at each ``*``; return regular expressions of the texts.
+
+    Another ``**`` stands for ``**/*``.
+    """
+    found, at = [[""]], 0
     while at < len(pattern):
         char = pattern[at]
         if pattern.startswith("**/", at):
-            out, at = out + r"(?:.*/)?", at + 3
+            found, at = [*found, [""]], at + 3
         elif pattern.startswith("**", at):
-            out, at = out + r".*", at + 2
+            found, at = [*found, ["", ""]], at + 2
         elif char == "*":
-            out, at = out + r"[^/]*", at + 1
+            found[-1].append("")
+            at += 1
         elif char == "?":
-            out, at = out + r"[^/]", at + 1
+            found[-1][-1] += r"[^/]"
+            at += 1
         elif char == "[":
             negated = pattern[at + 1 : at + 2] in ("!", "^")
             end = pattern.find("]", at + 2 + negated)  # directly behind "[" or "[!" it stands for itself
@@ -68,10 +116,12 @@ def _translate(pattern: str, typed: str) -> str:
                 )
             body = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
             body = "^" + body[1:] if negated else body
-            out, at = out + f"(?!/)[{body}]", end + 1
+            found[-1][-1] += f"(?!/)[{body}]"
+            at = end + 1
         else:
-            out, at = out + re.escape(char), at + 1
-    return out + r"(?:/.*)?"
+            found[-1][-1] += re.escape(char)
+            at += 1
+    return found
 
 
 def _relative(pattern: str) -> str:

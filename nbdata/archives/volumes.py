@@ -58,15 +58,13 @@ _ARCHIVES = {
     ".zip": "zip",
 }
 # Compressions that are not supported; listed so that `.lz` is not read as the index of a volume.
-_UNSUPPORTED = (
-    *(".tar.lz", ".tlz", ".tar.lzo", ".tar.lzma"),
-    *(".tar.z", ".tar.br", ".tar.sz", ".tar.rz", ".tar.zz"),
-)
+_UNSUPPORTED = (".tlz", *(f".tar.{name}" for name in ("lz", "lzo", "lzma", "z", "br", "sz", "rz", "zz")))
 _COMPRESSED = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst", ".lz4": "lz4"}
 
 _DIGITS = "0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_INDEX = r"[0-9]+|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
+# More digits are no index: Python makes no number of thousands of them.
+_INDEX = r"[0-9]{1,18}|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
 # Without re.ASCII, a long s or a sign of Kelvin would count as a letter, too.
 _ANY_CASE = re.IGNORECASE | re.ASCII
 _SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({_INDEX})", _ANY_CASE)
@@ -74,13 +72,13 @@ _SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({
 _GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst|lz4)))()({_INDEX})")
 # The number of a part, optionally with the total, before the suffix of the archive or at the end.
 _PART = re.compile(
-    r"(.+?)([._-]part[._-]?)([0-9]+)([._-]?of[._-]?([0-9]+))?"
+    r"(.+?)([._-]part[._-]?)([0-9]{1,18})([._-]?of[._-]?([0-9]{1,18}))?"
     r"((?:\.tar(?:\.gz|\.bz2|\.xz|\.zst|\.lz4)?|\.tgz|\.tbz2?|\.txz|\.tzst)?)",
     _ANY_CASE,
 )
 # Characters that may be an index at the end of a name; names that differ before them are not a set.
 _AT_END = string.ascii_letters + string.digits
-_ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", _ANY_CASE)
+_ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,18})", _ANY_CASE)
 _DIGESTS = "|".join(ALGORITHMS)
 _SIDECAR = re.compile(
     rf".*\.({_DIGESTS}|sha224|sha384|crc|sfv|sig|asc)(sums?)?(\.txt)?"

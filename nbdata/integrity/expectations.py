@@ -56,6 +56,8 @@ __all__ = [
 
 # The most digests in all checksum files together: so many, and so many more for each file.
 _MOST_DIGESTS, _MOST_FOR_A_FILE = 2_000_000, 8
+# The most digests of a list, of those that are for no file here, that are told one by one.
+_TOLD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +311,12 @@ class _Collector:
         if resolved.example is not None:
             self.notes.append(_moved(source, resolved.moved, *resolved.example))
         names: set[str] = set()
-        usable = not parsed.problems
+        unused = 0
         for entry, name in zip(parsed.entries, resolved.paths, strict=True):
             if name is None:
-                usable = False
+                unused += 1
+                if unused > _TOLD:
+                    continue
                 message = "a digest among several has no file name"
                 if entry.name is not None:
                     message = (
@@ -324,7 +328,9 @@ class _Collector:
                 names.add(name)
                 if name != source or self.separate:
                     self._claim(name, entry, source)
-        if usable and (is_manifest(source) or len(names) > 1):
+        if unused > _TOLD:
+            self.problems.append(Problem(source, f"{unused - _TOLD:,} more digests are for no file here"))
+        if not (unused or parsed.problems) and (is_manifest(source) or len(names) > 1):
             self.complete_folders.update({name.rpartition("/")[0] for name in names})
 
     def _claim(self, name: str, entry: Entry, source: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, set_prefix, volume_sets
+from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, set_prefix, set_titles, volume_sets
 from nbdata.errors import BadOption, MissingVolume, NotFound
 
 LETTERS = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
@@ -236,6 +236,11 @@ def test_a_name_with_three_letters_at_its_end_is_an_archive_of_any_name() -> Non
     assert choose_set(["data.bin", "other.dat"], first="data.bin").names == ("data.bin",)
     with pytest.raises(MissingVolume):
         choose_set(["a.tar.gz.aac"], first="a.tar.gz.aac")
+
+
+@pytest.mark.parametrize("name", ["a.tar.part1of{}", "a.tar-{}", "a.z{}", "a.tar.part{}", "a.tar.{}"])
+def test_thousands_of_digits_are_no_index(name: str) -> None:
+    assert set_titles(["b.tar", "a.tar", "a.zip", name.format("2" * 5000)]) == ["a.tar", "a.zip", "b.tar"]
 
 
 def test_the_start_of_a_long_name_takes_no_quadratic_time() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.errors import NbdataError, StoreUnavailable, TransferFailed
+from nbdata.errors import BadArchive, NbdataError, StoreUnavailable, TransferFailed
 from nbdata.lock_files import INSTEAD, file_lock, held
 from nbdata.optional_calls import CALLS, Watch, flock
 from nbdata.runtime import runtime_folder
@@ -170,6 +170,26 @@ def test_a_copy_in_place_of_a_hard_link_is_a_file_of_its_own(tmp_path: Path) -> 
         assert (program.stat().st_nlink, same.stat().st_nlink) == (1, 1)
         assert stat.S_IMODE(same.stat().st_mode) == stat.S_IMODE(program.stat().st_mode)
         assert same.stat().st_mtime == program.stat().st_mtime == 1_000
+
+
+@pytest.mark.parametrize("error", ["EPERM", "EMLINK"])  # of a disk without links; and for one name too many
+def test_copies_in_place_of_hard_links_count_for_max_expansion(error: str, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        file = tarfile.TarInfo("program")
+        file.size = 100_000
+        tar.addfile(file, io.BytesIO(bytes(file.size)))
+        for number in range(4):
+            link = tarfile.TarInfo(f"same{number}")
+            link.type, link.linkname = tarfile.LNKTYPE, "program"
+            tar.addfile(link)
+    with limited_disk({"link": error}) as disk:
+        with pytest.raises(
+            BadArchive, match=r"the archive expands to more than 300\.0 kB, with a copy for each"
+        ):
+            nbdata.untar_volumes(tmp_path / "x.tar", disk / "t", max_expansion="300kB", quiet=True)
+        assert len(list((disk / "t").glob("same*"))) <= 2
+        nbdata.untar_volumes(tmp_path / "x.tar", disk / "u", max_expansion="500kB", quiet=True)
+        assert len(list((disk / "u").glob("same*"))) == 4
 
 
 @pytest.mark.needs("mounts")

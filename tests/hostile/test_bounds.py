@@ -327,6 +327,20 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     assert peak < _OWN
 
 
+def test_the_base_of_an_index_takes_no_memory_for_each_shard(run: Run) -> None:
+    shards = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
+    index = {
+        "__kind__": "wids-shard-index-v1",
+        "wids_version": 1,
+        "base": "a" * 400_000 + "/",
+        "shardlist": shards,
+    }
+    error, peak = run("nbdata.samples(sys.argv[2])", "index.json", json.dumps(index).encode())
+    assert error is not None
+    assert "a base that is too long for so many shards" in error
+    assert peak < _OWN
+
+
 def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
     error, peak = run(CLAIMED, "a.txt", b"short")
     assert error is not None

@@ -116,6 +116,14 @@ def test_a_name_that_could_lead_outside_is_a_problem_and_never_a_name(name):
     assert all(repr(name) in problem.message and "relative" in problem.message for problem in found.problems)
 
 
+def test_of_names_that_lead_elsewhere_a_thousand_are_told_and_the_others_are_counted():
+    found = collect(["a"], dict.fromkeys(("MD5SUMS", "checksums.md5"), f"{A}  ../x\n" * 2500))
+    told = [problem.message for problem in found.problems if problem.source == "MD5SUMS"]
+    assert len(told) == 1_001
+    assert told[-1] == "1,500 more digests are for no file here"
+    assert len(found.problems) == 2 * len(told)
+
+
 def test_a_digest_without_a_name_among_several_is_a_problem():
     found = collect(["a"], {"a.md5": f"{A}\n{B}\n"})
     assert found.expected == {}

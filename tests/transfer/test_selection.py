@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
@@ -49,6 +50,43 @@ from nbdata.verbs.pull import Pull
 )
 def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -> None:
     assert bool(glob_regex(pattern).fullmatch(path)) is matches
+
+
+def _is_matched(pattern: str, path: str) -> bool:
+    """Match as the rules say, trying each place for each wildcard."""
+    if not pattern:
+        return path[:1] in ("", "/")
+    for wildcard, taken in (("**/", r"(?:.*/)?"), ("**", r".*"), ("*", r"[^/]*")):
+        if pattern.startswith(wildcard):
+            rest = pattern[len(wildcard) :]
+            ends = (end for end in range(len(path) + 1) if re.fullmatch(taken, path[:end]))
+            return any(_is_matched(rest, path[end:]) for end in ends)
+    return path[:1] == pattern[0] and _is_matched(pattern[1:], path[1:])
+
+
+@example("*a**/b", "aab")  # no second wildcard takes the second letter
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "*", "**/", "/**/", "**"]), max_size=7).map("".join),
+    st.text("ab/", max_size=12),
+)
+def test_wildcards_mean_the_same_however_they_are_combined(pattern: str, path: str) -> None:
+    assert bool(glob_regex(pattern).fullmatch(path)) is _is_matched(pattern, path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("img_*_left*.png", "img_" + "_left" * 80_000),
+        ("*_*_*.png", "_" * 5_000),
+        ("**left*.png", "left" * 80_000),
+        ("**/a/**/b/**/c", "a/b/" * 1_000),
+        ("**/*a*/**/b*b*.c", "a/b/" * 60_000),
+    ],
+)
+def test_many_wildcards_take_no_quadratic_time(pattern: str, path: str) -> None:
+    start = time.process_time()
+    assert glob_regex(pattern).fullmatch(path) is None
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("pattern", ["[z-a]", "[", "[!]", "[]", "{a,b", "{a,[}"])

@@ -40,6 +40,8 @@ _WIDS = "wids-shard-index-v1"
 _MOST_JSON = 64 << 20
 # The most values in it: an index of 64 MiB names some 400,000 shards.
 _MOST_VALUES = 4 << 20
+# The most characters of the places of all its shards, and so many more for each byte of it, in which a base comes once.
+_ALL_PLACES, _FOR_A_BYTE = 64 << 20, 4
 # Most names of missing shards in an error.
 _NAMED = 5
 
@@ -202,6 +204,8 @@ def _of_wids(opener: Opener, place: str) -> list[SourceFile]:
         raise _no_index(place, "something else") from None
     if not named:
         raise _no_index(place, "no shards")
+    if sum(len(base) + len(str(said["url"])) for base, said in named) > _ALL_PLACES + _FOR_A_BYTE * len(data):
+        raise _no_index(place, "a base that is too long for so many shards")
     places = [_joined(base, str(said["url"])) for base, said in named]
     led = [*_located(opener, places)]
     _refuse_elsewhere(opener, place, zip(places, led, strict=True))

@@ -30,6 +30,7 @@ from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
+from nbdata.engine.unpack.targets.expansion import Expansion
 from nbdata.engine.unpack.targets.folder.folders import ArchiveFolders
 from nbdata.engine.unpack.targets.folder.hard_links import HardLinks, make_link
 from nbdata.engine.unpack.targets.folder.writers import SmallMember, Writers
@@ -82,6 +83,7 @@ class Extraction:
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
         self._folders = ArchiveFolders(root, self._committer.target, results, made)
+        self._expansion = Expansion(archive.op.max_expansion)
         self._links = HardLinks(root, written, self._committer.target, self._claim, run.control.checkpoint)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
         self._stream_error: BaseException | None = None
@@ -318,7 +320,11 @@ class Extraction:
     def _claim(self, size: int) -> None:
         """Claim room for a member. Until it is committed, it counts twice: on the disk and as reserved."""
         try:
+            self._expansion.spend(size)
             self._space.claim(size)
+        except BadArchive as error:  # ends the job, as the limit of the stream does
+            self._stream_error = error
+            raise
         except NotEnoughSpace:
             self._flush()
             self._space.claim(size, fresh=True)

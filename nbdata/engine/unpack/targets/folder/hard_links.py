@@ -1,7 +1,7 @@
 """Make links, and keep the records of files with several names valid.
 
-A disk that makes no such links gets copies. Making or replacing one name changes the ctime of the file under all its
-names, so their records look stale. The records are renewed at the end.
+A disk that makes no such links, or no more of one file, gets copies. Making or replacing one name changes the ctime of
+the file under all its names, so their records look stale. The records are renewed at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HardLinks:
     target : TargetFolder
         The same folder.
     claim : callable
-        Reserves room for that many bytes; NotEnoughSpace if there is none.
+        Reserves room for a copy of that many bytes; NotEnoughSpace if there is none, BadArchive if it is too much.
     checkpoint : callable
         Raises Cancelled if the job is to stop.
     """

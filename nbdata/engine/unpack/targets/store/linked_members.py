@@ -12,8 +12,8 @@ from functools import partial
 from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.planning.remote_target import key_at
+from nbdata.engine.unpack.targets.expansion import Expansion
 from nbdata.engine.unpack.targets.links_and_folders import AT_THE_END, SymbolicLinks
-from nbdata.engine.unpack.targets.store.expansion import Expansion
 from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
 from nbdata.engine.unpack.targets.store.sent_members import SentMember, SentMembers
 from nbdata.engine.unpack.targets.unpacking import Unpacking

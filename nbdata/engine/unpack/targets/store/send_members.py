@@ -26,8 +26,8 @@ from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, Sending, SmallUploads
+from nbdata.engine.unpack.targets.expansion import Expansion
 from nbdata.engine.unpack.targets.links_and_folders import Folders, left_out
-from nbdata.engine.unpack.targets.store.expansion import Expansion
 from nbdata.engine.unpack.targets.store.link_copies import LinkCopies
 from nbdata.engine.unpack.targets.store.linked_members import LinkedMembers
 from nbdata.engine.unpack.targets.store.member_verdict import Verdict

@@ -1,4 +1,4 @@
-"""Count what an archive becomes in a store, where each link is a copy, towards ``--max-expansion``."""
+"""Count what an archive becomes where links are copies, in a store or on some disks, towards ``--max-expansion``."""
 
 from __future__ import annotations
 
