@@ -15,7 +15,7 @@ import pytest
 import nbdata
 from nbdata.archives.stream import Readahead
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.unpack import checksum_files
+from nbdata.engine.unpack.volumes import checksum_files
 from nbdata.integrity.etags import ETag
 from nbdata.stores.local import LocalStore
 from nbdata.stores.s3 import answers
