@@ -225,9 +225,9 @@ def fills(run: Run, op: Du, folder: str) -> Report:
 
 
 def _cells(row: Row, name: str, parts: list[str]) -> list[str]:
-    told = row.detail
-    sizes = [format_size(told[part]) if told[part] else "–" for part in parts]
-    return [name, format_size(told["disk"]), *sizes, format_size(row.size), f"{told['objects']:,}"]
+    detail = row.detail
+    sizes = [format_size(detail[part]) if detail[part] else "–" for part in parts]
+    return [name, format_size(detail["disk"]), *sizes, format_size(row.size), f"{detail['objects']:,}"]
 
 
 def _notes(walk: _Walk) -> list[str]:
