@@ -214,7 +214,7 @@ def fills(run: Run, op: Du, folder: str) -> Report:
     report.tables = [
         {
             "caption": told if rows.count - 1 > len(shown) else "",
-            "head": ["folder", "disk", *(fill.replace("_", " ") for fill in parts), "size", "objects"],
+            "head": ["disk", *(fill.replace("_", " ") for fill in parts), "size", "objects", "folder"],
             "rows": [_cells(each, printable(each.path), parts) for each in shown],
             "foot": [_cells(row, "total", parts)],
         }
@@ -227,7 +227,8 @@ def fills(run: Run, op: Du, folder: str) -> Report:
 def _cells(row: Row, name: str, parts: list[str]) -> list[str]:
     detail = row.detail
     sizes = [format_size(detail[part]) if detail[part] else "–" for part in parts]
-    return [name, format_size(detail["disk"]), *sizes, format_size(row.size), f"{detail['objects']:,}"]
+    # The name comes last: a long one must not push the numbers out of sight.
+    return [format_size(detail["disk"]), *sizes, format_size(row.size), f"{detail['objects']:,}", name]
 
 
 def _notes(walk: _Walk) -> list[str]:

@@ -146,9 +146,9 @@ def test_the_table_has_the_largest_folders_first(tmp_path: Path, monkeypatch: py
         (tmp_path / name / "file").write_bytes(os.urandom(size))
     report = nbdata.du(str(tmp_path), quiet=True)
     (table,) = report.tables
-    assert [row[0] for row in table["rows"]] == ["b/", "c/"]
-    assert [row[0] for row in table["foot"]] == ["total"]
-    assert table["head"] == ["folder", "disk", "only here", "size", "objects"], (
+    assert [row[-1] for row in table["rows"]] == ["b/", "c/"]
+    assert [row[-1] for row in table["foot"]] == ["total"]
+    assert table["head"] == ["disk", "only here", "size", "objects", "folder"], (
         "what is nothing has no column"
     )
     assert table["caption"] == "the largest 2 of 3; report.rows has all"
