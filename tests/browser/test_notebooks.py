@@ -77,7 +77,7 @@ def test_a_table_sorts_by_a_click_without_a_kernel_and_on_a_page_of_nbconvert(
 
     def sorts(page: Page) -> None:
         table = page.locator("table[data-nbdata]").first
-        order = lambda: [row[:1] for row in table.locator("tbody tr").all_inner_texts()]  # noqa: E731
+        order = lambda: [row.split()[-1][:1] for row in table.locator("tbody tr").all_inner_texts()]  # noqa: E731
         objects = table.get_by_role("columnheader", name="objects")
         assert order() == ["b", "a", "c"]
         objects.click()
@@ -88,7 +88,7 @@ def test_a_table_sorts_by_a_click_without_a_kernel_and_on_a_page_of_nbconvert(
         table.get_by_role("columnheader", name="folder").click()
         assert order() == ["a", "b", "c"]
         expect(objects).not_to_have_attribute("aria-sort", "ascending")
-        assert table.locator("tfoot").inner_text().startswith("total")
+        assert table.locator("tfoot").inner_text().split()[-1] == "total"
 
     with Notebook(context, lab, "sorted", "%load_ext nbdata", f"%du {data}") as notebook:
         page = notebook.panel.page
