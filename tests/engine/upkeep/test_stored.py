@@ -233,12 +233,12 @@ def test_a_name_of_a_stored_file_that_lies_elsewhere_is_left_alone(data: Path, t
 
 
 def test_what_a_job_works_on_stays(data: Path, put: Put, gate: Gate) -> None:
-    more = put({"more/x": bytes(400_000)}) + "more/"
+    more = put({f"more/{number}": bytes(400_000) for number in range(3)}) + "more/"
     gate.close(after=100_000)
-    job = nbdata.Pull(more, data / "in" / "more").start()
+    job = nbdata.Pull(more, data / "in" / "more", concurrency=1).start()
     gate.wait_until_it_holds()
-    gate.open()
     job.pause()
+    gate.open()
     before = files(data / "in" / "a") | files(data / "in" / "b")
     report = cleanup(data, only_here=True)
     assert report.counts["in use"] >= 4
