@@ -37,6 +37,8 @@ from nbdata.errors import (
     TransferFailed,
     UnsafeMember,
 )
+from nbdata.files.opening import filesystem
+from nbdata.files.opening import open_file as open  # noqa: A004  the same, for files in stores too
 from nbdata.formats.decoding import decode
 from nbdata.operation import Host, InProcess, Operation, slots
 from nbdata.protocols import Display, Job
@@ -103,8 +105,10 @@ __all__ = [
     "decode",
     "demo",
     "du",
+    "filesystem",
     "ls",
     "md5check",
+    "open",
     "pack",
     "pull",
     "push",

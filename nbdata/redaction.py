@@ -174,6 +174,15 @@ def remember_options(options: Mapping[str, Any] | None) -> None:
         remember(*_secrets_in(options, ""))
 
 
+def secret_options(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the options that hold a secret; one that names a variable (``env:NAME``) holds none."""
+    return [
+        name
+        for name, value in options.items()
+        if any(secret and not secret.startswith("env:") for secret in _secrets_in(value, name))
+    ]
+
+
 def _secrets_in(value: Any, name: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, one in value.items():

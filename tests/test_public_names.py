@@ -17,14 +17,15 @@ NAMES = {
         AccessDenied AgentUnavailable BadArchive BadOption CacheStream Cancelled ChecksumMismatch Cleanup
         Convert Copy Du Job Ls Md5check MissingVolume NbdataError NotEnoughSpace NotFound Pack Plan Pull Push
         Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
-        UnsafeMember UntarVolumes __version__ cache_stream cleanup convert copy decode demo du ls md5check
-        pack pull push quota samples shards transfers untar_volumes write_shards
+        UnsafeMember UntarVolumes __version__ cache_stream cleanup convert copy decode demo du filesystem ls
+        md5check open pack pull push quota samples shards transfers untar_volumes write_shards
     """,
     "demo/__init__": "serve",
     "ffrecord/__init__": """
         FileReader FileWriter GeneralDataset PackedFolder ReaderRegistry __version__ checkFsAlign pack_folder utils
     """,
     "ffrecord/utils": "dump",
+    "files/__init__": "FileSystem filesystem use_for",
     "loaders/ffrecord": "ConcatDataset DataLoader Dataset ReaderRegistry Subset",
     "loaders/mmdet3d": "BACKEND FFRecordBackend LoadMultiViewImageFromFilesHF register",
     "loaders/pytorch/__init__": "CacheStreamDataset SampleDataset SampleLoader SampleStream",

@@ -254,6 +254,13 @@ class Store(abc.ABC):
         """Whether `key` (ending in a slash) is a folder even if it is empty."""
         return False
 
+    def make_folder(self, key: str) -> None:  # noqa: B027  without folders there is none to make
+        """Make a folder, given with a slash at its end, and those above it, in a store that has folders."""
+
+    def remove_folder(self, key: str) -> None:
+        """Remove a folder if it is empty. In a store without folders, delete the object that stands for it."""
+        self.delete([key])
+
     def part_size(self, info: ObjectInfo) -> int | None:
         """The size in bytes of the parts that an object was uploaded in, except the last part.
 

@@ -172,11 +172,9 @@ class FsspecStore(Store):
                     yield self.head(info.key)
 
     def head(self, key: str) -> ObjectInfo:
-        try:
+        with self._errors(key):
             self._fs.invalidate_cache()
             described = self._fs.info(self._path(key))
-        except Exception as error:
-            raise self._error(error, key) from error
         if described.get("type", "file") != "file":
             raise NotFound("not an object", path=self._said(key))
         return self._info(self._path(key), described)
@@ -184,9 +182,23 @@ class FsspecStore(Store):
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, FsspecStore) and bool(self._fs == other._fs)
 
+    def make_folder(self, key: str) -> None:
+        with self._errors(key):
+            self._fs.makedirs(self._path(key.rstrip("/")), exist_ok=True)
+
+    def remove_folder(self, key: str) -> None:
+        with self._errors(key), contextlib.suppress(FileNotFoundError):
+            self._fs.rmdir(self._path(key.rstrip("/")))
+
     def is_folder(self, key: str) -> bool:
-        try:
+        with self._errors(key):
             return bool(self._fs.isdir(self._path(key.rstrip("/"))))
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turn errors of the file system into errors of nbdata."""
+        try:
+            yield
         except Exception as error:
             raise self._error(error, key) from error
 
@@ -196,14 +208,12 @@ class FsspecStore(Store):
         info = self.head(key)
         if match is not None and _differs(info, match):
             raise SourceChanged("the object changed while it was read", path=self._said(key))
-        try:
+        with self._errors(key):
             file = self._fs.open(self._path(key), "rb", block_size=_BLOCK)
             if isinstance(file, io.BytesIO):  # memory:// shares one file position between all readers
                 file = io.BytesIO(file.getvalue())
             if start:
                 file.seek(start)
-        except Exception as error:
-            raise self._error(error, key) from error
         return _FsspecBody(self, file, info, start, end)
 
     def write(
@@ -225,7 +235,7 @@ class FsspecStore(Store):
             if self._whole
             else f"{parent}/.{secrets.token_hex(8)}{PARTIAL}".lstrip("" if self._slash else "/")
         )
-        try:
+        with self._errors(key):
             if parent and not self._whole:  # in an object store this would create a bucket
                 self._fs.makedirs(parent, exist_ok=True)
             file = self._fs.open(temporary, "wb", block_size=_BLOCK)
@@ -238,8 +248,6 @@ class FsspecStore(Store):
             except BaseException:
                 self._give_up(file, temporary)
                 raise
-        except Exception as error:
-            raise self._error(error, key) from error
         return self.head(key)
 
     def _give_up(self, file: Any, temporary: str) -> None:

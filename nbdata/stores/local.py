@@ -235,6 +235,15 @@ class LocalStore(Store):
     def is_folder(self, key: str) -> bool:
         return os.path.isdir("/" + key)
 
+    def make_folder(self, key: str) -> None:
+        os.close(self.open_folder(key))
+
+    def remove_folder(self, key: str) -> None:
+        try:
+            os.rmdir(f"/{key}")
+        except OSError as error:
+            raise disk_error(error, f"/{key}") from error
+
     def special(self, key: str) -> str:
         """The kind of a special file (see `special_kind`), also behind a link; '' for a file, a folder or nothing."""
         try:

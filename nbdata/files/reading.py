@@ -1,0 +1,210 @@
+"""A file that is read from a store."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.files.connections import Place
+from nbdata.files.entries import Entry, file_entry
+from nbdata.files.fetching import First, first_bytes
+from nbdata.files.window import Window
+from nbdata.reading.pieces import Piece, SecondTry
+from nbdata.transfer.reader import Check
+from nbdata.verification.checker import right, stream_check
+
+__all__ = ["ReadFile"]
+
+
+class ReadFile(io.BufferedIOBase):
+    """A file of a store, opened for reading; its bytes are of one version from the first to the last.
+
+    Made by `nbdata.open` and `nbdata.files.FileSystem.open`. One that is read as a whole, from its first byte to its
+    last without leaving any out, is compared with the checksum that the store has.
+
+    Parameters
+    ----------
+    place : Place
+    name : str
+        As the user calls it.
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+
+    Attributes
+    ----------
+    name : str
+    size : int
+        Bytes.
+    proven : bool or None
+        True once all bytes were compared with a checksum of the store, False if there is none; None before.
+
+    Raises
+    ------
+    NotFound
+        If there is no such object.
+    """
+
+    mode = "rb"
+
+    def __init__(self, place: Place, name: str, verify: str) -> None:
+        super().__init__()
+        self.name, self._place, self._verify = name, place, verify
+        first = first_bytes(place)
+        if first.info.size < 0:
+            raise NbdataError(
+                "the server does not say how long this is, so it cannot be opened at any place",
+                path=name,
+                remedy="Pull it to the disk, and open it there",
+            )
+        self.proven: bool | None = None
+        self._check: Check | None = None
+        self._hashed = 0
+        if len(first.data) >= first.info.size:
+            first = self._compared(first)
+        self._info, self.size = first.info, first.info.size
+        self._at = 0
+        self._window = Window(place, first)
+
+    def _compared(self, first: First) -> First:
+        """Compare a small object, which has come whole."""
+        info, data = first
+        second = SecondTry(self._place.control, self._place.store, self._verify)
+        try:
+            self.proven = right(info, self._verify, memoryview(data))
+            if self.proven is None:
+                again, self.proven = second.compare(Piece(info), data)
+                data = bytes(again)
+        except ChecksumMismatch as error:
+            again, self.proven = second.read(Piece(info), error)
+            data = bytes(again)
+        return First(info, data)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read at most so many bytes, all of the rest if negative or None."""
+        start, end = self._range(size)
+        if start >= end:
+            return b""
+        view = self._view(start, end)
+        if len(view) == end - start:
+            return bytes(view)
+        data = bytearray(view)
+        while start + len(data) < end:
+            data += self._view(start + len(data), end)
+        return bytes(data)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Read some bytes, those that one request brings."""
+        start, end = self._range(size)
+        return bytes(self._view(start, end)) if start < end else b""
+
+    def peek(self, size: int = 1, /) -> bytes:
+        """Return some of the next bytes without moving on."""
+        at = self._at
+        try:
+            return self.read1(max(size, io.DEFAULT_BUFFER_SIZE))
+        finally:
+            self._at = at
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into a buffer until it is full or the file ends; return the number of bytes."""
+        target = memoryview(buffer).cast("B")
+        start, end = self._range(len(target))
+        done = 0
+        while start + done < end:
+            view = self._view(start + done, end)
+            target[done : done + len(view)] = view
+            done += len(view)
+        return done
+
+    readinto1 = readinto
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Read to the end of a line, at most `size` bytes."""
+        start, end = self._range(size)
+        line = bytearray()
+        while start + len(line) < end:
+            view = self._view(start + len(line), end)
+            found = bytes(view[:_LINE]).find(b"\n")
+            if found < 0 and len(view) > _LINE:
+                found = bytes(view).find(b"\n")
+            taken = len(view) if found < 0 else found + 1
+            line += view[:taken]
+            self._at = start + len(line)
+            if found >= 0:
+                break
+        return bytes(line)
+
+    def _range(self, size: int | None) -> tuple[int, int]:
+        self._refuse_closed()
+        end = self.size if size is None or size < 0 else min(self._at + size, self.size)
+        return self._at, end
+
+    def _view(self, start: int, end: int) -> memoryview:
+        view = self._window.view(start, end)
+        self._at = start + len(view)
+        if self.proven is None and self._verify != "none" and start <= self._hashed < self._at:
+            self._hash(view[self._hashed - start :])
+        return view
+
+    def _hash(self, view: memoryview) -> None:
+        if self._check is None:
+            self._check = stream_check(self._place.control, self._place.store, self._info, self._verify)
+        self._check.offer(self._hashed, view)
+        self._hashed += len(view)
+        if self._hashed == self.size:
+            self.proven = self._check.finish(-1, self.size)
+            self._check = None
+
+    # -- the rest of a file ----------------------------------------------------------------------
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to an offset; return it."""
+        self._refuse_closed()
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        if at < 0:
+            raise OSError(22, "Invalid argument", self.name)
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        """Return the offset of the next byte."""
+        self._refuse_closed()
+        return self._at
+
+    def readable(self) -> bool:
+        self._refuse_closed()
+        return True
+
+    def seekable(self) -> bool:
+        self._refuse_closed()
+        return True
+
+    def info(self) -> Entry:
+        """Return what is known of the file, as `FileSystem.info` does."""
+        return file_entry(self.name, self._info)
+
+    details = property(info)
+
+    def close(self) -> None:
+        """Drop what was read ahead."""
+        if not self.closed:
+            window = getattr(self, "_window", None)
+            if window is not None:
+                window.close()
+            super().close()
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def __repr__(self) -> str:
+        return f"<file {self.name!r}, mode 'rb'{', closed' if self.closed else ''}>"
+
+
+# Most lines are shorter.
+_LINE = 4096

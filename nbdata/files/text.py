@@ -1,0 +1,104 @@
+"""Files of text, and compressed files: what they are written through appears only if all went well."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from types import TracebackType
+from typing import Any
+
+__all__ = ["CompressedFile", "TextFile", "discard"]
+
+
+def discard(file: Any) -> None:
+    """Give up a file that is being written; do nothing for any other file."""
+    give_up = getattr(file, "discard", None)
+    if give_up is not None:
+        give_up()
+
+
+class TextFile(io.TextIOWrapper):
+    """Text over a file of a store; if its ``with`` block raises, nothing is written."""
+
+    def discard(self) -> None:
+        """Give the file up: nothing appears under its name."""
+        discard(self.buffer)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+            with contextlib.suppress(Exception):
+                self.close()
+        else:
+            self.close()
+
+
+class CompressedFile(io.BufferedIOBase):
+    """A compressor over a file of a store, which is closed with it.
+
+    Parameters
+    ----------
+    file : io.BufferedIOBase
+        The file of the store.
+    through : io.BufferedIOBase
+        Compresses what is written to it, and writes it to `file`; or decompresses what is read.
+    """
+
+    def __init__(self, file: Any, through: Any) -> None:
+        super().__init__()
+        self._file, self._through = file, through
+        self.name = file.name
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return bytes(self._through.read(-1 if size is None else size))
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        return int(self._through.readinto(buffer))
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return bytes(self._through.readline(-1 if size is None else size))
+
+    def write(self, data: Any, /) -> int:
+        return int(self._through.write(data))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return int(self._through.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._through.tell())
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._through.seekable())
+
+    def discard(self) -> None:
+        """Give the file up: nothing appears under its name."""
+        discard(self._file)
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._through.close()
+            finally:
+                self._file.close()
+                super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+            with contextlib.suppress(Exception):
+                self.close()
+        else:
+            self.close()

@@ -1,0 +1,201 @@
+"""The bytes that one open file holds: what was read last, and what probably comes next.
+
+The first request of a file brings its start. A file that is read forward is then read ahead: in blocks that double up
+to 8 MiB, several at a time, as far as the memory of all open files allows (`nbdata.files.read_memory`). Other reads
+fetch what they ask for, and a little more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+
+from nbdata.ending import at_end
+from nbdata.errors import NbdataError
+from nbdata.files.connections import Place
+from nbdata.files.fetching import First
+from nbdata.files.read_memory import MEMORY
+from nbdata.reading.fetcher import Fetcher
+from nbdata.reading.pieces import Content, Piece
+from nbdata.threads import ForkLock
+from nbdata.transfer.reader import Reader
+
+__all__ = ["Window"]
+
+# Bytes that a read fetches at least, and the first and largest block of a file that is read forward.
+_LEAST, _SMALL, _LARGE = 64 << 10, 512 << 10, 8 << 20
+# Blocks that are fetched ahead of the one that is read.
+_AHEAD = 4
+# A read that skips at most this many bytes still goes forward.
+_SKIP = 1 << 20
+# Blocks that are held beside those ahead: programs go back to an index at the start or the end of a file.
+_KEPT = 4
+
+
+class _Block:
+    """Some bytes of the file."""
+
+    __slots__ = ("data", "end", "start")
+
+    def __init__(self, start: int, data: Content) -> None:
+        self.start, self.end = start, start + len(data)
+        self.data = memoryview(data)
+
+
+class Window:
+    """The bytes of one version of one object; for one thread at a time.
+
+    Parameters
+    ----------
+    place : Place
+    first : First
+        The start of the object, and its metadata. The size is known.
+    """
+
+    def __init__(self, place: Place, first: First) -> None:
+        self._place, self._info = place, first.info
+        self._blocks = deque([_Block(0, first.data)], _KEPT)
+        self._behind = len(first.data)  # where a read that goes forward goes on
+        self._step = _SMALL
+        self._forward = False
+        # The blocks that are fetched ahead: number, first byte, and the byte after the last one.
+        self._ahead: deque[tuple[int, int, int]] = deque()
+        self._numbers = iter(range(1 << 62))
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._fetcher: Fetcher | None = None
+        self._pid = os.getpid()
+        self._lock = ForkLock()
+        MEMORY.holds(self, len(first.data))
+        at_end(self, Window.close)
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return some bytes from `start` on, at least one and none from `end` on; both lie within the object.
+
+        Raises
+        ------
+        SourceChanged
+            If the object is no longer the version that was opened.
+        """
+        with self._lock:
+            block = self._held(start) or self._fetched(start, end)
+            return block.data[start - block.start : end - block.start]
+
+    def _held(self, at: int) -> _Block | None:
+        return next((block for block in reversed(self._blocks) if block.start <= at < block.end), None)
+
+    def _fetched(self, start: int, end: int) -> _Block:
+        if self._pid != os.getpid():  # a forked process has no thread that fetches
+            self._pid, self._fetcher = os.getpid(), None
+            self._forget_ahead()
+        forward = self._behind <= start <= self._behind + _SKIP
+        if not forward or not self._place.store.ranges:
+            self._forget_ahead()
+            self._step = _SMALL
+            block = self._alone(start, max(end, start + _LEAST))
+        else:
+            block = self._next(start)
+        self._behind = block.end
+        self._blocks.append(block)
+        self._note()
+        return block
+
+    def _alone(self, start: int, end: int) -> _Block:
+        """Fetch a range by itself."""
+        end = min(end, start + _LARGE, self._info.size)
+        self._share(end - start, 0)
+        data = bytearray(end - start)
+        view = memoryview(data)
+        with Reader(self._place.control, self._place.store, self._info, start, end) as reader:
+            while view and (count := reader.readinto(view)):
+                view = view[count:]
+        return _Block(start, data)
+
+    def _next(self, start: int) -> _Block:
+        """Fetch the block at `start`, or take it from those that are on their way, and have more fetched."""
+        while self._ahead and self._ahead[0][2] <= start:
+            self._drop(self._ahead.popleft())
+        if self._ahead and self._ahead[0][1] > start:
+            self._forget_ahead()
+        if not self._ahead:
+            self._plan(start)
+        self._step = min(self._step * 2, _LARGE)
+        first = self._ahead[0]
+        share = self._share(first[2] - first[1], _AHEAD * self._step)
+        planned = first[2] - first[1]
+        while len(self._ahead) <= _AHEAD and (behind := self._ahead[-1][2]) < self._info.size:
+            if planned + min(self._step, self._info.size - behind) > share:
+                break
+            planned += self._plan(behind)
+        self._ahead.popleft()
+        (pieces,) = self._reader().fetch([first[0]], [number for number, _, _ in self._ahead])
+        self._drop(first)
+        return _Block(first[1], pieces[0])
+
+    def _plan(self, start: int) -> int:
+        end = min(start + self._step, self._info.size)
+        number = next(self._numbers)
+        self._ranges[number] = (start, end)
+        self._ahead.append((number, start, end))
+        return end - start
+
+    def _reader(self) -> Fetcher:
+        if self._fetcher is None:
+            place = self._place
+            self._fetcher = Fetcher(
+                place.store, place.control, self._pieces, verify="none", width=_AHEAD + 1, ahead_bytes=1 << 62
+            )
+        return self._fetcher
+
+    def _pieces(self, number: int) -> list[Piece]:
+        found = self._ranges.get(number)
+        if found is None:
+            raise NbdataError("this block is no longer wanted")
+        return [Piece(self._info, *found)]
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _share(self, needed: int, ahead: int) -> int:
+        held = sum(len(block.data) for block in self._blocks)
+        share = MEMORY.share(self, held + needed, held + needed + ahead)
+        return share - held
+
+    def _note(self) -> None:
+        ahead = sum(end - start for _, start, end in self._ahead)
+        MEMORY.holds(self, ahead + sum(len(block.data) for block in self._blocks))
+
+    def _drop(self, block: tuple[int, int, int]) -> None:
+        self._ranges.pop(block[0], None)
+
+    def _forget_ahead(self) -> None:
+        self._ahead.clear()
+        self._ranges.clear()
+        if self._fetcher is not None:
+            self._fetcher.drop_ahead()
+
+    def let_go(self) -> None:
+        """Drop all bytes, unless they are being read just now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._blocks.clear()
+                self._forget_ahead()
+                self._note()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """Drop all bytes, and fetch no more."""
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None and self._pid == os.getpid():
+            fetcher.close()
+        self._blocks.clear()
+        self._ahead.clear()
+        self._ranges.clear()
+        MEMORY.holds(self, 0)
+
+    def whole(self, start: int, end: int) -> Iterator[memoryview]:
+        """Yield the bytes ``start:end``."""
+        while start < end:
+            view = self.view(start, end)
+            start += len(view)
+            yield view

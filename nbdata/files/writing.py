@@ -1,0 +1,196 @@
+"""A file that is written to a store: it appears when it is closed, whole and verified, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from nbdata.ending import at_end
+from nbdata.errors import BadOption, NbdataError
+from nbdata.files.connections import Connections, Place
+from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.writing.growing_file import GrowingFile
+from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
+from nbdata.writing.own_uploads import OwnUploads
+
+__all__ = ["WriteFile"]
+
+
+class WriteFile(io.BufferedIOBase):
+    """A file of a store, opened for writing; for one thread of the process that opened it.
+
+    Made by `nbdata.open` and `nbdata.files.FileSystem.open`. Its parts are sent while it is written, where the store
+    takes parts. The object appears under its name when the file is closed. If the ``with`` block raises, or if the file
+    is never closed, nothing appears, and the store keeps nothing of it.
+
+    Parameters
+    ----------
+    connections : Connections
+    place : Place
+    name : str
+        As the user calls it.
+    size : int
+        Bytes of the file if they are known, else about 160 GB: a part of the upload is a ten-thousandth of that, and at
+        least 8 MiB.
+    autocommit : bool
+        False: the file appears not when it is closed, but with `commit`.
+
+    Attributes
+    ----------
+    name : str
+    made : ObjectInfo or None
+        The object as the store describes it, once it is there.
+    """
+
+    mode = "wb"
+
+    def __init__(
+        self,
+        connections: Connections,
+        place: Place,
+        name: str,
+        *,
+        size: int = 0,
+        autocommit: bool = True,
+    ) -> None:
+        super().__init__()
+        self._growing: GrowingShard | GrowingFile | None = None  # for __del__
+        self.name, self._pid = name, os.getpid()
+        self.made: ObjectInfo | None = None
+        self._autocommit = autocommit
+        self._handled = sys.exc_info()[1]  # what was being handled when the file was opened
+        store, (above, slash, last) = place.store, place.key.rpartition("/")
+        if store.read_only:
+            raise BadOption("this is read-only", path=name, remedy="Write to a store, or to the disk")
+        if not last:
+            raise BadOption("this is no name of a file", path=name)
+        self._pool: ThreadPoolExecutor | None = None
+        if isinstance(store, LocalStore):
+            self._growing = GrowingFile(store, above + slash, last, lambda _size: None)
+        else:
+            folder = Location(store, above + slash, place.folder.place)
+            opened = place.opened
+            self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-files")
+            uploads = OwnUploads(
+                place.control, folder, opened.context.state_dir, lambda: connections.anew(place).store
+            )
+            target = Target(
+                place.control,
+                folder,
+                opened.context.state_dir,
+                opened.context.env,
+                connections.verify,
+                size or _UNKNOWN,
+            )
+            self._growing = GrowingShard(target, last, self._pool, uploads)
+        at_end(self, WriteFile.discard)
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return their number. Waits while too many parts are on their way."""
+        growing = self._usable()
+        view = memoryview(data).cast("B")
+        growing.write(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Return the number of bytes that were written."""
+        return self._usable().size
+
+    def writable(self) -> bool:
+        self._usable()
+        return True
+
+    def flush(self, force: bool = False) -> None:
+        """Do nothing: the file appears when it is closed."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def close(self) -> None:
+        """Send the rest, and have the file appear; raises what prevents that. Does nothing the second time.
+
+        While an exception is handled that was raised since the file was opened, the file is given up instead: so ends
+        the ``with`` block of a wrapper, which does not say how the block ended.
+        """
+        if self.closed:
+            return
+        handled = sys.exc_info()[1]
+        if handled is not None and handled is not self._handled:
+            self.discard()
+            super().close()
+            warnings.warn(f"{self.name} was not written, because of an exception", stacklevel=2)
+            return
+        if self._autocommit:
+            self.commit()
+        super().close()
+
+    def commit(self) -> None:
+        """Have the file appear."""
+        growing, self._growing = self._growing, None
+        if growing is None:
+            return
+        try:
+            if self._pid != os.getpid():
+                raise NbdataError("a file is written by the process that opened it", path=self.name)
+            growing.finish()
+        except BaseException:
+            self._growing = growing
+            self.discard()
+            super().close()
+            raise
+        self.made = growing.made
+        self._end()
+
+    def discard(self) -> None:
+        """Give the file up: nothing appears under its name."""
+        growing, self._growing = self._growing, None
+        if growing is not None and self._pid == os.getpid():
+            growing.give_up()
+            self._end()
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def _usable(self) -> GrowingShard | GrowingFile:
+        if self.closed or self._growing is None:
+            raise ValueError("I/O operation on closed file")
+        if self._pid != os.getpid():
+            raise NbdataError(
+                "a file is written by the process that opened it",
+                path=self.name,
+                remedy="Open another one in each process",
+            )
+        return self._growing
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+            super().close()
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_growing", None) is not None:
+            if self._pid == os.getpid():
+                warnings.warn(
+                    f"{self.name} was never closed, so it was not written", ResourceWarning, stacklevel=2
+                )
+            self.discard()
+        with contextlib.suppress(Exception):
+            super().close()
+
+    def __repr__(self) -> str:
+        return f"<file {self.name!r}, mode 'wb'{', closed' if self.closed else ''}>"
+
+
+# Bytes for which the parts of a file of unknown size are enough.
+_UNKNOWN = 80 << 30

@@ -1,0 +1,51 @@
+"""fsspec's own suite for file systems, over each of nbdata's stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fsspec.tests import abstract
+
+from nbdata.files import FileSystem
+from tests.files.conftest import Home
+
+
+class Fixtures(abstract.AbstractFixtures):
+    """The file system that the tests of fsspec use, and an empty folder in it."""
+
+    @pytest.fixture
+    def fs(self, home: Home) -> FileSystem:
+        return home.files
+
+    @pytest.fixture
+    def fs_path(self, home: Home) -> str:
+        return home.path
+
+    @pytest.fixture
+    def fs_join(self) -> Callable[..., str]:
+        return lambda *parts: "/".join(parts)
+
+    @pytest.fixture
+    def supports_empty_directories(self, home: Home) -> bool:
+        return home.kind in ("local", "memory")
+
+
+class TestCopy(Fixtures, abstract.AbstractCopyTests):
+    """Copies within the store."""
+
+
+class TestGet(Fixtures, abstract.AbstractGetTests):
+    """Copies to the disk."""
+
+
+class TestPut(Fixtures, abstract.AbstractPutTests):
+    """Copies from the disk."""
+
+
+class TestOpen(Fixtures, abstract.AbstractOpenTests):
+    """Exclusive opening."""
+
+
+class TestPipe(Fixtures, abstract.AbstractPipeTests):
+    """Bytes to files."""
