@@ -34,7 +34,10 @@ _BUCKETS = 10_000
 # Bytes that are read at a time to write them elsewhere.
 _COPIED = 8 << 20
 # Options of fsspec itself, which mean nothing to a store.
-_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop", "batch_size")
+_OF_FSSPEC = (
+    *("use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop", "batch_size"),
+    *("target_protocol", "target_options", "fo"),
+)
 
 
 class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -69,8 +72,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             )
         self.target = {"local": "file"}.get(target, target)
         self.fo = fo or ""
-        given = {name: value for name, value in options.items() if name not in _OF_FSSPEC}
-        self._connections = Connections({**(target_options or {}), **given}, verify)
+        self._connections = Connections(_of_store({**(target_options or {}), **options}), verify)
 
     #: The store of a subclass that stands for one protocol; empty if it is an option.
     target: str = ""
@@ -86,10 +88,6 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         if found and scheme.lower() not in ("http", "https") and scheme.replace("+", "").isalnum():
             return cls._strip_protocol(rest) if scheme == "nbdata" else rest.rstrip("/")
         return text.rstrip("/")
-
-    def unstrip_protocol(self, name: str) -> str:
-        """Return the URL of a path."""
-        return self._url(self._strip_protocol(name))
 
     def _url(self, path: str) -> str:
         path = path or self.fo
@@ -451,6 +449,13 @@ def _copy(source: ReadFile, target: WriteFile) -> None:
     except BaseException:
         target.discard()
         raise
+
+
+def _of_store(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for the store; some libraries put those of a chained URL into one another."""
+    own = {name: value for name, value in options.items() if name not in _OF_FSSPEC}
+    inner = options.get("target_options")
+    return {**_of_store(inner), **own} if inner else own
 
 
 def _add_folders(found: dict[str, Entry], name: str, path: str, maxdepth: int | None) -> None:

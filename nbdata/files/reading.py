@@ -33,7 +33,8 @@ class ReadFile(io.BufferedIOBase):
 
     Attributes
     ----------
-    name : str
+    name, path : str
+        The same; files of fsspec have the second.
     size : int
         Bytes.
     proven : bool or None
@@ -46,10 +47,15 @@ class ReadFile(io.BufferedIOBase):
     """
 
     mode = "rb"
+    #: Bytes of the blocks in which fsspec's caches keep a file.
+    blocksize = 1 << 20
+    #: A cache of fsspec that the file is read through, if one was given (``blockcache::``).
+    cache: Any = None
 
     def __init__(self, place: Place, name: str, verify: str) -> None:
         super().__init__()
-        self.name, self._place, self._verify = name, place, verify
+        self.name = self.path = name
+        self._place, self._verify = place, verify
         first = first_bytes(place)
         if first.info.size < 0:
             raise NbdataError(
@@ -143,11 +149,22 @@ class ReadFile(io.BufferedIOBase):
         return self._at, end
 
     def _view(self, start: int, end: int) -> memoryview:
-        view = self._window.view(start, end)
+        view = self._window.view(start, end) if self.cache is None else self._cached(start, end)
         self._at = start + len(view)
         if self.proven is None and self._verify != "none" and start <= self._hashed < self._at:
             self._hash(view[self._hashed - start :])
         return view
+
+    def _cached(self, start: int, end: int) -> memoryview:
+        return memoryview(self.cache._fetch(start, min(end, start + self.blocksize)))
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        """Return a part of the file, for a cache of fsspec."""
+        end = min(end, self.size)
+        data = bytearray()
+        while start + len(data) < end:
+            data += self._window.view(start + len(data), end)
+        return bytes(data)
 
     def _hash(self, view: memoryview) -> None:
         if self._check is None:
@@ -197,6 +214,15 @@ class ReadFile(io.BufferedIOBase):
             if window is not None:
                 window.close()
             super().close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return bool(super().closed)
+
+    @closed.setter
+    def closed(self, closed: bool) -> None:
+        """Do nothing: fsspec's caches say of a file that they have closed that it is."""
 
     def _refuse_closed(self) -> None:
         if self.closed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
 
 from nbdata.ending import at_end
 from nbdata.errors import NbdataError
@@ -192,10 +191,3 @@ class Window:
         self._ahead.clear()
         self._ranges.clear()
         MEMORY.holds(self, 0)
-
-    def whole(self, start: int, end: int) -> Iterator[memoryview]:
-        """Yield the bytes ``start:end``."""
-        while start < end:
-            view = self.view(start, end)
-            start += len(view)
-            yield view

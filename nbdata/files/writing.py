@@ -44,7 +44,8 @@ class WriteFile(io.BufferedIOBase):
 
     Attributes
     ----------
-    name : str
+    name, path : str
+        The same; files of fsspec have the second.
     made : ObjectInfo or None
         The object as the store describes it, once it is there.
     """
@@ -62,7 +63,8 @@ class WriteFile(io.BufferedIOBase):
     ) -> None:
         super().__init__()
         self._growing: GrowingShard | GrowingFile | None = None  # for __del__
-        self.name, self._pid = name, os.getpid()
+        self.name = self.path = name
+        self._pid = os.getpid()
         self.made: ObjectInfo | None = None
         self._autocommit = autocommit
         self._handled = sys.exc_info()[1]  # what was being handled when the file was opened

@@ -383,6 +383,23 @@ def test_volumes_of_a_list_are_not_deleted_below_a_link(
     assert (tree(victim), tree(data)) == (before, theirs)
 
 
+def test_volumes_below_a_link_that_comes_after_the_check_are_not_deleted(
+    source: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, data = tmp_path / "victim", tmp_path / "data"
+    for folder in (victim, data):
+        folder.mkdir()
+    write(source, {"large": bytes(2_500_000)})
+    nbdata.pack(f"{source}/", f"{victim}/x.tar", format="tar", volume_size="1MB", quiet=True)
+    (data / "sub").symlink_to("../victim")
+    (data / "x.lst").write_text("\n".join(f"sub/{path.name}" for path in sorted(victim.glob("x.tar*"))))
+    before = tree(victim)
+    # The check sees a folder, and what reads and deletes sees a link.
+    monkeypatch.setattr("nbdata.engine.unpack.volumes.in_file.leads_out", lambda *_: False)
+    nbdata.untar_volumes(f"{data}/x.lst", f"{target}/", delete_volumes=True, quiet=True)
+    assert tree(victim) == before
+
+
 def test_cleanup_deletes_nothing_below_a_link(source: Path, target: Path, tmp_path: Path) -> None:
     nbdata.pull(f"{source}/", f"{target}/", quiet=True)
     with after_the_plan(swapped(target / "sub")):
