@@ -430,10 +430,11 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             return ReadFile(place, path, self._connections.verify)
         if kind not in ("w", "x", "a"):
             raise ValueError(f"invalid mode: {mode!r}")
-        if kind == "x" and self.exists(path):
+        new = kind == "x"
+        if new and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         size = (block_size or 0) * place.store.max_parts // 2
-        file = WriteFile(self._connections, place, path, size=size, autocommit=autocommit)
+        file = WriteFile(self._connections, place, path, size=size, autocommit=autocommit, new=new)
         self.invalidate_cache(path)
         if kind == "a" and self.exists(path):
             with ReadFile(place, path, self._connections.verify) as before:

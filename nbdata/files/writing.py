@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 from nbdata.ending import at_end
 from nbdata.errors import BadOption, NbdataError
 from nbdata.files.connections import Connections, Place
+from nbdata.files.spooled import SpooledFile
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.writing.growing_file import GrowingFile
@@ -39,6 +41,8 @@ class WriteFile(io.BufferedIOBase):
     size : int
         Bytes of the file if they are known, else about 160 GB: a part of the upload is a ten-thousandth of that, and at
         least 8 MiB.
+    new : bool
+        Whether the file must not be there; it is asked for again when it is closed, if the store can.
     autocommit : bool
         False: the file appears not when it is closed, but with `commit`.
 
@@ -60,9 +64,10 @@ class WriteFile(io.BufferedIOBase):
         *,
         size: int = 0,
         autocommit: bool = True,
+        new: bool = False,
     ) -> None:
         super().__init__()
-        self._growing: GrowingShard | GrowingFile | None = None  # for __del__
+        self._growing: _Growing | None = None  # for __del__
         self.name = self.path = name
         self._pid = os.getpid()
         self.made: ObjectInfo | None = None
@@ -74,15 +79,14 @@ class WriteFile(io.BufferedIOBase):
         if not last:
             raise BadOption("this is no name of a file", path=name)
         self._pool: ThreadPoolExecutor | None = None
+        self._new = new
+        if new and (creating := store.creating()) is not None:
+            store = creating
         if isinstance(store, LocalStore):
             self._growing = GrowingFile(store, above + slash, last, lambda _size: None)
         else:
             folder = Location(store, above + slash, place.folder.place)
             opened = place.opened
-            self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-files")
-            uploads = OwnUploads(
-                place.control, folder, opened.context.state_dir, lambda: connections.anew(place).store
-            )
             target = Target(
                 place.control,
                 folder,
@@ -91,7 +95,14 @@ class WriteFile(io.BufferedIOBase):
                 connections.verify,
                 size or _UNKNOWN,
             )
-            self._growing = GrowingShard(target, last, self._pool, uploads)
+            if store.multipart:
+                self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-files")
+                uploads = OwnUploads(
+                    place.control, folder, opened.context.state_dir, lambda: connections.anew(place).store
+                )
+                self._growing = GrowingShard(target, last, self._pool, uploads)
+            else:
+                self._growing = SpooledFile(target, last)
         at_end(self, WriteFile.discard)
 
     def write(self, data: Any, /) -> int:
@@ -141,10 +152,12 @@ class WriteFile(io.BufferedIOBase):
             if self._pid != os.getpid():
                 raise NbdataError("a file is written by the process that opened it", path=self.name)
             growing.finish()
-        except BaseException:
+        except BaseException as error:
             self._growing = growing
             self.discard()
             super().close()
+            if self._new and isinstance(error, NbdataError) and error.details.get("status") in (409, 412):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.name) from error
             raise
         self.made = growing.made
         self._end()
@@ -160,7 +173,7 @@ class WriteFile(io.BufferedIOBase):
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _usable(self) -> GrowingShard | GrowingFile:
+    def _usable(self) -> _Growing:
         if self.closed or self._growing is None:
             raise ValueError("I/O operation on closed file")
         if self._pid != os.getpid():
@@ -193,6 +206,8 @@ class WriteFile(io.BufferedIOBase):
     def __repr__(self) -> str:
         return f"<file {self.name!r}, mode 'wb'{', closed' if self.closed else ''}>"
 
+
+_Growing = GrowingShard | GrowingFile | SpooledFile
 
 # Bytes for which the parts of a file of unknown size are enough.
 _UNKNOWN = 80 << 30

@@ -200,6 +200,14 @@ class Store(abc.ABC):
         ChecksumMismatch, and changes nothing, if the store checks the MD5 (`refuses`) and received other bytes.
         """
 
+    def creating(self) -> Store | None:
+        """Return the same store as one that replaces no object; None if it cannot refuse that by itself.
+
+        Its `write`, and the `finish` of its uploads, raise an error with status 409 or 412 among its details if there
+        is an object already.
+        """
+        return None
+
     def writing(self, width: Callable[[], int], max_bytes: int) -> Session[Write[Any]]:
         """Begin a session that creates many small objects concurrently; the counterpart of `reading`."""
         return Threads(

@@ -9,6 +9,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -18,7 +19,7 @@ import nbdata
 from nbdata.files import FileSystem, use_for
 from nbdata.transfer.uploads import remembered
 from tests.faults.proxy import BODY, Fault, FaultProxy
-from tests.files.conftest import Home
+from tests.files.conftest import Home, home_of
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -209,3 +210,19 @@ def test_what_is_written_is_never_counted_twice(s3_home: Home) -> None:
     assert s3_home.files.cat_file(f"{s3_home.path}/file") == b"line\n\n"
     assert FileSystem.protocol == "nbdata"
     assert "nbdata" in sys.modules
+
+
+@pytest.mark.parametrize("size", [3, 9 << 20])
+def test_of_two_that_make_a_new_file_one_is_told(request: pytest.FixtureRequest, tmp_path: Path, size: int) -> None:
+    home = home_of("moto", request, tmp_path)
+    path = f"{home.path}/file"
+    with home.files.open(path, "xb") as late, home.files.open(path, "xb") as early:
+        late.write(b"l" * size)
+        early.write(b"e" * size)
+        early.close()
+        with pytest.raises(FileExistsError):
+            late.close()
+    assert home.files.cat_file(path) == b"e" * size
+    with pytest.raises(FileExistsError):
+        home.files.pipe_file(path, b"1", mode="create")
+    assert list(home.files._at(path).store.pending("")) == []

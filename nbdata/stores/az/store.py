@@ -7,6 +7,7 @@ one request, and Azure stores and returns their MD5. Large ones are sent as bloc
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import hmac
 import secrets
@@ -88,6 +89,7 @@ class AzStore(ObjectStore):
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
         self._container, self._config, self.stop = container, config, stop
+        self._new: dict[str, str] = {}  # the condition that a blob is new
         self._origin = Origin.of(
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
@@ -266,13 +268,18 @@ class AzStore(ObjectStore):
         md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self.said(key))
-        sent = _block_blob(_kept(headers), md5)
+        sent = _block_blob({**_kept(headers), **self._new}, md5)
         response = self._send("PUT", key, None, sent, body, size=size, ok=(201,))
         response.read()
         return _made_of(key, size, response)
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
-        return _AzUpload(self, key, size, _kept(headers))
+        return _AzUpload(self, key, size, {**_kept(headers), **self._new})
+
+    def creating(self) -> AzStore:
+        store = copy.copy(self)
+        store._new = {"if-none-match": "*"}
+        return store
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, AzStore) and (self._origin, self._base) == (other._origin, other._base)

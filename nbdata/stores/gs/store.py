@@ -7,6 +7,7 @@ that is a resumable upload, of which nothing becomes visible before all bytes ha
 
 from __future__ import annotations
 
+import copy
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,7 @@ class GsStore(ObjectStore):
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
         self.name = f"gs://{bucket}"
         self._bucket, self._config, self.stop = bucket, config, stop
+        self._new: dict[str, str] = {}  # the condition that an object is new
         self._origin = Origin.of(
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
@@ -236,7 +238,7 @@ class GsStore(ObjectStore):
         body = fill(source, size, self.said(key))
         kind = (headers or {}).get("content-type", _KIND)
         if 0 < size <= _RESUMABLE:
-            query = {"uploadType": "multipart", "name": key}
+            query = {"uploadType": "multipart", "name": key, **self._new}
             # Sent whole, so that it can be repeated. Emulators make an object even of a body that breaks off.
             sent, data = _with_resource(_promised(md5), kind, b"".join(map(bytes, body)))
             response = self._send("POST", self._uploads, key, query, sent, data)
@@ -249,7 +251,7 @@ class GsStore(ObjectStore):
         """Begin a resumable upload. Returns the path, key and query for its bytes."""
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
-        query = {"uploadType": "resumable", "name": key}
+        query = {"uploadType": "resumable", "name": key, **self._new}
         resource = json.dumps(_promised(md5)).encode()
         response = self._send("POST", self._uploads, key, query, sent, resource, ok=(200, 201))
         response.read()
@@ -265,6 +267,11 @@ class GsStore(ObjectStore):
         }
         query.pop("userProject", None)
         return where.path.removeprefix(self._base), key, query
+
+    def creating(self) -> GsStore:
+        store = copy.copy(self)
+        store._new = {"ifGenerationMatch": "0"}
+        return store
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, GsStore) and (self._origin, self._bucket) == (other._origin, other._bucket)

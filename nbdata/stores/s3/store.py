@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -62,6 +63,7 @@ class S3Store(ObjectStore):
         self.name = f"s3://{bucket}"
         self._bucket = bucket
         self.stop = stop
+        self._new: dict[str, str] = {}  # the condition that an object is new
         self._client = S3Client(bucket, config, stop, renew)
 
     def notes(self) -> Sequence[str]:
@@ -157,10 +159,16 @@ class S3Store(ObjectStore):
         md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self.said(key))
-        sent = self._stored({**(headers or {}), **_proof(md5)})
+        sent = self._stored({**(headers or {}), **_proof(md5), **self._new})
         response = self._client.send("PUT", key, headers=sent, body=body, size=size)
         response.read()
         return made_of(key, size, response)
+
+    def creating(self) -> S3Store:
+        """See `Store.creating`. SeaweedFS and other servers may ignore the condition."""
+        store = copy.copy(self)
+        store._new = {"if-none-match": "*"}
+        return store
 
     def _stored(self, headers: dict[str, str]) -> dict[str, str]:
         """Return the headers of a request that makes an object: these, and those that the user wants."""
@@ -305,7 +313,8 @@ class _S3Upload(Upload):
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = etag
         try:
-            answer = self._store._client.xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
+            query, new = {"uploadId": self.id}, self._store._new
+            answer = self._store._client.xml("POST", self._key, query, ET.tostring(root), new or None)
         except (StoreUnavailable, NotFound):
             # The upload may be complete, with only the response lost. The repeated request then fails, as the upload
             # is gone.
