@@ -15,6 +15,7 @@ from fsspec.core import get_compression
 from fsspec.implementations.chained import ChainedFileSystem
 
 from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
 from nbdata.files.fetching import FIRST, fetch, first_bytes
@@ -54,6 +55,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         fo: str | None = None,
         *,
         verify: str = "auto",
+        cache: int | str | None = None,
+        cache_dir: str = ".",
         use_listings_cache: bool = False,
         listings_expiry_time: float | None = None,
         max_paths: int | None = None,
@@ -72,7 +75,9 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             )
         self.target = {"local": "file"}.get(target, target)
         self.fo = fo or ""
-        self._connections = Connections(_of_store({**(target_options or {}), **options}), verify)
+        store_options = _of_store({**(target_options or {}), **options})
+        self._connections = Connections(store_options, verify)
+        self._cache = None if cache is None else FileCache(cache, cache_dir, store_options, verify)
 
     #: The store of a subclass that stands for one protocol; empty if it is an option.
     target: str = ""
@@ -427,7 +432,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
     ) -> ReadFile | WriteFile:
         place, kind = self._at(path), mode.replace("b", "")
         if kind == "r":
-            return ReadFile(place, path, self._connections.verify)
+            return ReadFile(place, path, self._connections.verify, self._cache)
         if kind not in ("w", "x", "a"):
             raise ValueError(f"invalid mode: {mode!r}")
         new = kind == "x"

@@ -45,6 +45,12 @@ class FileSystem(Browsing):
     verify : str, default "auto"
         How files that are read or written as a whole are compared with the checksum in the store: ``"auto"``,
         ``"none"``, ``"md5"``, ``"sha256"`` or ``"crc32c"``.
+    cache : int or str, optional
+        Read files that are opened through a cache on the disk, of at most this size, such as ``"5GB"``. A file comes to
+        it as a whole, is compared with its checksum there, and stays for all processes that use the cache. A file of
+        more than half the size is read without it. None: no cache.
+    cache_dir : str, default "."
+        Local folder for the cache, which lies in its subfolder .nbdata until ``nbdata cleanup --caches`` removes it.
     use_listings_cache : bool, default False
         Whether listings are remembered, for `listings_expiry_time` seconds or until `invalidate_cache`. Other programs
         may change the store meanwhile.

@@ -92,7 +92,14 @@ def open_file(
     )
 
 
-def filesystem(url: str, *, verify: str = "auto", **storage_options: Any) -> Any:
+def filesystem(
+    url: str,
+    *,
+    verify: str = "auto",
+    cache: int | str | None = None,
+    cache_dir: str = ".",
+    **storage_options: Any,
+) -> Any:
     """Return the file system of a store, for every library that takes one of fsspec.
 
     Parameters
@@ -101,6 +108,10 @@ def filesystem(url: str, *, verify: str = "auto", **storage_options: Any) -> Any
         A URL in the store, such as ``s3://bucket``; or a local path.
     verify : str, default "auto"
         See `nbdata.files.FileSystem`.
+    cache : int or str, optional
+        Read through a cache on the disk of this size, such as ``"5GB"``; see `nbdata.files.FileSystem`.
+    cache_dir : str, default "."
+        Local folder for the cache.
     **storage_options
         By their fsspec names, as for `nbdata.pull`.
 
@@ -118,4 +129,9 @@ def filesystem(url: str, *, verify: str = "auto", **storage_options: Any) -> Any
 
     place = canonical(url)
     target = place.partition("://")[0] if is_url(place) else "file"
-    return FileSystem(target_protocol=target, verify=verify, **storage_options)
+    given: dict[str, Any] = {**storage_options}
+    if verify != "auto":
+        given["verify"] = verify
+    if cache is not None:
+        given |= {"cache": cache, "cache_dir": canonical(cache_dir)}
+    return FileSystem(target_protocol=target, **given)

@@ -6,12 +6,14 @@ import io
 from typing import Any
 
 from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.files.cached import CachedWindow, FileCache
 from nbdata.files.connections import Place
 from nbdata.files.entries import Entry, file_entry
 from nbdata.files.fetching import First, first_bytes
 from nbdata.files.window import Window
 from nbdata.reading.pieces import Piece, SecondTry
 from nbdata.transfer.reader import Check
+from nbdata.transfer.retry import retrying
 from nbdata.verification.checker import right, stream_check
 
 __all__ = ["ReadFile"]
@@ -30,6 +32,8 @@ class ReadFile(io.BufferedIOBase):
         As the user calls it.
     verify : str
         See `nbdata.verbs.options.Verifying`.
+    cache : FileCache, optional
+        The cache that it is read through.
 
     Attributes
     ----------
@@ -52,10 +56,19 @@ class ReadFile(io.BufferedIOBase):
     #: A cache of fsspec that the file is read through, if one was given (``blockcache::``).
     cache: Any = None
 
-    def __init__(self, place: Place, name: str, verify: str) -> None:
+    def __init__(self, place: Place, name: str, verify: str, cache: FileCache | None = None) -> None:
         super().__init__()
         self.name = self.path = name
         self._place, self._verify = place, verify
+        self.proven: bool | None = None
+        self._check: Check | None = None
+        self._at = self._hashed = 0
+        if cache is not None:
+            info = retrying(place.control, lambda: place.store.head(place.key))
+            if cache.takes(info):  # what comes into the cache is compared there
+                self._info, self.size, self._verify = info, info.size, "none"
+                self._window: Window | CachedWindow = CachedWindow(cache, place, info)
+                return
         first = first_bytes(place)
         if first.info.size < 0:
             raise NbdataError(
@@ -63,13 +76,9 @@ class ReadFile(io.BufferedIOBase):
                 path=name,
                 remedy="Pull it to the disk, and open it there",
             )
-        self.proven: bool | None = None
-        self._check: Check | None = None
-        self._hashed = 0
         if len(first.data) >= first.info.size:
             first = self._compared(first)
         self._info, self.size = first.info, first.info.size
-        self._at = 0
         self._window = Window(place, first)
 
     def _compared(self, first: First) -> First:

@@ -213,7 +213,9 @@ def test_what_is_written_is_never_counted_twice(s3_home: Home) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 9 << 20])
-def test_of_two_that_make_a_new_file_one_is_told(request: pytest.FixtureRequest, tmp_path: Path, size: int) -> None:
+def test_of_two_that_make_a_new_file_one_is_told(
+    request: pytest.FixtureRequest, tmp_path: Path, size: int
+) -> None:
     home = home_of("moto", request, tmp_path)
     path = f"{home.path}/file"
     with home.files.open(path, "xb") as late, home.files.open(path, "xb") as early:
