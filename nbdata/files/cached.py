@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,20 +45,40 @@ class FileCache:
         self._folder, self._options, self._verify = canonical(folder), dict(options), verify
         if self._size < 1:
             raise BadOption("cache: 0 bytes hold nothing", expected='a size, such as "5GB"')
-        self._lock = ForkLock()
-        self._fetchers: dict[str, _Ranges] = {}
+        self._pid, self._lock = os.getpid(), ForkLock()
+        self._used: dict[str, _Ranges] = {}
 
     def takes(self, info: ObjectInfo) -> bool:
         """Whether an object is read through the cache."""
         return 0 < info.size <= self._size // _PART
 
+    def enter(self, place: Place) -> None:
+        """Count a file that is opened: the cache of its bucket is used until the last one is closed."""
+        with self._lock:
+            self._of(place).open += 1
+
+    def leave(self, place: Place) -> None:
+        """Count a file that is closed."""
+        with self._lock:
+            used = self._of(place)
+            used.open -= 1
+            if used.open <= 0:
+                del self._used[place.folder.place]
+                used.close()
+
     def read(self, place: Place, info: ObjectInfo, start: int, end: int) -> Content:
         """Return some bytes of an object, which comes to the cache as a whole if it is not there."""
         with self._lock:
-            ranges = self._fetchers.get(place.folder.place)
-            if ranges is None:
-                ranges = self._fetchers[place.folder.place] = _Ranges(self._operation(place))
-        return ranges.read(Piece(info, start, end))
+            used = self._of(place)
+        return used.read(Piece(info, start, end))
+
+    def _of(self, place: Place) -> _Ranges:
+        if self._pid != os.getpid():  # the connections belong to the process before
+            self._pid, self._used = os.getpid(), {}
+        used = self._used.get(place.folder.place)
+        if used is None:
+            used = self._used[place.folder.place] = _Ranges(self._operation(place))
+        return used
 
     def _operation(self, place: Place) -> SampleCache:
         return SampleCache(
@@ -75,11 +96,14 @@ class _Ranges:
     def __init__(self, operation: SampleCache) -> None:
         self._lock = ForkLock()
         self._pieces: dict[int, Piece] = {}
-        self._next = 0
+        self._next = self.open = 0
         self._fetcher = CachedFetcher(operation, self._of)
 
     def _of(self, number: int) -> Sequence[Piece]:
         return [self._pieces[number]]
+
+    def close(self) -> None:
+        self._fetcher.close()
 
     def read(self, piece: Piece) -> Content:
         with self._lock:
@@ -98,6 +122,7 @@ class CachedWindow:
     def __init__(self, cache: FileCache, place: Place, info: ObjectInfo) -> None:
         self._cache, self._place, self._info = cache, place, info
         self._start, self._block = 0, memoryview(b"")
+        cache.enter(place)
 
     def view(self, start: int, end: int) -> memoryview:
         """Return some bytes from `start` on, at least one and none from `end` on; both lie within the object."""
@@ -110,3 +135,4 @@ class CachedWindow:
     def close(self) -> None:
         """Drop the block."""
         self._block = memoryview(b"")
+        self._cache.leave(self._place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +44,27 @@ def test_a_file_comes_once_and_is_read_in_any_order(asked: list[Exchange], put: 
 def test_a_new_version_is_another_file(asked: list[Exchange], put: Put, tmp_path: Path) -> None:
     url = put({"a": DATA})
     files = nbdata.filesystem(url, cache="50MB", cache_dir=str(tmp_path))
-    assert files.open(url + "a").read() == DATA
+    with files.open(url + "a") as file:
+        assert file.read() == DATA
     put({"a": DATA[::-1]})
-    assert files.open(url + "a").read() == DATA[::-1]
+    with files.open(url + "a") as file:
+        assert file.read() == DATA[::-1]
+
+
+def test_a_child_of_a_fork_reads_through_the_same_cache(
+    asked: list[Exchange], put: Put, tmp_path: Path
+) -> None:
+    url = put({"a": DATA})
+    files = nbdata.filesystem(url, cache="50MB", cache_dir=str(tmp_path))
+    with files.open(url + "a") as file:
+        assert file.read(10) == DATA[:10]
+        child = os.fork()
+        if not child:
+            with files.open(url + "a") as own:
+                os._exit(0 if file.read() + own.read() == DATA[10:] + DATA else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert file.read() == DATA[10:]
+    assert len(asked) == 1
 
 
 def test_a_file_that_is_large_for_the_cache_is_read_without_it(put: Put, tmp_path: Path) -> None:
