@@ -399,7 +399,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             ``r``, ``w``, ``x`` (the file must not be there) or ``a`` (what is there is sent again), with ``b``; without
             it the file is text.
         block_size : int, optional
-            Bytes of a part of a file that is written, at least 8 MiB; a store takes 10,000 parts. None: 8 MiB.
+            Bytes of a part of a file that is written, at least 8 MiB. A store takes 10,000 parts, and memory holds up
+            to five. None: 16 MiB.
         compression : str, optional
             A compression of fsspec, or ``"infer"`` from the name.
         encoding, errors, newline

@@ -39,8 +39,8 @@ class WriteFile(io.BufferedIOBase):
     name : str
         As the user calls it.
     size : int
-        Bytes of the file if they are known, else about 160 GB: a part of the upload is a ten-thousandth of that, and at
-        least 8 MiB.
+        Bytes of the file that are expected, which decide how large the parts are that are sent. 0: they are of 16 MiB,
+        and a file of more than 156 GiB needs more.
     new : bool
         Whether the file must not be there; it is asked for again when it is closed, if the store can.
     autocommit : bool
@@ -209,5 +209,5 @@ class WriteFile(io.BufferedIOBase):
 
 _Growing = GrowingShard | GrowingFile | SpooledFile
 
-# Bytes for which the parts of a file of unknown size are enough.
-_UNKNOWN = 80 << 30
+# Half of what 10,000 parts of 16 MiB hold: parts are made for twice the size that is expected.
+_UNKNOWN = 5000 * (16 << 20)

@@ -26,7 +26,7 @@ Put = Callable[[dict[str, bytes]], str]
 DATA = random.Random(3).randbytes(19 << 20)
 
 
-@pytest.mark.parametrize("size", [0, 1, 8 << 20, (8 << 20) + 1, 19 << 20])
+@pytest.mark.parametrize("size", [0, 1, 16 << 20, (16 << 20) + 1, 19 << 20])
 def test_a_file_of_any_size_is_written(s3_home: Home, size: int) -> None:
     files, path = s3_home.files, f"{s3_home.path}/file"
     with files.open(path, "wb") as file:
@@ -85,7 +85,7 @@ WAYS = ["nbdata.open", "text", "gzip", "fsspec", "fsspec text gzip"]
 
 @pytest.mark.filterwarnings("ignore:.*was not written, because of an exception")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("size", [10, 9 << 20])
+@pytest.mark.parametrize("size", [10, 18 << 20])
 def test_nothing_is_left_of_a_file_whose_block_raises(s3_home: Home, way: str, size: int) -> None:
     url = f"s3://{s3_home.path}/file"
     data: object = "x" * size if "text" in way else DATA[:size]
@@ -112,7 +112,7 @@ def test_a_file_is_written_also_while_an_earlier_exception_is_handled(s3_home: H
 def test_a_file_that_is_forgotten_is_not_written(s3_home: Home) -> None:
     url = f"s3://{s3_home.path}/file"
     file = nbdata.open(url, "wb")
-    file.write(DATA[: 9 << 20])
+    file.write(DATA)
     files = [file]
     del file
     with pytest.warns(ResourceWarning, match="never closed"):
@@ -212,7 +212,7 @@ def test_what_is_written_is_never_counted_twice(s3_home: Home) -> None:
     assert "nbdata" in sys.modules
 
 
-@pytest.mark.parametrize("size", [3, 9 << 20])
+@pytest.mark.parametrize("size", [3, 18 << 20])
 def test_of_two_that_make_a_new_file_one_is_told(
     request: pytest.FixtureRequest, tmp_path: Path, size: int
 ) -> None:
