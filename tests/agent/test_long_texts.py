@@ -157,3 +157,16 @@ def test_jobs_with_long_texts_hide_no_others_from_the_list() -> None:
     session = Session.__new__(Session)
     session._agent = SimpleNamespace(jobs=SimpleNamespace(snapshots=lambda: snapshots))  # type: ignore[assignment]
     assert [job["id"] for job in session.list({})["jobs"]] == ["2"]
+
+
+def test_an_answer_with_texts_of_megabytes_is_sent_shortened() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.settimeout(60)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        session = Session.__new__(Session)
+        session._sock, session._sending = other, threading.Lock()
+        session._send({"rows": [[LONG, "listed", 1, {}]]})
+        answer = wire.receive(one)
+    assert answer is not None
+    assert "3,000,000 characters" in answer["rows"][0][0]

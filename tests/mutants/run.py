@@ -2,6 +2,8 @@
 
 Each ``NAME.mutant`` in this folder begins with three headers. ``Guard:`` is the purpose of the guard. ``Test:`` is a
 test file, or one test in it, that must fail without the guard. ``Short:`` says if the mutant is in the short run.
+``Needs:`` may name a package that the test needs and that ``make test`` does not install; a run without it leaves the
+mutant out, and says so.
 
 The changes follow. Each change replaces the whole lines between ``<<<<`` and ``====`` with the lines up to ``>>>>``.
 Changes name no file, so code may move. The lines must occur exactly once in nbdata/; otherwise the mutant fails,
@@ -11,6 +13,7 @@ because the guard was rewritten or removed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import os
 import queue
@@ -40,6 +43,7 @@ class Mutant:
     guard: str
     test: str
     short: bool
+    needs: str
     changes: list[tuple[str, str]]
 
     @classmethod
@@ -50,7 +54,8 @@ class Mutant:
         changes = _CHANGE.findall(text)
         if not changes:
             raise ValueError(f"{path}: no change between <<<<, ==== and >>>>")
-        return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes", changes)
+        needs = head.get("Needs", "")
+        return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes", needs, changes)
 
     def applied(self, tree: Path) -> dict[Path, str]:
         """Return the new texts of the files that it changes, by path; write nothing.
@@ -159,6 +164,10 @@ def main() -> int:
         for name, why in reasons.items():
             print(f"{name}: {why}")
         bad = set(reasons)
+        left_out = [m for m in wanted if m.needs and importlib.util.find_spec(m.needs) is None]
+        wanted = [m for m in wanted if m not in left_out]
+        for mutant in left_out:
+            print(f"{mutant.name}: NOT RUN, because {mutant.needs} is not installed")
         free = queue.SimpleQueue[Path]()
         for tree in trees:
             free.put(tree)
@@ -178,7 +187,7 @@ def main() -> int:
             except BaseException:  # for Ctrl-C: do not run all the others first
                 workers.shutdown(wait=False, cancel_futures=True)
                 raise
-    print(f"{len(mutants)} mutants, {len(wanted)} run, {len(bad)} bad")
+    print(f"{len(mutants)} mutants, {len(wanted)} run, {len(left_out)} left out, {len(bad)} bad")
     return 1 if bad or not wanted else 0
 
 

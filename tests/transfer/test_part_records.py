@@ -46,6 +46,23 @@ def test_whole_parts_and_what_is_there_of_others_is_found_again(tmp_path: Path) 
     again.close()
 
 
+def test_the_names_of_a_partial_are_durable_before_its_first_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[set[str]]()
+    sync = Staging.sync
+
+    def noted(folder: Staging) -> None:
+        sync(folder)
+        synced.append({path.name for path in tmp_path.iterdir()})
+
+    monkeypatch.setattr(Staging, "sync", noted)
+    opened(tmp_path).close()
+    assert synced == [{path.name for path in tmp_path.iterdir()}]
+    opened(tmp_path).close()  # they are there
+    assert len(synced) == 1
+
+
 def test_what_was_not_synced_is_forgotten_with_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
