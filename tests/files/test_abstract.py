@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.tests import abstract
 
 from nbdata.files import FileSystem
-from tests.files.conftest import Home
+from tests.files.conftest import KINDS, Home, home_of
+
+
+def _param(kind: str) -> Any:
+    """Return a store as a parameter; `make test` takes one of them."""
+    marks = [pytest.mark.long] if kind != "moto" else []
+    if kind == "az":
+        marks.append(pytest.mark.needs("azurite"))
+    return pytest.param(kind, marks=marks)
 
 
 class Fixtures(abstract.AbstractFixtures):
     """The file system that the tests of fsspec use, and an empty folder in it."""
+
+    @pytest.fixture(params=[_param(kind) for kind in KINDS])
+    def home(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+        yield home_of(request.param, request, tmp_path)
+        FileSystem.clear_instance_cache()
 
     @pytest.fixture
     def fs(self, home: Home) -> FileSystem:

@@ -95,6 +95,7 @@ def test_the_disk_gets_whole_files_only(s3_home: Home, tmp_path: Path, proxy: Fa
     s3_home.files.pipe_file(path, DATA)
     proxy.begin(lambda request, before: Fault("flip", BODY, 0.5) if request.download else None)
     files = nbdata.filesystem("s3://", endpoint_url=proxy.url)
+    (tmp_path / "file").write_bytes(b"old")
     with pytest.raises(nbdata.ChecksumMismatch):
         files.get_file(path, f"{tmp_path}/file")
-    assert not list(tmp_path.rglob("*"))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable
 
@@ -138,6 +139,7 @@ def test_a_child_of_a_fork_goes_on_reading(big: str) -> None:
         assert file.read(3 << 20) == BIG[: 3 << 20]
         child = os.fork()
         if not child:
+            signal.alarm(30)  # without its own thread, it would wait for ever
             os._exit(0 if file.read() == BIG[3 << 20 :] else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert file.read() == BIG[3 << 20 :]
