@@ -61,7 +61,10 @@ def shown_report(job: Job, actions: Sequence[str]) -> dict[str, Any]:
 
 
 def shown_plan(plan: Plan) -> dict[str, Any]:
-    """Convert a plan to JSON-able data, with its first rows."""
+    """Convert a plan to JSON-able data, with its first rows: if it deletes what is only here, the first of these."""
+    rows: Iterable[Row] = plan.rows
+    if plan.details.get("frees", {}).get("only_here"):
+        rows = (row for row in rows if row.action == "delete" and row.detail.get("kind") == "only here")
     return {
         "verb": plan.verb,
         "source": plan.source,
@@ -69,7 +72,7 @@ def shown_plan(plan: Plan) -> dict[str, Any]:
         "notes": plan.notes,
         "details": plan.details,
         "actions": plan.actions,
-        "rows": [_shown(row) for row in itertools.islice(plan.rows, MOST_ROWS)],
+        "rows": [_shown(row) for row in itertools.islice(rows, MOST_ROWS)],
         "count": len(plan.rows),
     }
 

@@ -72,4 +72,6 @@ class ReportRoute(Handler):
         except NbdataError as error:
             self.refuse(error)
             return
+        if report["state"] == "DONE":
+            self.disks.outdate()
         self.finish(json.dumps(report))

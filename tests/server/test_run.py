@@ -27,15 +27,8 @@ Put = Callable[[dict[str, bytes]], str]
 @pytest.fixture(scope="module")
 def lab(seaweedfs: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab server that knows the store's credentials."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in seaweedfs.environment().items():
-            patch.setenv(name, value)
-        running = Lab(tmp_path_factory.mktemp("lab"))
-        running.__enter__()
-    try:
+    with Lab(tmp_path_factory.mktemp("lab"), environment=seaweedfs.environment()) as running:
         yield running
-    finally:
-        running.__exit__(None, None, None)
 
 
 def post(lab: Lab, route: str, /, **body: object) -> Answer:
