@@ -102,22 +102,28 @@ export function Failures({ job }: { job: Job }): React.JSX.Element | null {
   if (!isFinished(job) || job.state === 'DONE' || !hasTried) {
     return null;
   }
+  const name = job.failures
+    ? trans.__('Failed files (%1)', job.failures)
+    : trans.__('Failed files');
   return (
-    <details
-      className="nbd-Fold nbd-Failures"
-      onToggle={event => setOpen(event.currentTarget.open)}
-    >
-      <summary>
-        {job.failures ? trans.__('Failed files (%1)', job.failures) : trans.__('Failed files')}
-      </summary>
-      <Problem text={problem} />
-      {!result && !problem && isOpen && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
-      {result?.count === 0 && (
+    <div className="nbd-Failures">
+      <button
+        type="button"
+        className="nbd-Link nbd-Small"
+        aria-expanded={isOpen}
+        aria-label={`${name}: ${title(job)}`}
+        onClick={() => setOpen(!isOpen)}
+      >
+        {name}
+      </button>
+      <Problem text={isOpen ? problem : ''} />
+      {isOpen && !result && !problem && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
+      {isOpen && result?.count === 0 && (
         <p className="nbd-Empty">
           {trans.__('No single file failed: the reason above ended the job.')}
         </p>
       )}
-      {result && result.count > 0 && <Table job={job} result={result} />}
-    </details>
+      {isOpen && result && result.count > 0 && <Table job={job} result={result} />}
+    </div>
   );
 }

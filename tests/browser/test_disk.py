@@ -177,7 +177,7 @@ def test_the_files_that_a_job_could_not_do_are_a_table_to_copy_and_save(
 ) -> None:
     job = failing(put, tmp_path / "data")
     fold = panel.job(job.id).locator(".nbd-Failures")
-    fold.locator("summary").click()
+    fold.get_by_role("button", name="Failed files").click()
     expect(fold.get_by_role("row")).to_have_count(4)
     expect(fold.get_by_role("row", name="b.bin")).to_contain_text("a folder with this name exists")
     shoot(panel.page, "failed-files")
@@ -201,7 +201,7 @@ def test_a_table_of_files_says_what_it_leaves_out(panel: Panel, put: Put, tmp_pa
     expect(panel.job(job.id)).to_contain_text("Failed")
     stop_all(now=True)
     fold = panel.job(job.id).locator(".nbd-Failures")
-    fold.locator("summary").click()
+    fold.get_by_role("button", name="Failed files").click()
     expect(fold).to_contain_text("10 of 15 are on record")
 
 
@@ -217,7 +217,7 @@ def test_every_tray_can_be_read_and_used_by_everyone(
     panel.theme(theme)
     panel.width(250)
     panel.page.set_viewport_size({"width": 1280, "height": 1600})
-    panel.job(failed.id).locator(".nbd-Failures summary").click()
+    panel.button(failed.id, "Failed files").click()
     for button in ("What fills it", "Free…", "Change limit…"):
         tray = opened(panel, lab, button)
         if button == "What fills it":

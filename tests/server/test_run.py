@@ -13,6 +13,7 @@ import pytest
 import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
+from nbdata.report import FINISHED
 from nbdata.runtime import endpoints
 from nbdata.server.asked import MAY_SET
 from nbdata.server.reports import MOST_ROWS
@@ -48,7 +49,7 @@ def report(lab: Lab, run_id: str, query: str = "") -> dict[str, Any]:
         answer = lab.ask(f"nbdata/api/jobs/{run_id}/report{query}")
         assert answer.status == 200, answer
         found = dict(answer.json())
-        return None if found["state"] in ("QUEUED", "PLANNING", "RUNNING") else found
+        return found if found["state"] in FINISHED else None
 
     return wait_until(over)
 
@@ -153,6 +154,9 @@ def test_a_plan_says_what_would_be_freed_and_then_the_job_frees_it(
     assert plan["details"]["frees"] == {"own": 0, "stored": 61_440, "only_here": 0}
     assert plan["details"]["stays"] == {"only_here": 8_192, "not_asked": 0}
     assert len(list((root / "in").iterdir())) == 3
+    lost = report(lab, run(lab, **stored, only_here=True, dry_run=True)["id"])
+    assert (lost["details"]["frees"]["only_here"], lost["count"]) == (8_192, 4)
+    assert [row["path"] for row in lost["rows"]] == ["mine"]
     begun = run(lab, **stored)
     job = wait_until(lambda: lab.jobs().get(begun["id"]))
     assert (job["key"], job["verb"], job["here"]) == (begun["key"], "cleanup", True)

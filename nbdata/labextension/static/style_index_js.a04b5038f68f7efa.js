@@ -725,10 +725,8 @@
 
 /* -- failed files ---------------------------------------------------------------------------- */
 
-.nbd-Failures > summary {
-  color: var(--jp-ui-font-color2);
-  font-size: var(--jp-ui-font-size0);
-  padding-left: 15px;
+.nbd-Failures > .nbd-Link {
+  margin-left: 15px;
 }
 
 .nbd-Table {
