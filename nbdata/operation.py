@@ -21,7 +21,7 @@ from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.origins import SERVICES, origin_of
 from nbdata.paths import glob_base, is_url, working_place
-from nbdata.protocols import Display, Job
+from nbdata.protocols import Display, Job, Planning
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Report, Snapshot
 
@@ -33,6 +33,9 @@ class Host(Protocol):
 
     def plan(self, operation: Operation) -> Plan:
         """See `Operation.plan`."""
+
+    def planning(self, operation: Operation) -> Planning:
+        """Ask for a plan; the caller may cancel that."""
 
     def submit(self, operation: Operation, *, background: bool) -> Job:
         """Start the operation, or attach to the running job of the same identity."""

@@ -1,4 +1,4 @@
-"""Protocols for carrying out and showing operations: Job, the items that it hands out, Cache and Display."""
+"""Protocols for carrying out and showing operations: Planning, Job and the items that it hands out, Cache, Display."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nbdata.report import Report, Snapshot
+from nbdata.report import Plan, Report, Snapshot
 
 if TYPE_CHECKING:
     from nbdata.errors import NbdataError
     from nbdata.interrupts import Held
 
-__all__ = ["Acquired", "Cache", "Display", "Epoch", "Item", "Job", "Waiting"]
+__all__ = ["Acquired", "Cache", "Display", "Epoch", "Item", "Job", "Planning", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,16 @@ class Job(Protocol):
 
     def use_cache(self) -> Cache:
         """Use the cache that the job keeps; NotFound if the job has just ended."""
+
+
+class Planning(Protocol):
+    """A plan that is being made, for a caller that may want to end that from another thread."""
+
+    def wait(self) -> Plan:
+        """Wait for the plan and return it, once; AgentUnavailable if it was cancelled."""
+
+    def cancel(self) -> None:
+        """End the work on it, if another process does that; a plan of this process is made to its end."""
 
 
 class Acquired(NamedTuple):

@@ -34,13 +34,13 @@ class Answer:
 
 
 class Lab:
-    """A JupyterLab server that runs in `folder`, with more `options`; a context manager.
+    """A JupyterLab server that runs in `folder`, with more `options` and variables of the `environment`.
 
-    Its file browser shows `root`.
+    A context manager. Its file browser shows `root`.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self._folder, self._options = folder, options
+    def __init__(self, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
+        self._folder, self._options, self._more = folder, options, environment or {}
         self.root = folder / "root"
         self.token = secrets.token_hex(16)
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -110,6 +110,7 @@ class Lab:
             environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
         environment["JUPYTERLAB_SETTINGS_DIR"] = str(self._folder / "settings")
         environment["JUPYTERLAB_WORKSPACES_DIR"] = str(self._folder / "workspaces")
+        environment.update(self._more)
         environment["IPYTHONDIR"] = str(self._folder / "ipython")
         if "site-packages" not in nbdata.__file__:
             extensions = self._folder / "share" / "labextensions"

@@ -23,7 +23,7 @@ const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
 
 /** Send a request and return the response's JSON; throws an error with the server's message. */
-async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
+export async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
   const response = await ServerConnection.makeRequest(

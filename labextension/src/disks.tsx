@@ -3,12 +3,15 @@
 import * as React from 'react';
 
 import { precise } from './format.js';
-import { Disk, fullness, shareOf } from './model.js';
+import { Disk, fullness, Seen, shareOf } from './model.js';
 import { Parts } from './parts.js';
+import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
+import { Tools } from './tools.js';
 import { diskFacts } from './words.js';
 
-function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
+function Gauge(props: { disk: Disk; seen: Seen; runs: Runs }): React.JSX.Element {
+  const { disk, seen, runs } = props;
   const { percent, level, word } = fullness(disk);
   const width = (bytes: number): string => `${shareOf(disk, bytes)}%`;
   const said = diskFacts(disk);
@@ -41,20 +44,20 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
       </div>
       <Parts of={said} />
       {limit && <div className="nbd-Small nbd-Wrapped">{limit}</div>}
+      <Tools disk={disk} seen={seen} runs={runs} />
     </li>
   );
 }
 
 /** Shows all gauges; those of disks without a notebook and without a job are collapsed. */
-export function Disks({
-  disks,
-  problem
-}: {
-  disks: Disk[] | null;
+export function Disks(props: {
+  seen: Seen | null;
   problem: string;
+  runs: Runs;
 }): React.JSX.Element {
-  const here = disks?.filter(disk => disk.here) ?? [];
-  const others = disks?.filter(disk => !disk.here) ?? [];
+  const { seen, problem, runs } = props;
+  const here = seen?.disks.filter(disk => disk.here) ?? [];
+  const others = seen?.disks.filter(disk => !disk.here) ?? [];
   return (
     <section className="nbd-Section" aria-label={trans.__('Disks')}>
       <h2 className="nbd-Heading">{trans.__('Disks')}</h2>
@@ -63,18 +66,19 @@ export function Disks({
           {trans.__('Disks cannot be shown: %1', problem)}
         </p>
       )}
-      {!problem && disks === null && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
+      {!problem && seen === null && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
       <ul className="nbd-List">
-        {here.map(disk => (
-          <Gauge key={`${disk.source} ${disk.path}`} disk={disk} />
-        ))}
+        {seen &&
+          here.map(disk => (
+            <Gauge key={`${disk.source} ${disk.path}`} disk={disk} seen={seen} runs={runs} />
+          ))}
       </ul>
-      {others.length > 0 && (
+      {seen && others.length > 0 && (
         <details className="nbd-Fold">
           <summary>{trans.__('Other disks (%1)', others.length)}</summary>
           <ul className="nbd-List">
             {others.map(disk => (
-              <Gauge key={disk.path} disk={disk} />
+              <Gauge key={disk.path} disk={disk} seen={seen} runs={runs} />
             ))}
           </ul>
         </details>

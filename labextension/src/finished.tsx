@@ -3,6 +3,7 @@
 import { refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { Failures } from './failures.js';
 import { Commands, Details, State, Title } from './job.js';
 import { byDay, ended, Job, Runs } from './model.js';
 import { Button, Parts, Problem, useAttempt } from './parts.js';
@@ -92,6 +93,7 @@ const Finished = React.memo(function Finished(props: {
           {reason}
         </div>
       )}
+      <Failures job={job} />
       {earlier.length > 0 && (
         <details
           className="nbd-Fold nbd-Earlier"

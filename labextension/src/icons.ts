@@ -58,6 +58,11 @@ export function verbIcon(verb: string): LabIcon {
   return VERBS[verb] ?? OTHER;
 }
 
+export const upIcon = icon(
+  'above',
+  'M12 4l-7 7 1.400 1.400L11 7.800V20h2V7.800l4.600 4.600L19 11z'
+);
+
 export const failedIcon = icon(
   'failed',
   'M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm-1.200 5h2.400v7h-2.400zm0 8.600h2.400V18h-2.400z'

@@ -11,6 +11,7 @@ import { Disks } from './disks.js';
 import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
 import { Cache, Job, sections } from './model.js';
+import { Runs } from './runs.js';
 import { trans } from './text.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
 
@@ -31,6 +32,8 @@ export class Panel extends ReactWidget {
     this.node.setAttribute('aria-label', 'nbdata');
     _feed.changed.connect(this._onChanged);
     _gauges.changed.connect(this._onLooked);
+    this._runs.changed.connect(this._onLooked);
+    this._runs.ended.connect(this._onRan);
   }
 
   /** Emitted when the user opens the panel. */
@@ -41,6 +44,7 @@ export class Panel extends ReactWidget {
   override dispose(): void {
     this._feed.changed.disconnect(this._onChanged);
     this._gauges.changed.disconnect(this._onLooked);
+    Signal.clearData(this._runs);
     Signal.clearData(this);
     super.dispose();
   }
@@ -55,7 +59,7 @@ export class Panel extends ReactWidget {
   protected override render(): React.JSX.Element {
     return (
       <>
-        <Disks disks={this._gauges.seen?.disks ?? null} problem={this._gauges.problem} />
+        <Disks seen={this._gauges.seen} problem={this._gauges.problem} runs={this._runs} />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
           model={this._feed.model}
@@ -108,12 +112,17 @@ export class Panel extends ReactWidget {
     }
   };
 
+  private readonly _onRan = (): void => {
+    void this._gauges.refresh();
+  };
+
   private async _clear(cache: Cache): Promise<void> {
     if (await this._commands.clearCache(cache)) {
       await this._gauges.refresh();
     }
   }
 
+  private readonly _runs = new Runs();
   private _jobs = '';
   private _onlyHere = false;
   private _revealed: Revealed | null = null;

@@ -11,7 +11,7 @@ from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
 from nbdata.runtime import state_folder
 
-__all__ = ["bindings_of", "capture", "only_here", "owner_name"]
+__all__ = ["bindings_of", "capture", "only_here", "own", "owner_name"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
@@ -48,11 +48,22 @@ def capture(operation: Operation) -> Context:
     )
 
 
+# What `own` was told last, if anything.
+_own: list[str] = []
+
+
+def own(name: str) -> None:
+    """Have lists name this as the owner of what this process begins from now on."""
+    _own[:] = [name[:_OWNER]]
+
+
 def owner_name() -> str:
     """Return the owner of a job for lists: the notebook or the script; if neither is known, the process.
 
     Jupyter tells a kernel the path of the notebook that it was started for, and VS Code puts it among the variables.
     """
+    if _own:
+        return _own[0]
     if "ipykernel" in sys.modules:
         shell = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
         names = shell.instance().user_ns if shell is not None and shell.initialized() else {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nbdata.client.naming import named
 from nbdata.errors import AgentUnavailable, BadOption
 from nbdata.operation import Host, Operation
-from nbdata.protocols import Job
+from nbdata.protocols import Job, Planning
 from nbdata.report import Plan, Snapshot
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ class ChoosingHost:
     def plan(self, operation: Operation) -> Plan:
         """See `Host.plan`."""
         return self._try(operation, lambda host: host.plan(operation))
+
+    def planning(self, operation: Operation) -> Planning:
+        """See `Host.planning`."""
+        return self._try(operation, lambda host: host.planning(operation))
 
     def submit(self, operation: Operation, *, background: bool) -> Job:
         """See `Host.submit`."""

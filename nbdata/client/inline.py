@@ -120,6 +120,19 @@ class InlineJob(FutureMethods):
         return self._job.cache.join(f"inline-{id(self)}-{time.monotonic_ns()}")
 
 
+class InlinePlanning:
+    """A plan of this process; the Planning protocol of nbdata.protocols."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def wait(self) -> Plan:
+        return inline_host().plan(self._operation)
+
+    def cancel(self) -> None:
+        pass
+
+
 class InlineHost:
     """Carries operations out in this process; the Host protocol of nbdata.protocols."""
 
@@ -136,6 +149,9 @@ class InlineHost:
         planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
         planned.rows = Rows(len(planned.rows), lambda offset: read_page(f"{folder}/plan.rows", offset))
         return planned
+
+    def planning(self, operation: Operation) -> InlinePlanning:
+        return InlinePlanning(operation)
 
     def submit(self, operation: Operation, *, background: bool) -> InlineJob:
         job, attached = self._jobs.submit(

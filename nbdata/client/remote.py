@@ -296,18 +296,36 @@ class AgentJob(FutureMethods):
         return AgentCache(connection, answer["folder"], tuple(answer["identity"]))
 
 
-class AgentHost:
-    """Sends operations to the agent of this environment and build, and sees the jobs of all agents."""
+class AgentPlanning:
+    """A plan that an agent makes; the Planning protocol of nbdata.protocols. The agent stops if the connection ends."""
 
-    def plan(self, operation: Operation) -> Plan:
-        with connect() as connection:
-            context = capture(operation).to_dict()
-            answer = connection.ask({"do": "plan", "operation": operation.to_dict(), "context": context})
+    def __init__(self, operation: Operation, connection: Connection) -> None:
+        self._operation, self._connection = operation, connection
+
+    def wait(self) -> Plan:
+        with self._connection as connection:
+            context = capture(self._operation).to_dict()
+            answer = connection.ask(
+                {"do": "plan", "operation": self._operation.to_dict(), "context": context}
+            )
         planned = Plan.from_dict(answer["plan"])
         planned.rows = Rows(
             answer["count"], functools.partial(_page, endpoint(), {"folder": answer["folder"]})
         )
         return planned
+
+    def cancel(self) -> None:
+        self._connection.hang_up()
+
+
+class AgentHost:
+    """Sends operations to the agent of this environment and build, and sees the jobs of all agents."""
+
+    def plan(self, operation: Operation) -> Plan:
+        return self.planning(operation).wait()
+
+    def planning(self, operation: Operation) -> AgentPlanning:
+        return AgentPlanning(operation, connect())
 
     def submit(self, operation: Operation, *, background: bool) -> AgentJob:
         context = capture(operation).to_dict()

@@ -53,6 +53,10 @@ class Disks:
             await asyncio.shield(self._looking)
         return {"root": self._root, "disks": self._gauges, "caches": self._caches}
 
+    def outdate(self) -> None:
+        """Look anew at the next call of `seen`: something has changed the disks."""
+        self._at = -_FRESH
+
     async def clear(self, path: str) -> None:
         """Remove one cache, as ``cleanup PATH --all`` does.
 
@@ -64,7 +68,7 @@ class Disks:
             If it is in use.
         """
         await self._workers.run(lambda: _clear(path))
-        self._at = -_FRESH
+        self.outdate()
 
     async def _renew(self) -> None:
         try:

@@ -2,9 +2,9 @@
 
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
 ``{"max_rate": BYTES}`` (null lifts the limit), ``POST jobs/finished/clear``, and ``POST caches/clear`` with the body
-``{"path": PATH}``. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone":
-[key, …], "problem": text}``; its first message lists all jobs. All routes require the server's token or cookie. Routes
-that change something require the XSRF token too.
+``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`. The websocket ``live`` sends changes:
+``{"jobs": [job, …], "gone": [key, …], "problem": text}``; its first message lists all jobs. All routes require the
+server's token or cookie. Routes that change something require the XSRF token too.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
-from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from nbdata.client.hosts import ChoosingHost
-from nbdata.errors import AgentUnavailable, NbdataError, NotFound
+from nbdata.errors import NbdataError
 from nbdata.protocols import Job
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
+from nbdata.server.handlers import Handler, Route
+from nbdata.server.run import LineRoute, ReportRoute, RunRoute
+from nbdata.server.runs import Runs
 from nbdata.server.workers import Workers
 
 __all__ = ["routes"]
@@ -34,35 +35,7 @@ __all__ = ["routes"]
 _WATCHERS = 100
 
 
-class _Route(JupyterHandler):
-    """Base of all routes. It keeps the query of a request, which may be ``?token=…``, out of all log lines.
-
-    Jupyter hides the token in its access log, but Tornado logs the whole URI of a request that fails. No route reads
-    the query; Jupyter's authentication reads the parsed arguments, which stay.
-    """
-
-    auth_resource = "nbdata"
-
-    def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
-        self.feed, self.disks, self.workers = feed, disks, workers
-        self.request.uri = self.request.path
-
-
-class _Handler(_Route, APIHandler):
-    """Base of all plain routes."""
-
-    # A panel's automatic requests are not user activity; nbdata_last_activity says when jobs run.
-    _track_activity = False
-
-    def refuse(self, error: NbdataError) -> None:
-        """Respond with the error as text."""
-        self.set_status(
-            404 if isinstance(error, NotFound) else 503 if isinstance(error, AgentUnavailable) else 409
-        )
-        self.finish(json.dumps({"message": error.message, "remedy": error.remedy}))
-
-
-class _Jobs(_Handler):
+class _Jobs(Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
@@ -70,13 +43,13 @@ class _Jobs(_Handler):
         self.finish(json.dumps({"jobs": list(self.feed.jobs.values()), "problem": self.feed.problem}))
 
 
-class _Action(_Handler):
+class _Action(Handler):
     _track_activity = True
 
     @web.authenticated
     @authorized
     async def post(self, job_id: str, action: str) -> None:
-        await self.change(lambda: _act(job_id, action))
+        await self.change(lambda: _act(self.runs, job_id, action))
 
     async def change(self, do: Callable[[], None]) -> None:
         """Change a job, and answer."""
@@ -97,26 +70,22 @@ class _Limit(_Action):
         rate = said.get("max_rate", "") if isinstance(said, dict) else ""
         if isinstance(rate, bool) or not isinstance(rate, (int, type(None))):
             raise web.HTTPError(400, 'the body is {"max_rate": BYTES}, or null for no limit')
-        await self.change(lambda: _limit(job_id, rate))
+        await self.change(lambda: _limit(self.runs.job(job_id), rate))
 
 
-def _act(job_id: str, action: str) -> None:
-    job = _job(job_id)
-    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel, "again": job.again}[action]()
+def _act(runs: Runs, job_id: str, action: str) -> None:
+    if action == "cancel":
+        runs.cancel(job_id)
+        return
+    job = runs.job(job_id)
+    {"pause": job.pause, "resume": job.resume, "again": job.again}[action]()
 
 
-def _limit(job_id: str, rate: int | None) -> None:
-    _job(job_id).max_rate = rate
+def _limit(job: Job, rate: int | None) -> None:
+    job.max_rate = rate
 
 
-def _job(job_id: str) -> Job:
-    job = ChoosingHost().job(job_id)
-    if job.id != job_id:  # hosts also accept the beginning of an id; a button means one job
-        raise NotFound(f"there is no job {job_id!r}", remedy="It may have ended with its agent")
-    return job
-
-
-class _ClearFinished(_Handler):
+class _ClearFinished(Handler):
     _track_activity = True
 
     @web.authenticated
@@ -127,7 +96,7 @@ class _ClearFinished(_Handler):
         self.finish(json.dumps({"done": True}))
 
 
-class _Disks(_Handler):
+class _Disks(Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
@@ -139,7 +108,7 @@ class _Disks(_Handler):
         self.finish(json.dumps(seen))
 
 
-class _ClearCache(_Handler):
+class _ClearCache(Handler):
     _track_activity = True
 
     @web.authenticated
@@ -156,7 +125,7 @@ class _ClearCache(_Handler):
         self.finish(json.dumps({"done": True}))
 
 
-class _Live(WebSocketMixin, WebSocketHandler, _Route):
+class _Live(WebSocketMixin, WebSocketHandler, Route):
     """Sends updates to one browser: at most four messages a second, each after the previous one is sent."""
 
     _sender: asyncio.Task[None] | None = None
@@ -206,12 +175,15 @@ def routes(
     def at(path: str) -> str:
         return str(url_path_join(base_url, "nbdata/api", path))
 
-    shared = {"feed": feed, "disks": disks, "workers": workers}
+    shared = {"feed": feed, "disks": disks, "workers": workers, "runs": Runs()}
     return [
         (at("jobs"), _Jobs, shared),
         (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)"), _Action, shared),
         (at("jobs/([0-9a-f]{1,32})/limit"), _Limit, shared),
+        (at("jobs/([0-9a-f]{1,32})/report"), ReportRoute, shared),
         (at("jobs/finished/clear"), _ClearFinished, shared),
+        (at("run"), RunRoute, shared),
+        (at("line"), LineRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("live"), _Live, shared),

@@ -12,6 +12,7 @@ import pytest
 import nbdata
 from nbdata.client import launch
 from nbdata.client.agents import stop_all
+from nbdata.client.hosts import ChoosingHost
 from nbdata.client.remote import AgentHost
 from nbdata.runtime import build_id
 from nbdata.verbs.probe import Probe
@@ -97,3 +98,14 @@ def test_a_file_system_that_cannot_be_opened_is_told_as_such(
             do()
         assert caught.value.path == "ftp://127.0.0.1:9/x"
         assert "SECRET" not in str(caught.value.to_dict())
+
+
+@pytest.mark.parametrize("where", ["agent", "inline"])
+def test_a_plan_that_was_begun_is_the_plan(where: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBDATA_HOST", where)
+    operation = nbdata.Pull(str(tree), str(tree.parent / "out"))
+    begun = ChoosingHost().planning(operation)
+    planned = begun.wait()
+    assert planned.line == operation.plan().line
+    assert len(list(planned.rows)) == len(planned.rows) == 5
+    begun.cancel()  # too late to matter

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var t=o("./node_modules/css-loader/dist/runtime/noSourceMaps.js"),r=o.n(t),a=o("./node_modules/css-loader/dist/runtime/api.js"),d=(o.n(a))()(r());d.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
+"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./style/index.js"(e,n,o){var r=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),t=o.n(r),a=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleDomAPI.js"),i=o.n(a),d=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(d),s=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/cjs.js!./style/base.css"),x={};x.styleTagTransform=f(),x.setAttributes=p(),x.insert=l().bind(null,"head"),x.domAPI=i(),x.insertStyleElement=c(),t()(m.A,x),m.A&&m.A.locals&&m.A.locals},"../../../../../../work/main/labextension/node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var r=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/noSourceMaps.js"),t=o.n(r),a=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/api.js"),i=(o.n(a))()(t());i.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
 
 /* Colours with enough contrast to the panel: 3:1 for bars and icons, 4.5:1 for text. Lab's own have less in places. */
 .nbd-Panel,
@@ -262,6 +262,13 @@
     forced-color-adjust: none;
   }
 
+  .nbd-Fill,
+  .nbd-Key {
+    --nbd-fill: Highlight;
+
+    forced-color-adjust: none;
+  }
+
   .nbd-Sparkline polyline {
     stroke: CanvasText;
   }
@@ -453,6 +460,9 @@
 .nbd-Filter > button:focus-visible,
 .nbd-Status-button:focus-visible,
 .nbd-Link:focus-visible,
+.nbd-Table:focus-visible,
+.nbd-Choice > input:focus-visible,
+.nbd-Field > input:focus-visible,
 .nbd-Fold > summary:focus-visible {
   outline: 2px solid var(--jp-brand-color1);
   outline-offset: 1px;
@@ -503,6 +513,254 @@
   margin: 10px 0 6px;
 }
 
+/* -- trays below a gauge --------------------------------------------------------------------- */
+
+.nbd-Tools,
+.nbd-Acts {
+  align-items: center;
+  display: flex;
+  flex-wrap: wrap;
+  gap: 2px 12px;
+  margin-top: 4px;
+}
+
+.nbd-Tools > .nbd-Link[aria-expanded='true'] {
+  font-weight: 600;
+}
+
+.nbd-Tray {
+  border: var(--jp-border-width) solid var(--jp-border-color1);
+  border-radius: 4px;
+  margin-top: 6px;
+  padding: 2px 8px 8px;
+}
+
+.nbd-Tray p {
+  margin: 4px 0;
+}
+
+.nbd-Tray .nbd-Subheading {
+  margin: 4px 0;
+  outline: none;
+}
+
+.nbd-At {
+  align-items: center;
+}
+
+.nbd-Line {
+  align-items: flex-start;
+  background: var(--jp-layout-color2);
+  border-radius: 3px;
+  display: flex;
+  gap: 4px;
+  justify-content: space-between;
+  margin: 6px 0;
+  padding: 2px 2px 2px 6px;
+}
+
+.nbd-Line > code {
+  align-self: center;
+  background: transparent;
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-code-font-family);
+  font-size: var(--jp-ui-font-size0);
+  min-width: 0;
+  overflow-wrap: anywhere;
+}
+
+.nbd-Line > .nbd-Button {
+  flex: none;
+}
+
+.nbd-Button.nbd-Act {
+  padding: 0 8px;
+}
+
+.nbd-Act.nbd-mod-danger {
+  border-color: var(--nbd-bad);
+}
+
+.nbd-Busy {
+  align-items: center;
+  margin: 6px 0;
+}
+
+.nbd-Choices {
+  border: 0;
+  margin: 6px 0;
+  min-width: 0;
+  padding: 0;
+}
+
+.nbd-Choice {
+  align-items: baseline;
+  display: flex;
+  gap: 6px;
+  margin: 4px 0;
+}
+
+.nbd-Choice > input {
+  flex: none;
+  margin: 0;
+  transform: translateY(2px);
+}
+
+.nbd-Help {
+  display: block;
+}
+
+.nbd-Field {
+  align-items: baseline;
+  display: flex;
+  gap: 8px;
+  margin: 6px 0;
+}
+
+.nbd-Field > input {
+  background: var(--jp-layout-color1);
+  border: var(--jp-border-width) solid var(--jp-ui-font-color2);
+  border-radius: 2px;
+  color: var(--jp-ui-font-color1);
+  font: inherit;
+  min-width: 0;
+  padding: 1px 4px;
+  width: 8em;
+}
+
+.nbd-Plan {
+  list-style: none;
+  margin: 6px 0;
+  padding: 0;
+}
+
+.nbd-Plan > li:first-child {
+  font-weight: 600;
+}
+
+.nbd-Names {
+  margin: 4px 0;
+  overflow-wrap: anywhere;
+  padding-left: 16px;
+}
+
+.nbd-Folders {
+  gap: 4px;
+  margin-top: 6px;
+}
+
+.nbd-Folder-name {
+  min-width: 0;
+  overflow: hidden;
+  text-align: left;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.nbd-Link.nbd-Folder-name {
+  padding: 0;
+}
+
+.nbd-Folder .nbd-Small {
+  flex: none;
+}
+
+.nbd-Fills {
+  display: flex;
+  height: 6px;
+}
+
+.nbd-Legend {
+  color: var(--jp-ui-font-color2);
+  display: flex;
+  flex-wrap: wrap;
+  font-size: var(--jp-ui-font-size0);
+  gap: 0 10px;
+  list-style: none;
+  margin: 4px 0;
+  padding: 0;
+}
+
+.nbd-Key {
+  display: inline-block;
+  height: 8px;
+  margin-right: 4px;
+  width: 8px;
+}
+
+/* Told apart by pattern and lightness, too: not everybody sees the colours. */
+.nbd-Fill,
+.nbd-Key {
+  --nbd-fill: var(--jp-brand-color1);
+
+  box-sizing: border-box;
+  flex: none;
+}
+
+.nbd-Fill.nbd-mod-known,
+.nbd-Key.nbd-mod-known {
+  background: var(--nbd-fill);
+}
+
+.nbd-Fill.nbd-mod-caches,
+.nbd-Key.nbd-mod-caches {
+  background: repeating-linear-gradient(
+    135deg,
+    var(--nbd-fill) 0 2px,
+    var(--jp-layout-color1) 2px 4px
+  );
+  border: 1px solid var(--nbd-fill);
+}
+
+.nbd-Fill.nbd-mod-partial,
+.nbd-Key.nbd-mod-partial {
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--nbd-fill);
+}
+
+.nbd-Fill.nbd-mod-only_here,
+.nbd-Key.nbd-mod-only_here {
+  background: var(--jp-ui-font-color2);
+}
+
+/* -- failed files ---------------------------------------------------------------------------- */
+
+.nbd-Failures > .nbd-Link {
+  margin-left: 15px;
+}
+
+.nbd-Table {
+  border: var(--jp-border-width) solid var(--jp-border-color2);
+  margin: 4px 0;
+  max-height: 240px;
+  overflow: auto;
+}
+
+.nbd-Table > table {
+  border-collapse: collapse;
+  font-size: var(--jp-ui-font-size0);
+  table-layout: fixed;
+  width: 100%;
+}
+
+.nbd-Table th {
+  background: var(--jp-layout-color2);
+  position: sticky;
+  text-align: left;
+  top: 0;
+}
+
+.nbd-Table th,
+.nbd-Table td {
+  overflow-wrap: anywhere;
+  padding: 2px 6px;
+  vertical-align: top;
+}
+
+.nbd-Table tbody tr + tr {
+  border-top: var(--jp-border-width) solid var(--jp-border-color2);
+}
+
 /* -- the status bar ------------------------------------------------------------------------- */
 
 .nbd-Status-button {
@@ -533,4 +791,4 @@
   box-shadow: 0 2px var(--nbd-bad);
   font-weight: 600;
 }
-`,""]),o.d(n,{},{A:d})},"./node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",t=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),t&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),t&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,t,r,a){"string"==typeof e&&(e=[[null,e,void 0]]);var d={};if(t)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(d[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);t&&d[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),r&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=r):p[4]="".concat(r)),n.push(p))}},n}},"./node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,t=0;t<n.length;t++)if(n[t].identifier===e){o=t;break}return o}function t(e,t){for(var r={},a=[],d=0;d<e.length;d++){var i=e[d],l=t.base?i[0]+t.base:i[0],s=r[l]||0,p="".concat(l," ").concat(s);r[l]=s+1;var b=o(p),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,t);t.byIndex=d,n.splice(d,0,{identifier:p,updater:u,references:1})}a.push(p)}return a}e.exports=function(e,r){var a=t(e=e||[],r=r||{});return function(e){e=e||[];for(var d=0;d<a.length;d++){var i=o(a[d]);n[i].references--}for(var l=t(e,r),s=0;s<a.length;s++){var p=o(a[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=l}}},"./node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var t=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!t)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");t.appendChild(o)}},"./node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"./node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var t,r,a;t="",o.supports&&(t+="@supports (".concat(o.supports,") {")),o.media&&(t+="@media ".concat(o.media," {")),(r=void 0!==o.layer)&&(t+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),t+=o.css,r&&(t+="}"),o.media&&(t+="}"),o.supports&&(t+="}"),(a=o.sourceMap)&&"u">typeof btoa&&(t+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(t,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"./node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}},"./style/index.js"(e,n,o){var t=o("./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),r=o.n(t),a=o("./node_modules/style-loader/dist/runtime/styleDomAPI.js"),d=o.n(a),i=o("./node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(i),s=o("./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("./node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("./node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("./node_modules/css-loader/dist/cjs.js!./style/base.css"),v={};v.styleTagTransform=f(),v.setAttributes=p(),v.insert=l().bind(null,"head"),v.domAPI=d(),v.insertStyleElement=c(),r()(m.A,v),m.A&&m.A.locals&&m.A.locals}}]);
+`,""]),o.d(n,{},{A:i})},"../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",r=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),r&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),r&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,r,t,a){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(r)for(var d=0;d<this.length;d++){var l=this[d][0];null!=l&&(i[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);r&&i[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),t&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=t):p[4]="".concat(t)),n.push(p))}},n}},"../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,r=0;r<n.length;r++)if(n[r].identifier===e){o=r;break}return o}function r(e,r){for(var t={},a=[],i=0;i<e.length;i++){var d=e[i],l=r.base?d[0]+r.base:d[0],s=t[l]||0,p="".concat(l," ").concat(s);t[l]=s+1;var b=o(p),c={css:d[1],media:d[2],sourceMap:d[3],supports:d[4],layer:d[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,r);r.byIndex=i,n.splice(i,0,{identifier:p,updater:u,references:1})}a.push(p)}return a}e.exports=function(e,t){var a=r(e=e||[],t=t||{});return function(e){e=e||[];for(var i=0;i<a.length;i++){var d=o(a[i]);n[d].references--}for(var l=r(e,t),s=0;s<a.length;s++){var p=o(a[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=l}}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var r=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(o)}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var r,t,a;r="",o.supports&&(r+="@supports (".concat(o.supports,") {")),o.media&&(r+="@media ".concat(o.media," {")),(t=void 0!==o.layer)&&(r+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),r+=o.css,t&&(r+="}"),o.media&&(r+="}"),o.supports&&(r+="}"),(a=o.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(r,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}}}]);

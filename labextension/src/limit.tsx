@@ -1,0 +1,82 @@
+/** The tray *Set limit…*: how much may be used below a folder. */
+
+import * as React from 'react';
+
+import { Place } from './parts.js';
+import { Operation } from './results.js';
+import { Runs } from './runs.js';
+import { printable, trans } from './text.js';
+import { Act, Busy, Ended, isRunning, Line, useLine } from './trays.js';
+
+/** The content of the tray; `present` is the limit that the folder has, and `lifts` whether this can lift it. */
+export function Limit(props: {
+  folder: string;
+  present: string;
+  lifts: boolean;
+  runs: Runs;
+}): React.JSX.Element {
+  const { folder, present, lifts, runs } = props;
+  const [text, setText] = React.useState(present);
+  const [last, setLast] = React.useState<Operation | null>(null);
+  const setting = (limit: string): Operation => ({ verb: 'quota', path: folder, limit });
+  const line = useLine(setting(text.trim()));
+  const run = last && runs.get(last);
+  const begin = (operation: Operation): void => {
+    setLast(operation);
+    void runs.start(operation);
+  };
+  const isLifted = last?.verb === 'quota' && last.limit === 'none';
+  return (
+    <form
+      onSubmit={event => {
+        event.preventDefault();
+        if (line.said !== null) {
+          begin(setting(text.trim()));
+        }
+      }}
+    >
+      <Place name={trans.__('of')} place={printable(folder)} />
+      <label className="nbd-Field">
+        {trans.__('At most')}
+        <input
+          type="text"
+          value={text}
+          placeholder="50GB"
+          spellCheck={false}
+          onChange={event => setText(event.target.value)}
+        />
+      </label>
+      {text.trim() ? (
+        <Line {...line} />
+      ) : (
+        <p className="nbd-Small">{trans.__('A size such as 500MB, 50GB or 1TiB.')}</p>
+      )}
+      <div className="nbd-Acts">
+        <button
+          type="submit"
+          className="nbd-Button nbd-mod-text nbd-Act"
+          aria-disabled={line.said === null || !text.trim()}
+        >
+          {trans.__('Set')}
+        </button>
+        {lifts && <Act label={trans.__('Lift the limit')} onClick={() => begin(setting('none'))} />}
+      </div>
+      {isRunning(run) && last && (
+        <Busy text={trans.__('Setting')} cancel={() => void runs.cancel(last)} />
+      )}
+      <Ended run={run} />
+      {run?.result?.state === 'DONE' && (
+        <p role="status">
+          {isLifted
+            ? trans.__('There is no limit on this folder any more.')
+            : trans.__('The limit is set.')}
+        </p>
+      )}
+      {run?.result?.notes.map(note => (
+        <p key={note} className="nbd-Small nbd-Wrapped">
+          {note}
+        </p>
+      ))}
+    </form>
+  );
+}

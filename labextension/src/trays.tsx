@@ -1,0 +1,142 @@
+/** Parts of what opens below a button: the tray itself, the line of an operation, and how far that is. */
+
+import { Clipboard } from '@jupyterlab/apputils';
+import { checkIcon, closeIcon, copyIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { Button, Problem } from './parts.js';
+import { isOver, Operation, Said } from './results.js';
+import { Run, sayLine } from './runs.js';
+import { trans } from './text.js';
+
+/** Milliseconds for which the line waits until the user has typed on. */
+const PAUSE = 150;
+
+/** What opens below a button. It takes the focus; Escape closes it. */
+export function Tray(props: {
+  name: string;
+  of: string;
+  close: () => void;
+  children: React.ReactNode;
+}): React.JSX.Element {
+  const { name, of, close } = props;
+  const heading = React.useRef<HTMLHeadingElement>(null);
+  React.useEffect(() => heading.current?.focus(), []);
+  return (
+    <section
+      className="nbd-Tray"
+      aria-label={`${name}: ${of}`}
+      onKeyDown={event => {
+        if (event.key === 'Escape') {
+          event.stopPropagation();
+          close();
+        }
+      }}
+    >
+      <div className="nbd-Row">
+        <h3 className="nbd-Subheading" tabIndex={-1} ref={heading}>
+          {name}
+        </h3>
+        <Button label={trans.__('Close')} of={name} icon={closeIcon} onClick={close} />
+      </div>
+      {props.children}
+    </section>
+  );
+}
+
+/** The line of an operation, while the user still chooses: null until the server has said it. */
+export function useLine(operation: Operation): { said: Said | null; problem: string } {
+  const key = JSON.stringify(operation);
+  const [known, setKnown] = React.useState<{ key: string; said: Said | null; problem: string }>();
+  React.useEffect(() => {
+    let isWanted = true;
+    const tell = (said: Said | null, problem: string): void => {
+      if (isWanted) {
+        setKnown({ key, said, problem });
+      }
+    };
+    const ask = (): void => {
+      sayLine(JSON.parse(key) as Operation).then(
+        said => tell(said, ''),
+        (error: unknown) => tell(null, error instanceof Error ? error.message : String(error))
+      );
+    };
+    const timer = window.setTimeout(ask, PAUSE);
+    return () => {
+      isWanted = false;
+      window.clearTimeout(timer);
+    };
+  }, [key]);
+  return known?.key === key ? known : { said: null, problem: '' };
+}
+
+/** A line that a cell could say, with a button that copies it. */
+export function Line(props: { said: Said | null; problem: string }): React.JSX.Element {
+  const { said, problem } = props;
+  const [copied, setCopied] = React.useState('');
+  const line = said?.line ?? '';
+  const isCopied = line !== '' && copied === line;
+  return (
+    <>
+      <div className="nbd-Line">
+        <code>{line || (problem || said?.whyNoLine ? '–' : trans.__('Loading…'))}</code>
+        {line && (
+          <Button
+            label={isCopied ? trans.__('Copied') : trans.__('Copy line')}
+            of={line}
+            icon={isCopied ? checkIcon : copyIcon}
+            onClick={() => {
+              Clipboard.copyToSystem(line);
+              setCopied(line);
+            }}
+          />
+        )}
+      </div>
+      <Problem text={problem || (said?.whyNoLine ?? '')} />
+    </>
+  );
+}
+
+/** A button with a text, and no icon. */
+export function Act(props: {
+  label: string;
+  of?: string;
+  disabled?: boolean;
+  warn?: boolean;
+  onClick: () => void;
+}): React.JSX.Element {
+  return (
+    <button
+      type="button"
+      className={`nbd-Button nbd-mod-text nbd-Act${props.warn ? ' nbd-mod-danger' : ''}`}
+      aria-label={props.of ? `${props.label}: ${props.of}` : undefined}
+      aria-disabled={props.disabled ?? false}
+      onClick={() => !props.disabled && props.onClick()}
+    >
+      {props.label}
+    </button>
+  );
+}
+
+export function isRunning(run: Run | null): boolean {
+  return run !== null && !run.problem && !(run.result && isOver(run.result));
+}
+
+/** Says why a run failed, or that it was cancelled; nothing for one that succeeded. */
+export function Ended({ run }: { run: Run | null }): React.JSX.Element | null {
+  const state = run?.result?.state;
+  if (run?.problem || state === 'FAILED' || state === 'INTERRUPTED') {
+    return <Problem text={run?.problem || run?.result?.error || trans.__('it failed')} />;
+  }
+  return state === 'CANCELLED' ? <p className="nbd-Empty">{trans.__('Cancelled')}</p> : null;
+}
+
+/** What runs, in words that are also read aloud, with a button that cancels it. */
+export function Busy(props: { text: string; cancel: () => void }): React.JSX.Element {
+  return (
+    <div className="nbd-Row nbd-mod-wrap nbd-Busy">
+      <span role="status">{props.text}</span>
+      <Act label={trans.__('Cancel')} of={props.text} onClick={props.cancel} />
+    </div>
+  );
+}

@@ -1,0 +1,65 @@
+"""The Operations that the panel may run: which verbs, and which of their options."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation
+from nbdata.redaction import redacted, scrub
+from nbdata.report import Snapshot
+from nbdata.verbs import operation_from_dict
+
+__all__ = ["Asked", "asked"]
+
+#: The options that the panel may set, by verb.
+MAY_SET: dict[str, tuple[str, ...]] = {
+    "du": ("place", "depth"),
+    "cleanup": ("source", "caches", "stored", "only_here"),
+    "quota": ("path", "limit"),
+}
+# Verbs whose plan the panel shows.
+_PLANNED = ("cleanup",)
+
+
+class Asked(NamedTuple):
+    """An Operation that the panel asks for; with `dry_run`, it asks only for the plan."""
+
+    operation: Operation
+    dry_run: bool
+
+    def shown(self) -> dict[str, str]:
+        """Return the line that a cell would say; where none can, it is empty, and ``why_no_line`` says why."""
+        line = scrub(self.operation.line(redacted)) + " --dry-run" * self.dry_run
+        why = Snapshot("", self.operation.verb, command=line).why_no_command
+        return {"line": "" if why else f"%{line}", "why_no_line": why}
+
+
+def asked(body: object) -> Asked:
+    """Return what a request asks for.
+
+    Parameters
+    ----------
+    body : object
+        The JSON of an Operation (see `Operation.to_dict`), and ``dry_run`` if only its plan is wanted.
+
+    Raises
+    ------
+    BadOption
+        If the panel may not run this, or no such Operation exists.
+    """
+    if not isinstance(body, dict):
+        raise BadOption("this is no operation", expected='{"verb": VERB, OPTION: VALUE, …}')
+    options: dict[str, Any] = dict(body)
+    verb, dry_run = options.pop("verb", None), options.pop("dry_run", False)
+    if not isinstance(verb, str) or verb not in MAY_SET:
+        raise BadOption(f"the panel cannot run {verb!r}", expected=", ".join(MAY_SET))
+    allowed = (*MAY_SET[verb], *("dry_run",) * (verb in _PLANNED))
+    if unknown := sorted(options.keys() - set(allowed)):
+        raise BadOption(f"the panel cannot set {unknown[0]} of {verb}", expected=", ".join(allowed))
+    if dry_run is not False and (dry_run is not True or verb not in _PLANNED):
+        raise BadOption(f"the panel cannot set dry_run of {verb}", expected=", ".join(allowed))
+    try:
+        return Asked(operation_from_dict({"verb": verb, **options}), dry_run)
+    except (TypeError, ValueError) as error:  # an argument is missing, or is of another type
+        raise BadOption(f"{verb}: {error}") from error
