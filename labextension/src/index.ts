@@ -177,12 +177,13 @@ async function isAgreed(job: Job, deed: Deed): Promise<boolean> {
   if (!question) {
     return true;
   }
+  const { accept } = question;
   const asked = await showDialog({
     title: question.title,
     body: question.body,
     buttons: [
       Dialog.cancelButton({ label: trans.__('Do nothing') }),
-      Dialog.warnButton({ label: question.accept })
+      deed === 'cancel' ? Dialog.warnButton({ label: accept }) : Dialog.okButton({ label: accept })
     ],
     defaultButton: 0
   });

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.client.context import owner_name
+from nbdata.client.context import notebook_path, owner_name
 from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.outcomes import BAD
 from nbdata.report import BAD_OUTCOMES, Report
@@ -125,3 +125,7 @@ def test_a_job_carries_the_name_of_its_notebook(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.setattr(sys, "argv", ["/somewhere/train.py", "x"])
     assert owner_name() == "train.py"
+    monkeypatch.setenv(
+        "JPY_SESSION_NAME", "/home/me/work/train.ipynb"
+    )  # as a notebook's subprocess inherits it
+    assert (owner_name(), notebook_path()) == ("train.py", "")

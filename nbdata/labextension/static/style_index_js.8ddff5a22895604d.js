@@ -106,7 +106,6 @@
 .nbd-Row.nbd-mod-wrap {
   flex-wrap: wrap;
   gap: 0 8px;
-  margin-bottom: 8px;
 }
 
 /* A fact stays in one line, unless it is longer than the line. */
@@ -170,6 +169,7 @@
   border: var(--jp-border-width) solid var(--jp-border-color1);
   border-radius: 3px;
   display: flex;
+  margin-bottom: 8px;
   overflow: hidden;
 }
 
