@@ -180,6 +180,7 @@ def test_a_job_from_elsewhere_and_a_cancel_that_deletes_are_asked_about(
     assert asked[4] == 'POST theirs/limit {"max_rate":"5MB"}'
 
 
+@pytest.mark.long
 def test_the_transfers_of_the_notebook_in_front_are_listed_and_the_choice_is_kept(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:
@@ -337,7 +338,7 @@ def test_a_kernel_that_has_not_loaded_nbdata_is_told_once_and_mended(
         ("older", "This kernel has nbdata 0.0.9, and the Jupyter server", "%pip install nbdata=="),
     ],
 )
-@pytest.mark.in_ci("bare-*")
+@pytest.mark.long
 def test_a_kernel_without_nbdata_or_with_another_version_is_told(
     context: BrowserContext, lab: Lab, name: str, told: str, line: str, shoot: Shoot
 ) -> None:
@@ -354,6 +355,7 @@ def test_a_kernel_without_nbdata_or_with_another_version_is_told(
         assert panel.page.evaluate("() => navigator.clipboard.readText()").startswith(line)
 
 
+@pytest.mark.long
 def test_a_notebook_that_does_not_use_nbdata_is_not_asked(
     context: BrowserContext, lab: Lab, questions: list[str]
 ) -> None:

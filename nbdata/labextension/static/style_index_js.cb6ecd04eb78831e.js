@@ -498,6 +498,7 @@
 .nbd-Line > label {
   align-items: center;
   display: flex;
+  font-size: var(--jp-ui-font-size0);
   gap: 6px;
 }
 
@@ -520,7 +521,7 @@
   font: inherit;
   height: 24px;
   padding: 0 4px;
-  width: 7em;
+  width: 6.5em;
 }
 
 .nbd-Notice {
