@@ -268,6 +268,8 @@ class Context:
         rename it could have its name lead elsewhere by now.
     owner : str
         A short name of the client for lists (``train.ipynb``, or ``kernel 1234``), not a secret.
+    notebook : str
+        The absolute path of the notebook that the client is the kernel of; empty if that is not known.
     origins : tuple of str or None
         The origins that the user named (see `nbdata.origins`); no other one gets credentials. None: all get them.
     allow_html : bool
@@ -285,6 +287,7 @@ class Context:
     target_id: tuple[str, int, int] | None = None
     here: tuple[str, int, int] | None = None
     owner: str = ""
+    notebook: str = ""
     origins: tuple[str, ...] | None = None
     allow_html: bool = False
 

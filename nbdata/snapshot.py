@@ -45,7 +45,8 @@ class Snapshot(Record):
     checksum, and `unverified` the others; both are 0 while the job is unfinished, and for verbs that compare none.
     `rate` is bytes per second over the last seconds; `eta` is in seconds, None if unknown. `command` starts the
     operation again, without ``%``; empty if no command can. `writes_to` is the local folder that it writes to; empty
-    if there is none. `max_rate` is its limit in bytes per second, None without one.
+    if there is none. `max_rate` is its limit in bytes per second, None without one. `notebook` is the path of the
+    notebook that began it; empty if that is not known.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Snapshot(Record):
     seconds: float = 0.0
     background: bool = False
     owner: str = ""
+    notebook: str = ""
     command: str = ""
     writes_to: str = ""
     max_rate: int | None = None

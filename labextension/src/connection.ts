@@ -50,6 +50,11 @@ export async function act(job: Job, action: Action | 'again'): Promise<void> {
   await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
 }
 
+/** Limit the rate of a job to what `--max-rate` takes; an empty text lifts the limit. */
+export async function limit(job: Job, rate: string): Promise<void> {
+  await ask(`jobs/${encodeURIComponent(job.id)}/limit`, 'POST', { max_rate: rate || null });
+}
+
 /** Remove all jobs that are finished now from the panel, in every browser tab. */
 export async function clearFinished(): Promise<void> {
   await ask('jobs/finished/clear', 'POST');

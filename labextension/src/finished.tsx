@@ -1,6 +1,6 @@
 /** Cards of finished jobs, by day: the result, and a button that resumes or retries a job that did not succeed. */
 
-import { refreshIcon } from '@jupyterlab/ui-components';
+import { editIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Failures } from './failures.js';
@@ -8,30 +8,49 @@ import { Commands, Details, State, Title } from './job.js';
 import { byDay, ended, Job, Runs } from './model.js';
 import { Button, Parts, Problem, useAttempt } from './parts.js';
 import { trans } from './text.js';
-import { again, average, dayName, outcome, title, verified, why } from './words.js';
+import { again, average, canEdit, dayName, magic, outcome, title, verified, why } from './words.js';
 
 /** A job that the user asked to see; another object each time. */
 export interface Revealed {
   key: string;
 }
 
-/** The button *Resume* or *Retry*; nothing for a successful job. */
+/** The buttons *Resume* or *Retry*, and *Edit and run*; nothing for a successful job. */
 function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element | null {
   const { busy, problem, attempt } = useAttempt();
-  const label = again(job);
-  if (!label) {
+  const [isCopied, setCopied] = React.useState(false);
+  const [label, edit] = [again(job), trans.__('Edit and run')];
+  if (!label && !canEdit(job)) {
     return null;
   }
   return (
     <>
-      <Button
-        label={label}
-        of={title(job)}
-        icon={refreshIcon}
-        disabled={busy}
-        text
-        onClick={() => void attempt(label, () => commands.act(job, 'again'))}
-      />
+      <div className="nbd-Again">
+        {label && (
+          <Button
+            label={label}
+            of={title(job)}
+            icon={refreshIcon}
+            disabled={busy}
+            text
+            onClick={() => void attempt(label, () => commands.act(job, 'again'))}
+          />
+        )}
+        {canEdit(job) && (
+          <Button
+            label={edit}
+            of={title(job)}
+            icon={editIcon}
+            text
+            onClick={() =>
+              void attempt(edit, async () => setCopied(!(await commands.insert(magic(job)))))
+            }
+          />
+        )}
+      </div>
+      <div className="nbd-Small" role="status">
+        {isCopied && trans.__('Its line is copied, because no Python notebook is in front.')}
+      </div>
       <Problem text={problem} />
     </>
   );

@@ -12,17 +12,22 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
 
-import { act, clearCache, clearFinished, Feed } from './connection.js';
+import { act, clearCache, clearFinished, Feed, limit } from './connection.js';
+import { Front } from './front.js';
 import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
 import { Commands } from './job.js';
-import { Cache } from './model.js';
+import { Cache, Job } from './model.js';
 import { Notices } from './notices.js';
 import { Panel } from './panel.js';
+import { Deed, questionOf } from './questions.js';
 import { parseSettings, Settings } from './settings.js';
 import { StatusItem } from './status.js';
-import { trans, translateWith } from './text.js';
-import { cacheFacts, cacheFolder, magic } from './words.js';
+import { printable, shortened, trans, translateWith } from './text.js';
+import { cacheFacts, cacheFolder, magic, typedRate } from './words.js';
+
+/** The most characters of a path in an error. */
+const LONGEST = 200;
 
 const ID = 'nbdata:panel';
 const SHOW = 'nbdata:show';
@@ -54,8 +59,9 @@ const plugin: JupyterFrontEndPlugin<void> = {
       translateWith(translator.load('nbdata'));
     }
     const [feed, gauges] = [new Feed(), new Gauges()];
-    const commands = commandsOf(app, lab);
-    const panel = new Panel(feed, gauges, commands);
+    const front = new Front(app.shell);
+    const commands = commandsOf(app, lab, front);
+    const panel = new Panel(feed, gauges, commands, front);
     app.shell.add(panel, 'right', { rank: 910 });
     restorer?.add(panel, panel.id);
 
@@ -88,6 +94,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const status = statusBar && addStatus(statusBar, feed, gauges, panel, show);
     const apply = (settings: Settings): void => {
       notices.settings = settings;
+      panel.choice = settings.transfersOf;
       if (status) {
         status.settings = settings;
       }
@@ -95,31 +102,92 @@ const plugin: JupyterFrontEndPlugin<void> = {
     apply(parseSettings({}));
     void registry?.load(ID).then(settings => {
       apply(parseSettings(settings.composite));
+      panel.keepChoice = choice => void settings.set('transfersOf', choice);
       settings.changed.connect(() => apply(parseSettings(settings.composite)));
     });
     feed.connect();
   }
 };
 
-function commandsOf(app: JupyterFrontEnd, lab: ILabShell | null): Commands {
+function commandsOf(app: JupyterFrontEnd, lab: ILabShell | null, front: Front): Commands {
   return {
-    act,
+    act: async (job, action) => {
+      if (await isAgreed(job, action)) {
+        await act(job, action);
+      }
+    },
+    limit: async (job, rate) => {
+      const agreed = await isAgreed(job, 'limit');
+      if (agreed) {
+        await limit(job, typedRate(rate));
+      }
+      return agreed;
+    },
     clearFinished,
     open: async folder => {
       if (lab) {
         await app.commands.execute('filebrowser:go-to-path', { path: folder });
       } else {
-        const tree = URLExt.join(PageConfig.getBaseUrl(), 'tree', URLExt.encodeParts(folder));
-        window.open(tree, '_blank', 'noopener');
+        openPage('tree', folder);
       }
     },
-    copy: job =>
-      new Promise(done => {
-        Clipboard.copyToSystem(magic(job));
-        done();
-      }),
+    goTo: async notebook => {
+      if (front.path === notebook) {
+        front.show();
+        return;
+      }
+      const { contents } = app.serviceManager;
+      if (!(await contents.get(notebook, { content: false }).catch(() => null))) {
+        const name = printable(shortened(notebook, LONGEST));
+        throw new Error(trans.__('%1 is not there any more, or has another name', name));
+      }
+      if (lab) {
+        await app.commands.execute('docmanager:open', { path: notebook });
+      } else {
+        openPage('notebooks', notebook);
+      }
+    },
+    insert: async line => {
+      const inserted = front.insert(line);
+      if (!inserted) {
+        await copy(line);
+      }
+      return inserted;
+    },
+    copy: job => new Promise(done => done(copy(magic(job)))),
+    copyLine: copy,
     clearCache: askAndClear
   };
+}
+
+/** Open a page of Notebook 7 in another tab of the browser. */
+function openPage(kind: 'tree' | 'notebooks', path: string): void {
+  const page = URLExt.join(PageConfig.getBaseUrl(), kind, URLExt.encodeParts(path));
+  window.open(page, '_blank', 'noopener');
+}
+
+function copy(line: string): Promise<void> {
+  Clipboard.copyToSystem(line);
+  return Promise.resolve();
+}
+
+/** Ask the user whether to act on a job, where there is a reason to ask. */
+async function isAgreed(job: Job, deed: Deed): Promise<boolean> {
+  const question = questionOf(job, deed);
+  if (!question) {
+    return true;
+  }
+  const { accept } = question;
+  const asked = await showDialog({
+    title: question.title,
+    body: question.body,
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Do nothing') }),
+      deed === 'cancel' ? Dialog.warnButton({ label: accept }) : Dialog.okButton({ label: accept })
+    ],
+    defaultButton: 0
+  });
+  return asked.button.accept;
 }
 
 async function askAndClear(cache: Cache): Promise<boolean> {

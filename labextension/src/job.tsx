@@ -4,8 +4,10 @@ import {
   checkIcon,
   closeIcon,
   copyIcon,
+  ellipsesIcon,
   folderIcon,
   LabIcon,
+  notebookIcon,
   runIcon
 } from '@jupyterlab/ui-components';
 import * as React from 'react';
@@ -22,18 +24,39 @@ import {
   Speed,
   waitsForSpace
 } from './model.js';
+import { More } from './more.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
 import { Sparkline } from './sparkline.js';
 import { shortened, trans } from './text.js';
-import { amount, average, pace, state, thing, title, took, verified, whole, why } from './words.js';
+import {
+  amount,
+  average,
+  button,
+  pace,
+  state,
+  thing,
+  title,
+  took,
+  verified,
+  whole,
+  why
+} from './words.js';
 
 /** The actions that the panel offers for jobs and caches. */
 export interface Commands {
+  /** Asks the user first, if `questionOf` has a question. */
   act(job: Job, action: Action | 'again'): Promise<void>;
+  /** Limits the rate to what `--max-rate` takes, or lifts the limit; asks likewise, and false if the user declines. */
+  limit(job: Job, rate: string): Promise<boolean>;
+  /** Puts a line into a new cell of the notebook in front; without one, copies it and returns false. */
+  insert(line: string): Promise<boolean>;
+  /** Opens a notebook, or shows it if it is open. */
+  goTo(notebook: string): Promise<void>;
   clearFinished(): Promise<void>;
   /** Asks the user first; true if the cache was cleared. */
   clearCache(cache: Cache): Promise<boolean>;
   open(folder: string): Promise<void>;
+  copyLine(line: string): Promise<void>;
   /** Copies the job's command; fails if no line can express it. */
   copy(job: Job): Promise<void>;
 }
@@ -41,16 +64,7 @@ export interface Commands {
 /** The most characters of the name of a notebook or script. */
 const OWNER = 60;
 
-function button(action: Action): { label: string; icon: LabIcon } {
-  switch (action) {
-    case 'pause':
-      return { label: trans.__('Pause'), icon: pauseIcon };
-    case 'resume':
-      return { label: trans.__('Resume'), icon: runIcon };
-    case 'cancel':
-      return { label: trans.__('Cancel'), icon: closeIcon };
-  }
-}
+const ICONS: Record<Action, LabIcon> = { pause: pauseIcon, resume: runIcon, cancel: closeIcon };
 
 /** What a job moves, after the icon of its verb. */
 export function Title({ job }: { job: Job }): React.JSX.Element {
@@ -95,34 +109,81 @@ export function State({ job }: { job: Job }): React.JSX.Element {
   );
 }
 
-function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
+/** The buttons of an unfinished job: its actions, and ⋯ for the rest. */
+function Active({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   const { busy, problem, attempt } = useAttempt();
+  const [isOpen, setOpen] = React.useState(false);
+  const buttons = React.useRef<HTMLDivElement>(null);
+  const name = title(job);
+  return (
+    <>
+      <div className="nbd-Buttons" ref={buttons}>
+        {actions(job).map(action => (
+          <Button
+            key={action === 'resume' ? 'pause' : action} // same key, so that the focus stays
+            label={button(action)}
+            icon={ICONS[action]}
+            of={name}
+            disabled={busy}
+            onClick={() => void attempt(button(action), () => commands.act(job, action))}
+          />
+        ))}
+        <Button
+          label={trans.__('More')}
+          of={name}
+          icon={ellipsesIcon}
+          expanded={isOpen}
+          onClick={() => setOpen(!isOpen)}
+        />
+      </div>
+      {isOpen && (
+        <More
+          job={job}
+          commands={commands}
+          attempt={attempt}
+          close={() => {
+            setOpen(false);
+            buttons.current?.querySelector<HTMLElement>('[aria-expanded]')?.focus();
+          }}
+        />
+      )}
+      <Problem text={problem} />
+    </>
+  );
+}
+
+/** The buttons of a finished job. */
+function Past({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
+  const { problem, attempt } = useAttempt();
   const [copied, setCopied] = React.useState(false);
   React.useEffect(() => {
     const timer = copied ? window.setTimeout(() => setCopied(false), 2000) : 0;
     return () => window.clearTimeout(timer);
   }, [copied]);
-  const { folder } = job;
+  const { folder, notebook } = job;
   const name = title(job);
-  const [open, copy] = [trans.__('Open folder'), trans.__('Copy command')];
+  const [open, copy, go] = [
+    trans.__('Open folder'),
+    trans.__('Copy command'),
+    trans.__('Go to its notebook')
+  ];
   return (
     <>
       <div className="nbd-Buttons">
-        {actions(job).map(action => (
-          <Button
-            key={action === 'resume' ? 'pause' : action} // same key, so that the focus stays
-            {...button(action)}
-            of={name}
-            disabled={busy}
-            onClick={() => void attempt(button(action).label, () => commands.act(job, action))}
-          />
-        ))}
         {folder !== null && (
           <Button
             label={open}
             of={name}
             icon={folderIcon}
             onClick={() => void attempt(open, () => commands.open(folder))}
+          />
+        )}
+        {notebook !== null && (
+          <Button
+            label={go}
+            of={name}
+            icon={notebookIcon}
+            onClick={() => void attempt(go, () => commands.goTo(notebook))}
           />
         )}
         {(job.command || job.whyNoCommand) && (
@@ -172,7 +233,7 @@ export function Details(props: {
           {job.id}
           {job.owner && ` · ${shortened(job.owner, OWNER)}`}
         </span>
-        <Buttons job={job} commands={commands} />
+        {over ? <Past job={job} commands={commands} /> : <Active job={job} commands={commands} />}
       </div>
     </>
   );

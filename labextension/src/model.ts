@@ -12,7 +12,8 @@ export type Action = 'pause' | 'resume' | 'cancel';
 /**
  * A job as the server sends it; `nbdata/server/shown.py` documents the fields.
  *
- * Texts that are only shown are `printable`. What is sent back or copied is as it came: `id`, `command`, `folder`.
+ * Texts that are only shown are `printable`. What is sent back or copied is as it came: `id`, `command`, `folder`,
+ * `notebook`.
  */
 export interface Job {
   key: string;
@@ -41,6 +42,12 @@ export interface Job {
   whyNoCommand: string;
   error: string;
   folder: string | null;
+  /** The path of the notebook that began it below the server's root; null if it is not known. */
+  notebook: string | null;
+  /** The most bytes per second; null without a limit. */
+  maxRate: number | null;
+  /** True if the rate of such a job can be limited. */
+  limitable: boolean;
   here: boolean;
 }
 
@@ -78,6 +85,7 @@ export interface Update {
   jobs: Job[];
   gone: string[];
   problem: string;
+  version: string;
 }
 
 /** `live` while the feed is connected; `lost` while the server cannot be reached. */
@@ -93,7 +101,7 @@ export interface Speed {
  * The state of the panel.
  *
  * `speeds` has the rates of unfinished jobs over the last minute. `since` is when the newest job began that the first
- * message named, on the server's clock; null before that message.
+ * message named, on the server's clock; null before that message. `version` is that of the server extension.
  */
 export interface Model {
   link: Link;
@@ -101,6 +109,7 @@ export interface Model {
   jobs: ReadonlyMap<string, Job>;
   speeds: ReadonlyMap<string, readonly Speed[]>;
   since: number | null;
+  version: string;
 }
 
 /** `at` is the time of the browser, in seconds. */
@@ -112,7 +121,8 @@ export const EMPTY: Model = {
   problem: '',
   jobs: new Map(),
   speeds: new Map(),
-  since: null
+  since: null,
+  version: ''
 };
 
 /** The seconds that a sparkline shows. */
@@ -132,7 +142,8 @@ export function reduce(model: Model, event: Event): Model {
         problem: event.update.problem,
         jobs,
         speeds: speedsOf(model, jobs, event),
-        since: model.since ?? Math.max(0, ...event.update.jobs.map(job => job.created))
+        since: model.since ?? Math.max(0, ...event.update.jobs.map(job => job.created)),
+        version: event.update.version
       };
     }
   }
@@ -197,6 +208,11 @@ export function actions(job: Job): Action[] {
   }
 }
 
+/** True if the job's rate can be limited now. */
+export function canLimit(job: Job): boolean {
+  return job.limitable && !isFinished(job) && job.state !== 'CANCELLING';
+}
+
 /** Finished jobs of one line on one day, the newest first. */
 export type Runs = readonly [Job, ...Job[]];
 
@@ -237,8 +253,11 @@ export function ended(job: Job): number {
  * So no unfinished job moves while the user is about to click it. A job that did not succeed gives its place to the
  * one that runs its line again.
  */
-export function sections(model: Model, onlyHere = false): { running: Job[]; finished: Job[] } {
-  const all = [...model.jobs.values()].filter(job => job.here || !onlyHere);
+export function sections(
+  model: Model,
+  isShown: (job: Job) => boolean = () => true
+): { running: Job[]; finished: Job[] } {
+  const all = [...model.jobs.values()].filter(isShown);
   const order = (a: Job, b: Job): number =>
     a.created - b.created || (a.key < b.key ? -1 : Number(a.key > b.key));
   const running = all.filter(job => !isFinished(job)).sort(order);
@@ -352,6 +371,9 @@ export function parseJob(value: unknown): Job {
     whyNoCommand: name(job.why_no_command),
     error: name(job.error),
     folder: typeof job.folder === 'string' ? job.folder : null,
+    notebook: typeof job.notebook === 'string' && job.notebook ? job.notebook : null,
+    maxRate: maybe(job.max_rate),
+    limitable: job.can_limit === true,
     here: job.here === true
   };
 }
@@ -362,7 +384,8 @@ export function parseUpdate(value: unknown): Update {
   return {
     jobs: list(update.jobs).map(parseJob),
     gone: list(update.gone).map(text),
-    problem: name(update.problem)
+    problem: name(update.problem),
+    version: text(update.version)
   };
 }
 

@@ -1,4 +1,4 @@
-/** The sidebar panel: disks above, caches if there are any, transfers below. */
+/** The sidebar panel: the kernel if something is wrong there, disks, caches if there are any, transfers below. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
@@ -8,19 +8,27 @@ import * as React from 'react';
 import { Caches } from './caches.js';
 import { Feed } from './connection.js';
 import { Disks } from './disks.js';
+import { Choice, possible, wideEnough } from './filter.js';
+import { Front } from './front.js';
 import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
+import { ThisKernel } from './kernel.js';
+import { Kernels } from './kernels.js';
 import { Cache, Job, sections } from './model.js';
 import { Runs } from './runs.js';
 import { trans } from './text.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
 
-/** Shows the jobs of the feed, the disks and the caches. */
+/** Shows the jobs of the feed, the disks and the caches, and what is wrong in the kernel of the notebook in front. */
 export class Panel extends ReactWidget {
+  /** Called when the user has chosen whose transfers are listed. */
+  keepChoice: (choice: Choice) => void = () => undefined;
+
   constructor(
     private readonly _feed: Feed,
     private readonly _gauges: Gauges,
-    private readonly _commands: Commands
+    private readonly _commands: Commands,
+    private readonly _front: Front
   ) {
     super();
     this.id = 'nbdata-panel';
@@ -34,6 +42,9 @@ export class Panel extends ReactWidget {
     _gauges.changed.connect(this._onLooked);
     this._runs.changed.connect(this._onLooked);
     this._runs.ended.connect(this._onRan);
+    this._kernels = new Kernels(_front);
+    this._kernels.changed.connect(this._onLooked);
+    _front.changed.connect(this._onFront);
   }
 
   /** Emitted when the user opens the panel. */
@@ -45,6 +56,7 @@ export class Panel extends ReactWidget {
     this._feed.changed.disconnect(this._onChanged);
     this._gauges.changed.disconnect(this._onLooked);
     Signal.clearData(this._runs);
+    this._front.changed.disconnect(this._onFront);
     Signal.clearData(this);
     super.dispose();
   }
@@ -52,22 +64,35 @@ export class Panel extends ReactWidget {
   /** Scroll to the card of a job, and focus it; call this after the panel is shown. */
   reveal(job: Job): void {
     this._revealed = { key: job.key };
-    this._onlyHere &&= job.here;
+    const { path } = this._front;
+    this._choice = wideEnough(possible(this._choice, path), job, path);
+    this.update();
+  }
+
+  /** Whose transfers are listed. */
+  set choice(choice: Choice) {
+    this._choice = choice;
     this.update();
   }
 
   protected override render(): React.JSX.Element {
     return (
       <>
+        <ThisKernel
+          trouble={this._kernels.trouble}
+          insert={line => this._commands.insert(line)}
+          copy={line => this._commands.copyLine(line)}
+        />
         <Disks seen={this._gauges.seen} problem={this._gauges.problem} runs={this._runs} />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
           model={this._feed.model}
           commands={this._commands}
-          onlyHere={this._onlyHere}
-          filter={onlyHere => {
-            this._onlyHere = onlyHere;
-            this.update();
+          choice={this._choice}
+          notebook={this._front.path}
+          choose={choice => {
+            this.choice = choice;
+            this.keepChoice(choice);
           }}
           revealed={this._revealed}
           retry={() => this._feed.connect()}
@@ -80,12 +105,14 @@ export class Panel extends ReactWidget {
     super.onAfterShow(message);
     this.update();
     this._gauges.isNear = true;
+    this._kernels.isNear = true;
     this._shown.emit();
   }
 
   protected override onAfterHide(message: Message): void {
     super.onAfterHide(message);
     this._gauges.isNear = false;
+    this._kernels.isNear = false;
   }
 
   protected override onActivateRequest(): void {
@@ -93,6 +120,7 @@ export class Panel extends ReactWidget {
   }
 
   private readonly _onChanged = (): void => {
+    this._kernels.version = this._feed.model.version;
     if (!this.isVisible) {
       return;
     }
@@ -116,6 +144,13 @@ export class Panel extends ReactWidget {
     void this._gauges.refresh();
   };
 
+  private readonly _onFront = (): void => {
+    if (this.isVisible && this._path !== this._front.path) {
+      this._path = this._front.path;
+      this.update();
+    }
+  };
+
   private async _clear(cache: Cache): Promise<void> {
     if (await this._commands.clearCache(cache)) {
       await this._gauges.refresh();
@@ -124,7 +159,9 @@ export class Panel extends ReactWidget {
 
   private readonly _runs = new Runs();
   private _jobs = '';
-  private _onlyHere = false;
+  private _choice: Choice = 'all';
+  private _path: string | null = null;
+  private readonly _kernels: Kernels;
   private _revealed: Revealed | null = null;
   private readonly _shown = new Signal<this, void>(this);
 }

@@ -10,6 +10,8 @@ export function Button(props: {
   icon: LabIcon;
   disabled?: boolean;
   text?: boolean;
+  /** Of a button that opens something: whether it is open. */
+  expanded?: boolean;
   onClick: () => void;
 }): React.JSX.Element {
   return (
@@ -20,6 +22,7 @@ export function Button(props: {
       aria-label={`${props.label}: ${props.of}`}
       // Not `disabled`, because a keyboard user would lose the focus.
       aria-disabled={props.disabled ?? false}
+      aria-expanded={props.expanded}
       onClick={() => !props.disabled && props.onClick()}
     >
       <props.icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
@@ -85,5 +88,19 @@ export function Parts({ of: facts }: { of: string[] }): React.JSX.Element {
         </React.Fragment>
       ))}
     </div>
+  );
+}
+
+/** A line for a cell; it wraps only between its words. */
+export function Line({ text }: { text: string }): React.JSX.Element {
+  return (
+    <code>
+      {text.split(' ').map((word, n) => (
+        <React.Fragment key={n}>
+          {n > 0 && ' '}
+          <span className="nbd-Fact">{word}</span>
+        </React.Fragment>
+      ))}
+    </code>
   );
 }

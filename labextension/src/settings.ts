@@ -1,5 +1,6 @@
 /** What the user has set; `schema/panel.json` describes the settings and their defaults. */
 
+import { Choice } from './filter.js';
 import { Job } from './model.js';
 
 export interface Settings {
@@ -8,6 +9,7 @@ export interface Settings {
   notifyFailures: boolean;
   statusBar: 'both' | 'transfers' | 'disk' | 'nothing';
   workingDisk: string;
+  transfersOf: Choice;
 }
 
 export const DEFAULTS: Settings = {
@@ -15,7 +17,8 @@ export const DEFAULTS: Settings = {
   notifyAfter: 30,
   notifyFailures: true,
   statusBar: 'both',
-  workingDisk: ''
+  workingDisk: '',
+  transfersOf: 'all'
 };
 
 /** Return the settings with the defaults for what is missing; Lab has checked them against the schema. */

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { belongs, Choice, CHOICES, possible } from './filter.js';
 import { FinishedJobs, Revealed } from './finished.js';
 import { Commands, Details, State, Title } from './job.js';
 import { isMoving, Job, Model, sections, Speed } from './model.js';
@@ -67,33 +68,66 @@ function RunningJobs(props: {
   ) : null;
 }
 
-/** The buttons *This server* and *All*. */
+function nameOf(choice: Choice): string {
+  switch (choice) {
+    case 'notebook':
+      return trans.__('This notebook');
+    case 'server':
+      return trans.__('This server');
+    case 'all':
+      return trans.__('All');
+  }
+}
+
+function tipOf(choice: Choice, notebook: string | null): string {
+  switch (choice) {
+    case 'notebook':
+      return notebook === null
+        ? trans.__('No notebook is in front')
+        : trans.__('Transfers that the notebook in front began');
+    case 'server':
+      return trans.__('Transfers that notebooks and terminals of this server began');
+    case 'all':
+      return trans.__('Also those of other servers, scripts and terminals');
+  }
+}
+
+/** The buttons *This notebook*, *This server* and *All*. */
 function Filter(props: {
-  onlyHere: boolean;
-  filter: (onlyHere: boolean) => void;
+  choice: Choice;
+  notebook: string | null;
+  choose: (choice: Choice) => void;
 }): React.JSX.Element {
-  const { onlyHere, filter } = props;
-  const [here, all] = [trans.__('This server'), trans.__('All')];
+  const { choice, notebook, choose } = props;
   return (
     <div className="nbd-Filter" role="group" aria-label={trans.__('Transfers of')}>
-      <button
-        type="button"
-        aria-pressed={onlyHere}
-        title={trans.__('Transfers that notebooks and terminals of this server began')}
-        onClick={() => filter(true)}
-      >
-        {here}
-      </button>
-      <button
-        type="button"
-        aria-pressed={!onlyHere}
-        title={trans.__('Also those of other servers, scripts and terminals')}
-        onClick={() => filter(false)}
-      >
-        {all}
-      </button>
+      {CHOICES.map(one => {
+        const isPossible = possible(one, notebook) === one;
+        return (
+          <button
+            key={one}
+            type="button"
+            aria-pressed={one === choice}
+            aria-disabled={!isPossible}
+            title={tipOf(one, notebook)}
+            onClick={() => isPossible && choose(one)}
+          >
+            {nameOf(one)}
+          </button>
+        );
+      })}
     </div>
   );
+}
+
+/** The first sentence where nothing is listed. */
+function nothing(choice: Choice, isEmpty: boolean): string {
+  if (isEmpty || choice === 'all') {
+    return trans.__('No transfers yet. Start one in a notebook, for example');
+  }
+  return choice === 'server'
+    ? trans.__('No transfers of this server yet. Start one in a notebook, for example')
+    : trans.__('No transfers of this notebook yet. Start one in it, for example');
 }
 
 function Notices(props: { model: Model; retry: () => void }): React.JSX.Element {
@@ -126,27 +160,27 @@ function Notices(props: { model: Model; retry: () => void }): React.JSX.Element 
 export function Transfers(props: {
   model: Model;
   commands: Commands;
-  onlyHere: boolean;
-  filter: (onlyHere: boolean) => void;
+  choice: Choice;
+  /** The path of the notebook in front; null if there is none. */
+  notebook: string | null;
+  choose: (choice: Choice) => void;
   revealed: Revealed | null;
   retry: () => void;
 }): React.JSX.Element {
-  const { model, commands, onlyHere, filter, revealed, retry } = props;
-  const { running, finished } = sections(model, onlyHere);
+  const { model, commands, notebook, choose, revealed, retry } = props;
+  const choice = possible(props.choice, notebook);
+  const { running, finished } = sections(model, job => belongs(job, choice, notebook));
   const isEmpty = model.link === 'live' && !running.length && !finished.length;
   return (
     <section className="nbd-Section" aria-label={trans.__('Transfers')}>
       <div className="nbd-Row nbd-mod-wrap">
         <h2 className="nbd-Heading">{trans.__('Transfers')}</h2>
-        {model.jobs.size > 0 && <Filter onlyHere={onlyHere} filter={filter} />}
+        {model.jobs.size > 0 && <Filter choice={choice} notebook={notebook} choose={choose} />}
       </div>
       <Notices model={model} retry={retry} />
       {isEmpty && (
         <p className="nbd-Empty">
-          {model.jobs.size > 0
-            ? trans.__('No transfers of this server yet. Start one in a notebook, for example')
-            : trans.__('No transfers yet. Start one in a notebook, for example')}{' '}
-          <code>%pull s3://bucket/data/ data</code>
+          {nothing(choice, model.jobs.size === 0)} <code>%pull s3://bucket/data/ data</code>
         </p>
       )}
       <RunningJobs jobs={running} model={model} commands={commands} />

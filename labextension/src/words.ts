@@ -1,8 +1,29 @@
 /** Texts that describe a job or a cache; pure functions. */
 
 import { duration, files, percent, share, size } from './format.js';
-import { type Cache, type Disk, isFinished, isMoving, type Job, waitsForSpace } from './model.js';
+import type { Trouble } from './diagnosis.js';
+import {
+  type Action,
+  type Cache,
+  type Disk,
+  isFinished,
+  isMoving,
+  type Job,
+  waitsForSpace
+} from './model.js';
 import { printable, shortened, trans } from './text.js';
+
+/** The label of the button for an action. */
+export function button(action: Action): string {
+  switch (action) {
+    case 'pause':
+      return trans.__('Pause');
+    case 'resume':
+      return trans.__('Resume');
+    case 'cancel':
+      return trans.__('Cancel');
+  }
+}
 
 /** The name of the job's state: `Running`, `Waits for space`, `Failed`. */
 export function state(job: Job): string {
@@ -65,6 +86,9 @@ export function pace(job: Job): string[] {
   const running = isMoving(job);
   const parts = [
     running && job.rate > 0 ? `${size(job.rate)}/s` : '',
+    job.maxRate !== null && !isFinished(job)
+      ? trans.__('limited to %1', `${size(job.maxRate)}/s`)
+      : '',
     running && job.eta !== null ? trans.__('%1 left', duration(job.eta)) : '',
     job.retries ? trans._n('%1 retry', '%1 retries', job.retries) : '',
     job.failures ? trans.__('%1 failed', job.failures) : '',
@@ -187,6 +211,53 @@ export function magic(job: Job): string {
     throw new Error(job.whyNoCommand);
   }
   return `%${job.command}`;
+}
+
+/** A limit as `--max-rate` takes it: `20MB/s`; empty without one. */
+export function rateText(rate: number | null): string {
+  if (rate === null) {
+    return '';
+  }
+  for (const [unit, bytes] of [
+    ['MB', 1e6],
+    ['kB', 1e3]
+  ] as const) {
+    if (rate % bytes === 0) {
+      return `${rate / bytes}${unit}/s`;
+    }
+  }
+  return `${rate}B/s`;
+}
+
+/** What is typed as a limit, without spaces, so that it is one word of a line. */
+export function typedRate(text: string): string {
+  return text.replace(/\s+/g, '');
+}
+
+/** The line that limits the rate of a job: `%transfers 3f2a91 --max-rate 20MB/s`. */
+export function limitLine(job: Job, typed: string): string {
+  return `%transfers ${job.id} --max-rate ${printable(typedRate(typed)) || '0'}`;
+}
+
+/** True if a finished job did not succeed and its line can be put into a notebook, to be changed there. */
+export function canEdit(job: Job): boolean {
+  return isFinished(job) && job.state !== 'DONE' && job.command !== '';
+}
+
+/** What is wrong with nbdata in a kernel, in one sentence or two. */
+export function troubleText(trouble: Trouble): string {
+  switch (trouble.kind) {
+    case 'missing':
+      return trans.__('nbdata is not installed in the kernel of this notebook.');
+    case 'not loaded':
+      return trans.__('This notebook has not loaded nbdata.');
+    case 'version':
+      return trans.__(
+        'This kernel has nbdata %1, and the Jupyter server %2. Restart the kernel after the installation.',
+        trouble.kernel,
+        printable(shortened(trouble.server, 40))
+      );
+  }
 }
 
 /** The folder that the user chose for a cache, without the subfolders that nbdata creates. */

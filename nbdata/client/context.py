@@ -11,7 +11,7 @@ from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
 from nbdata.runtime import state_folder
 
-__all__ = ["bindings_of", "capture", "only_here", "own", "owner_name"]
+__all__ = ["bindings_of", "capture", "notebook_path", "only_here", "own", "owner_name"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
@@ -43,6 +43,7 @@ def capture(operation: Operation) -> Context:
         target_id=_target_id(operation.local_target()),
         here=operation.here,
         owner=owner_name(),
+        notebook=notebook_path(),
         origins=tuple(sorted(operation.origins())),
         allow_html=getattr(operation, "allow_html", False),
     )
@@ -58,21 +59,33 @@ def own(name: str) -> None:
 
 
 def owner_name() -> str:
-    """Return the owner of a job for lists: the notebook or the script; if neither is known, the process.
-
-    Jupyter tells a kernel the path of the notebook that it was started for, and VS Code puts it among the variables.
-    """
+    """Return the owner of a job for lists: the notebook or the script; if neither is known, the process."""
     if _own:
         return _own[0]
     if "ipykernel" in sys.modules:
-        shell = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
-        names = shell.instance().user_ns if shell is not None and shell.initialized() else {}
-        path = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__")
-        return os.path.basename(str(path))[:_OWNER] if path else f"kernel {os.getpid()}"
+        return os.path.basename(_session_name())[:_OWNER] or f"kernel {os.getpid()}"
     script = os.path.basename(sys.argv[0]) if sys.argv else ""
     if script in ("nbdata", "__main__.py"):
         return f"terminal, process {os.getpid()}"
     return script[:_OWNER] if script.endswith(".py") else f"process {os.getpid()}"
+
+
+def notebook_path() -> str:
+    """Return the absolute path of the notebook whose kernel this process is; empty if that is not known."""
+    path = _session_name()
+    return path if os.path.isabs(path) and path.endswith(".ipynb") else ""
+
+
+def _session_name() -> str:
+    """Return what the kernel was started for, mostly a notebook's path; empty outside a kernel.
+
+    Jupyter tells a kernel the path when it starts it, and VS Code puts it among the variables.
+    """
+    if "ipykernel" not in sys.modules:
+        return ""  # a script that a notebook has started inherits the environment
+    shell = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
+    names = shell.instance().user_ns if shell is not None and shell.initialized() else {}
+    return str(os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__") or "")
 
 
 def bindings_of(operation: Operation) -> dict[str, object]:

@@ -202,6 +202,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             target=shortened(scrub(target)),
             background=background,
             owner=shortened(scrub(context.owner)),
+            notebook=_whole_or_nothing(scrub(context.notebook)),
             command=shown_command(operation, context),
             writes_to=_whole_or_nothing(scrub(operation.local_target() or "")),
         ),

@@ -1,10 +1,11 @@
 """The routes below ``nbdata/api/``.
 
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
-``{"max_rate": BYTES}`` (null lifts the limit), ``POST jobs/finished/clear``, and ``POST caches/clear`` with the body
-``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`. The websocket ``live`` sends changes:
-``{"jobs": [job, …], "gone": [key, …], "problem": text}``; its first message lists all jobs. All routes require the
-server's token or cookie. Routes that change something require the XSRF token too.
+``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
+``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`. The
+websocket ``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its
+first message lists all jobs. All routes require the server's token or cookie. Routes that change something require
+the XSRF token too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from nbdata.server.handlers import Handler, Route
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
 from nbdata.server.workers import Workers
+from nbdata.verbs.transfers import Transfers
+from nbdata.version import __version__
 
 __all__ = ["routes"]
 
@@ -68,8 +71,8 @@ class _Limit(_Action):
     async def post(self, job_id: str) -> None:
         said = self.get_json_body()
         rate = said.get("max_rate", "") if isinstance(said, dict) else ""
-        if isinstance(rate, bool) or not isinstance(rate, (int, type(None))):
-            raise web.HTTPError(400, 'the body is {"max_rate": BYTES}, or null for no limit')
+        if rate is not None and not (isinstance(rate, str) and rate):
+            raise web.HTTPError(400, 'the body is {"max_rate": SIZE}, or null for no limit')
         await self.change(lambda: _limit(self.runs.job(job_id), rate))
 
 
@@ -81,8 +84,9 @@ def _act(runs: Runs, job_id: str, action: str) -> None:
     {"pause": job.pause, "resume": job.resume, "again": job.again}[action]()
 
 
-def _limit(job: Job, rate: int | None) -> None:
-    job.max_rate = rate
+def _limit(job: Job, rate: str | None) -> None:
+    said = Transfers(job.id, max_rate=rate or 0)  # type: ignore[arg-type]  # a text is parsed as in a line
+    job.max_rate = said.max_rate or None
 
 
 class _ClearFinished(Handler):
@@ -158,6 +162,7 @@ class _Live(WebSocketMixin, WebSocketHandler, Route):
                     "jobs": [job for key, job in jobs.items() if sent.get(key) is not job],
                     "gone": [key for key in sent if key not in jobs],
                     "problem": self.feed.problem,
+                    "version": __version__,
                 }
                 sent = jobs
                 try:

@@ -8,6 +8,8 @@ from typing import Any
 from nbdata.errors import error_from_dict
 from nbdata.paths import is_inside, is_url
 from nbdata.report import Snapshot
+from nbdata.verbs import VERBS
+from nbdata.verbs.options import Storing
 
 __all__ = ["key_of", "shown"]
 
@@ -38,6 +40,9 @@ _FIELDS = (
 )
 
 
+_LIMITED = {verb for verb, cls in VERBS.items() if issubclass(cls, Storing)}
+
+
 def key_of(snapshot: Snapshot) -> str:
     """Return a key that is unique among all agents' jobs; ids alone are unique only within one agent."""
     return f"{snapshot.id}-{snapshot.created:.3f}"
@@ -45,6 +50,9 @@ def key_of(snapshot: Snapshot) -> str:
 
 def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     """Convert the snapshot to JSON-able data.
+
+    ``can_limit`` says whether its rate can be limited, and ``notebook`` is the path of the notebook that began it
+    relative to `root`, or None if it is not known, or not one that JupyterLab can open.
 
     Parameters
     ----------
@@ -59,6 +67,8 @@ def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     data["key"] = key_of(snapshot)
     data["error"] = str(error_from_dict(snapshot.error)) if snapshot.error else ""
     data["here"] = here
+    data["can_limit"] = snapshot.verb in _LIMITED
+    data["notebook"] = _below(snapshot.notebook, root)
     data["why_no_command"] = snapshot.why_no_command
     if snapshot.why_no_command:
         data["command"] = ""

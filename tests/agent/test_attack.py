@@ -96,7 +96,9 @@ operations = values | st.fixed_dictionaries(
 )
 contexts = values | st.fixed_dictionaries(
     {"cwd": values | st.just("/")},
-    optional=dict.fromkeys(("umask", "env", "storage_options", "target_id", "state_dir", "owner"), values),
+    optional=dict.fromkeys(
+        ("umask", "env", "storage_options", "target_id", "state_dir", "owner", "notebook"), values
+    ),
 )
 messages = st.fixed_dictionaries(
     {"do": st.sampled_from(sorted(set(sessions._HANDLERS) - {"stop"})) | values | st.text(max_size=5)},

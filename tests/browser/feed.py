@@ -8,6 +8,8 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, WebSocketRoute
 
+from nbdata.version import __version__
+
 __all__ = ["SentFeed", "job"]
 
 
@@ -39,6 +41,9 @@ def job(job_id: str, **fields: Any) -> dict[str, Any]:
         "why_no_command": "",
         "error": "",
         "folder": None,
+        "notebook": None,
+        "max_rate": None,
+        "can_limit": True,
         "here": True,
     }
     job.update(fields)
@@ -64,4 +69,4 @@ class SentFeed:
 
 
 def _message(jobs: list[dict[str, Any]]) -> str:
-    return json.dumps({"jobs": jobs, "gone": [], "problem": ""})
+    return json.dumps({"jobs": jobs, "gone": [], "problem": "", "version": __version__})

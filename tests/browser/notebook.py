@@ -17,14 +17,16 @@ __all__ = ["Notebook"]
 class Notebook:
     """Runs `cells` in order in a new notebook, and ends its kernel at the end; a context manager.
 
+    With ``run=False`` it only opens the notebook, and waits until its kernel is idle.
+
     Attributes
     ----------
     panel : Panel
         The panel of the tab that shows the notebook.
     """
 
-    def __init__(self, context: BrowserContext, lab: Lab, name: str, *cells: str) -> None:
-        self._lab, self._path = lab, f"{name}.ipynb"
+    def __init__(self, context: BrowserContext, lab: Lab, name: str, *cells: str, run: bool = True) -> None:
+        self._lab, self._path, self._run = lab, f"{name}.ipynb", run
         document = {
             "nbformat": 4,
             "nbformat_minor": 5,
@@ -49,7 +51,8 @@ class Notebook:
         page.wait_for_function(
             "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
         )
-        page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
+        if self._run:
+            page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -42,6 +42,11 @@ class Panel:
         """Return a button of a job."""
         return self.job(job_id).get_by_role("button", name=label)
 
+    def press(self, job_id: str, label: str) -> None:
+        """Press a button of a job that was begun elsewhere, as those of the test itself, and accept what is asked."""
+        self.button(job_id, label).click()
+        self.page.get_by_role("dialog").get_by_role("button", name=label).click()
+
     def running(self, job_id: str) -> Locator:
         """Return the progress bar of an unfinished job."""
         return self.job(job_id).get_by_role("progressbar")

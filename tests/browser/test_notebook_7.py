@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -22,8 +23,8 @@ def test_the_panel_opens_from_the_toolbar_and_from_the_menu(
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": []}
     (lab.root / "train.ipynb").write_text(json.dumps(document))
-    running = job("vols20", folder="vols20")
-    feed = SentFeed(context, running)
+    running = job("vols20", folder="vols20", notebook="train.ipynb")
+    feed = SentFeed(context, running, job("bad", state="FAILED", notebook="other.ipynb"))
     page = context.new_page()
     panel = Panel(page)
     page.goto(f"{lab.url}/notebooks/train.ipynb?token={lab.token}")
@@ -32,7 +33,20 @@ def test_the_panel_opens_from_the_toolbar_and_from_the_menu(
     expect(panel.root).to_be_hidden()
     button.click()
     expect(panel.running("vols20")).to_be_visible()
+    expect(panel.root.get_by_role("region", name="This kernel")).to_contain_text("has not loaded nbdata")
     shoot(page, "notebook-7")
+    panel.button("bad", "Edit and run").click()
+    cell = page.locator(".jp-CodeCell").last.locator(".cm-content")
+    expect(cell).to_have_text("%pull s3://bucket/bad/ /work/bad")
+    expect(cell).to_be_focused()
+    with page.expect_response(re.compile("/lab/api/settings")):
+        panel.root.get_by_role("button", name="This notebook").click()
+    expect(panel.job("bad")).to_have_count(0)
+    expect(panel.running("vols20")).to_be_visible()
+    page.reload()
+    button.click()
+    expect(panel.running("vols20")).to_be_visible()
+    expect(panel.job("bad")).to_have_count(0)
     page.get_by_role("menuitem", name="View").click()
     page.get_by_role("menuitem", name="Show nbdata Disks and Transfers").click()
     expect(panel.root).to_be_focused()

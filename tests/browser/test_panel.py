@@ -67,10 +67,10 @@ def test_a_transfer_can_be_paused_and_resumed(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
     job = nbdata.Pull(put(big()), str(tmp_path / "data")).start()
-    panel.button(job.id, "Pause").click()
+    panel.press(job.id, "Pause")
     expect(panel.job(job.id)).to_contain_text("Paused")
     shoot(panel.page, "paused")
-    panel.button(job.id, "Resume").click()
+    panel.press(job.id, "Resume")
     expect(panel.job(job.id)).to_contain_text("Running")
     panel.wait_for_growth(job.id)
     job.cancel()
@@ -85,7 +85,7 @@ def test_two_tabs_are_both_live_and_cancel_in_one_shows_in_the_other(
     for panel in (one, other):
         expect(panel.running(job.id)).to_be_visible()
         panel.wait_for_growth(job.id)
-    one.button(job.id, "Cancel").click()
+    one.press(job.id, "Cancel")
     for panel in (other, one):
         expect(panel.job(job.id)).to_contain_text("Cancelled")
 
@@ -156,6 +156,9 @@ def test_keys_alone_are_enough_to_cancel(
     expect(cancel).to_be_focused()
     assert cancel.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
     shoot(panel.page, "focus")
+    keys.press("Enter")
+    expect(panel.page.get_by_role("dialog")).to_be_visible()
+    keys.press("Tab")
     keys.press("Enter")
     expect(panel.job(job.id)).to_contain_text("Cancelled")
 
@@ -244,7 +247,7 @@ def test_what_was_cancelled_is_resumed_and_what_failed_is_tried_again(
     url = put(big(10))
     slow.pace(1_000_000)
     job = nbdata.Pull(url, str(tmp_path / "data")).start()
-    panel.button(job.id, "Cancel").click()
+    panel.press(job.id, "Cancel")
     expect(panel.job(job.id)).to_contain_text("Cancelled")
     failed = nbdata.Pull(str(tmp_path / "later"), str(tmp_path / "copy")).start()
     expect(panel.job(failed.id).locator(".nbd-Reason")).to_contain_text("no such object or folder")
@@ -252,10 +255,10 @@ def test_what_was_cancelled_is_resumed_and_what_failed_is_tried_again(
     shoot(panel.page, "stopped")
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "x").write_bytes(b"12345")
-    panel.button(failed.id, "Retry").click()
+    panel.press(failed.id, "Retry")
     wait_until((tmp_path / "copy" / "x").exists)
     slow.pace(40_000_000)
-    panel.button(job.id, "Resume").click()
+    panel.press(job.id, "Resume")
     wait_until(lambda: len([*(tmp_path / "data").glob("*.bin")]) == 10)
     done = nbdata.transfers(quiet=True)[0]
     expect(panel.job(done.id)).to_contain_text("Done")

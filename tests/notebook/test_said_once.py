@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.client.context import owner_name
+from nbdata.client.context import notebook_path, owner_name
 from nbdata.engine.job.failure import failure_of
 from nbdata.engine.job.outcomes import BAD
 from nbdata.report import BAD_OUTCOMES, Report
@@ -115,7 +116,16 @@ def test_the_notebook_and_the_engine_agree_on_bad_outcomes() -> None:
 def test_a_job_carries_the_name_of_its_notebook(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     kernel.run("import os; os.environ['JPY_SESSION_NAME'] = '/home/me/work/train <1>.ipynb'")
     kernel.run("from nbdata.verbs.probe import Probe\nProbe(items=1, tag='whose').run()")
-    assert nbdata.transfers(quiet=True)[0].owner == "train <1>.ipynb"
+    job = nbdata.transfers(quiet=True)[0]
+    assert (job.owner, job.notebook) == ("train <1>.ipynb", "/home/me/work/train <1>.ipynb")
+    for odd in ("train.ipynb", "/home/me/Console 1"):  # not a path, not a notebook
+        kernel.run(f"os.environ['JPY_SESSION_NAME'] = {odd!r}\nProbe(items=1, tag={odd!r}).run()")
+        job = nbdata.transfers(quiet=True)[0]
+        assert (job.owner, job.notebook) == (os.path.basename(odd), "")
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.setattr(sys, "argv", ["/somewhere/train.py", "x"])
     assert owner_name() == "train.py"
+    monkeypatch.setenv(
+        "JPY_SESSION_NAME", "/home/me/work/train.ipynb"
+    )  # as a notebook's subprocess inherits it
+    assert (owner_name(), notebook_path()) == ("train.py", "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from nbdata.report import Snapshot
 from nbdata.server.shown import shown
 
@@ -17,3 +19,27 @@ def test_the_server_sends_every_field_that_the_panel_reads() -> None:
     read = set(re.findall(r"\bjob\.(\w+)", function))
     assert "files_total" in read
     assert read <= shown(Snapshot("1", "pull"), "/", True).keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/work/train.ipynb", "train.ipynb"),
+        ("/work/a b/train.ipynb", "a b/train.ipynb"),
+        ("", None),
+        ("/elsewhere/train.ipynb", None),
+        ("/work/../etc/train.ipynb", None),
+        ("/work/.hidden/train.ipynb", None),
+    ],
+)
+def test_a_notebook_is_told_only_where_jupyterlab_can_open_it(path: str, told: str | None) -> None:
+    assert shown(Snapshot("1", "pull", notebook=path), "/work", True)["notebook"] == told
+
+
+def test_only_verbs_that_take_a_limit_can_be_limited() -> None:
+    limited = [verb for verb in ("pull", "push", "ls", "samples", "probe", "odd") if _can_limit(verb)]
+    assert limited == ["pull", "push"]
+
+
+def _can_limit(verb: str) -> bool:
+    return bool(shown(Snapshot("1", verb), "/", True)["can_limit"])

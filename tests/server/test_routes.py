@@ -207,19 +207,23 @@ def test_a_limit_is_set_and_lifted_while_a_job_runs(lab: Lab, put: Put, gate: Ga
     gate.close(after=100_000)
     job = nbdata.Pull(url, str(tmp_path / "out")).start()
     gate.wait_until_it_holds()
-    for rate in (2_000_000, None):
+    for said, rate in (("2MB/s", 2_000_000), (None, None), ("3000kB", 3_000_000), ("0", None)):
         answer = lab.ask(
-            f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps({"max_rate": rate}).encode()
+            f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps({"max_rate": said}).encode()
         )
         assert answer.status == 200
         wait_until(lambda rate=rate: lab.jobs()[job.id]["max_rate"] == rate)
-    for wrong in ({}, {"max_rate": "5MB"}, {"max_rate": True}, [5]):
+    for wrong in ({}, {"max_rate": ""}, {"max_rate": True}, {"max_rate": 5_000_000}, [5]):
         assert (
             lab.ask(f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps(wrong).encode()).status == 400
         )
-    refused = lab.ask(f"nbdata/api/jobs/{job.id}/limit", "POST", body=b'{"max_rate": 5}')
-    assert refused.status == 409
-    assert "too little" in refused.json()["message"]
+    for odd, reason in (("5", "too little"), ("fast", "not a size"), ("-5MB", "not a size")):
+        refused = lab.ask(
+            f"nbdata/api/jobs/{job.id}/limit", "POST", body=json.dumps({"max_rate": odd}).encode()
+        )
+        assert refused.status == 409
+        assert reason in refused.json()["message"]
+    assert lab.jobs()[job.id]["can_limit"]
     gate.open()
     job.wait()
 

@@ -22,7 +22,12 @@ function job(fields: Record<string, unknown>): Job {
 }
 
 function after(model: Model, jobs: Job[], gone: string[] = [], first = false): Model {
-  return reduce(model, { type: 'update', first, update: { jobs, gone, problem: '' }, at: 0 });
+  return reduce(model, {
+    type: 'update',
+    first,
+    update: { jobs, gone, problem: '', version: '' },
+    at: 0
+  });
 }
 
 test('the first message of a connection replaces what was known', () => {
@@ -88,7 +93,7 @@ test('the filter leaves the jobs of this server', () => {
     job({ key: 'b' }),
     job({ key: 'c', state: 'DONE' })
   ]);
-  const { running, finished } = sections(model, true);
+  const { running, finished } = sections(model, job => job.here);
   assert.deepEqual(
     [...running, ...finished].map(j => j.key),
     ['a']
@@ -116,7 +121,7 @@ test('finished jobs are grouped by day, and runs of one line together', () => {
 
 test('only ends are told that happen while the page is open', () => {
   const told = (model: Model, ...jobs: Job[]): string[] =>
-    endedIn(model, { jobs, gone: [], problem: '' }).map(j => j.key);
+    endedIn(model, { jobs, gone: [], problem: '', version: '' }).map(j => j.key);
   const runs = job({ key: 'runs', created: 5 });
   const old = job({ key: 'old', created: 3, state: 'FAILED' });
   assert.deepEqual(told(EMPTY, old), []);
@@ -138,7 +143,7 @@ test('rates of the last minute are kept, one a second, until the job ends', () =
     model = reduce(model, {
       type: 'update',
       first: at === 0,
-      update: { jobs: [job({ rate: at })], gone: [], problem: '' },
+      update: { jobs: [job({ rate: at })], gone: [], problem: '', version: '' },
       at
     });
   }
@@ -219,6 +224,6 @@ test('nonsense from an agent of another version does no harm', () => {
   assert.equal(parseJob(null).state, 'INTERRUPTED');
   assert.equal(parseJob({ state: 'EXPLODED' }).state, 'INTERRUPTED');
   assert.equal(parseJob({ bytes: 'many', bytes_total: NaN }).bytesTotal, null);
-  assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '' });
+  assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '', version: '' });
   assert.deepEqual(parseSeen({ disks: 7, caches: {} }), { root: '', disks: [], caches: [] });
 });

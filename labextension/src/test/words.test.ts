@@ -9,11 +9,14 @@ import {
   cacheFacts,
   cacheFolder,
   cacheShare,
+  canEdit,
   dayName,
   failure,
+  limitLine,
   magic,
   outcome,
   pace,
+  rateText,
   state,
   success,
   thing,
@@ -163,4 +166,30 @@ test('what became of a job, and how to go on with it', () => {
   assert.equal(again({ ...done, state: 'INTERRUPTED' }), 'Resume');
   assert.equal(again({ ...done, state: 'CANCELLED', verb: 'md5check' }), 'Retry');
   assert.equal(again({ ...done, state: 'CANCELLED', verb: 'cache_stream' }), '');
+});
+
+test('a limit is said as it was typed, and its line takes it without spaces', () => {
+  const limited = parseJob({ key: 'a', id: '3f2a91', state: 'RUNNING', max_rate: 20_000_000 });
+  assert.ok(pace(limited).includes('limited to 20.0 MB/s'));
+  assert.ok(!pace({ ...limited, state: 'DONE' }).some(fact => fact.startsWith('limited')));
+  assert.deepEqual([null, 20e6, 1_500_000, 1234].map(rateText), [
+    '',
+    '20MB/s',
+    '1500kB/s',
+    '1234B/s'
+  ]);
+  assert.equal(limitLine(limited, ' 5 MB/s '), '%transfers 3f2a91 --max-rate 5MB/s');
+  assert.equal(limitLine(limited, ' '), '%transfers 3f2a91 --max-rate 0');
+  assert.ok(!limitLine(limited, '5\u202e').includes('\u202e'));
+});
+
+test('what did not succeed and has a line can be edited', () => {
+  const line = { key: 'a', command: 'pull s3://b/x/ x' };
+  for (const state of ['FAILED', 'CANCELLED', 'INTERRUPTED']) {
+    assert.ok(canEdit(parseJob({ ...line, state })));
+    assert.ok(!canEdit(parseJob({ ...line, state, command: '' })));
+  }
+  for (const state of ['DONE', 'RUNNING', 'PAUSED']) {
+    assert.ok(!canEdit(parseJob({ ...line, state })));
+  }
 });
