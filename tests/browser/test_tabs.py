@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, WebSocketRoute, expect
@@ -102,10 +103,14 @@ def test_a_page_that_nobody_sees_costs_nothing_and_is_right_when_it_is_seen_agai
     wait_until_on(page, feed, (1, 1))
     page.clock.fast_forward(120_000)
     wait_until_on(page, feed, (1, 1))
-    feed.becomes({**running, "state": "DONE", "seconds": 45})
+    over = {"state": "DONE", "seconds": 45}
+    feed.becomes({**running, **over}, *[job(f"later{n}", **over, created=time.time()) for n in range(5)])
     page.evaluate("hide(false)")
     expect(panel.job("vols20")).to_contain_text("Done")
-    expect(page.locator(".Toastify__toast")).to_have_count(1)
+    toasts = page.locator(".Toastify__toast")
+    expect(toasts.filter(has_text="Pulled vols20")).to_have_count(1)
+    expect(toasts.filter(has_text="3 more transfers are done")).to_have_count(1)
+    expect(toasts).to_have_count(4)
     wait_until_on(page, feed, (2, 1))
 
 
