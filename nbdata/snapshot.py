@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from nbdata.redaction import printable
@@ -32,7 +32,7 @@ class Record:
     @classmethod
     def from_dict(cls: type[_Data], data: dict[str, Any]) -> _Data:
         """Rebuild a record from `to_dict`."""
-        names = {f.name for f in fields(cls)}
+        names = cls.__dataclass_fields__  # `fields` makes them anew for each of a thousand jobs
         return cls(**{key: value for key, value in data.items() if key in names})
 
 
@@ -77,6 +77,10 @@ class Snapshot(Record):
     max_rate: int | None = None
     error: dict[str, Any] | None = None
     version: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON-able data; faster than `asdict`, since panels ask for all jobs often."""
+        return dict(vars(self))
 
     @property
     def finished(self) -> bool:

@@ -11,25 +11,27 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["SCRIPT", "keys_attribute", "sort_key"]
+__all__ = ["SCRIPT", "UNKNOWN", "keys_attribute", "sort_key"]
 
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?(B|[kMGTP]B|%)?(?:/s)?")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)? (?:h|min|s) ?)+")
-# A missing value is less than any other.
-_MISSING = -1.0
+#: The key of a value that is missing: less than any other.
+UNKNOWN = -1.0
 
 #: Sorts the rows of ``data-nbdata-k`` (keys of the columns, null for the cell's text). A click on a head sorts by its
-#: column, numbers with the largest first, and a second click the other way round.
+#: column, numbers with the largest first, and a second click the other way round. A table that is drawn again has a
+#: name in ``data-nbdata``: its order and its focus stay.
 SCRIPT = """<script>(d => {
 const heads = "table[data-nbdata] thead th, [data-nbdata] [data-nbdata-n]";
-const sort = h => {
-  const box = h.closest("[data-nbdata]"), body = box.tBodies ? box.tBodies[0] : box.querySelector("[data-nbdata-rows]");
-  const n = h.dataset.nbdataN ? +h.dataset.nbdataN : h.cellIndex;
+const isFirst = !window.nbdataSorts, kept = window.nbdataSorts ??= {};
+const boxOf = h => h.closest("[data-nbdata]"), nOf = h => h.dataset.nbdataN ? +h.dataset.nbdataN : h.cellIndex;
+const sort = (h, again) => {
+  const box = boxOf(h), n = nOf(h), body = box.tBodies ? box.tBodies[0] : box.querySelector("[data-nbdata-rows]");
   const key = r => JSON.parse(r.dataset.nbdataK)[n] ?? r.cells[n].textContent;
   const rows = [...body.children].map((r, i) => [key(r), i, r]), number = typeof rows[0][0] === "number";
-  const down = h.dataset.nbdataDown ? h.dataset.nbdataDown === "false" : number;
+  const down = again ?? (h.dataset.nbdataDown ? h.dataset.nbdataDown === "false" : number);
   rows.sort(([a, i], [b, j]) =>
     (down ? -1 : 1) * (number ? a - b : a.localeCompare(b, undefined, {numeric: true})) || i - j);
   rows.forEach(row => body.append(row[2]));
@@ -40,12 +42,20 @@ const sort = h => {
   const arrow = d.createElement("span");
   arrow.dataset.nbdataArrow = ""; arrow.setAttribute("aria-hidden", "true"); arrow.textContent = down ? " ▾" : " ▴";
   h.append(arrow);
+  if (box.dataset.nbdata) kept[box.dataset.nbdata] = {n, down};
 };
 d.querySelectorAll(heads).forEach(h => { h.tabIndex = 0; h.style.cursor = "pointer"; h.title = "Sort"; });
 d.querySelectorAll("[data-nbdata-heads]").forEach(h => { h.style.display = "block"; });
-if (window.nbdataSorts) return;
-window.nbdataSorts = true;
+d.querySelectorAll("[data-nbdata]").forEach(box => {
+  const name = box.dataset.nbdata, at = n => [...box.querySelectorAll(heads)].find(h => nOf(h) === n);
+  if (kept[name] && !box.querySelector("[data-nbdata-arrow]")) sort(at(kept[name].n), kept[name].down);
+  if (name && kept.focus?.name === name && d.activeElement === d.body) at(kept.focus.n).focus({preventScroll: true});
+});
+if (!isFirst) return;
 const head = e => e.target.closest?.(heads);
+d.addEventListener("pointerdown", () => { kept.focus = null; });
+d.addEventListener("focusin", e => {
+  const h = head(e); kept.focus = h && {name: boxOf(h).dataset.nbdata, n: nOf(h)}; });
 d.addEventListener("click", e => { const h = head(e); if (h) sort(h); });
 d.addEventListener("keydown", e => {
   const h = head(e); if (h && (e.key === "Enter" || e.key === " ")) { e.preventDefault(); sort(h); } });
@@ -58,7 +68,7 @@ def sort_key(text: str) -> float | None:
     Rows that show the same keep their order, so no cell needs more digits than it shows.
     """
     if text in ("", "–"):
-        return _MISSING
+        return UNKNOWN
     if found := _NUMBER.fullmatch(text):
         return float(found[1].replace(",", "")) * _UNITS.get(found[2] or "B", 1.0)
     if _DURATION.fullmatch(text):

@@ -57,12 +57,16 @@ def test_a_name_cannot_leave_its_attribute() -> None:
     assert "</script" not in SCRIPT.removesuffix("</script>")
 
 
-def test_only_ended_jobs_are_sorted_and_the_offer_is_hidden_without_a_script() -> None:
+def test_ended_and_running_jobs_are_sorted_each_and_the_offer_is_hidden_without_a_script() -> None:
     over = [snapshot(n, bytes=n, seconds=1.0) for n in range(3)]
-    shown = JobList([*over, snapshot(9, "RUNNING"), snapshot(8, "RUNNING")])._repr_html_()
-    assert len(keys(shown)) == 3
-    assert 'data-nbdata-heads style="display:none' in shown
-    assert keys(shown)[0] == [pytest.approx(over[2].created), "done", "pull", 2, 1.0]
+    running = [snapshot(9, "RUNNING", eta=70.0, seconds=5.0), snapshot(8, "RUNNING")]
+    moving, ended = JobList([*over, *running]).html_parts("live")
+    assert 'data-nbdata-heads style="display:none' in moving
+    assert [row[-1] for row in keys(moving)] == [70.0, -1]
+    assert keys(ended)[0] == [pytest.approx(over[2].created), "done", "pull", 2, 1.0]
     assert over[2].created < time.time()
-    running = JobList([snapshot(9, "RUNNING"), snapshot(8, "RUNNING")])._repr_html_()
-    assert "data-nbdata" not in running
+    assert ('data-nbdata="live"' in moving, 'data-nbdata="live-over"' in ended) == (True, True)
+
+
+def test_a_single_job_has_nothing_to_sort_by() -> None:
+    assert "data-nbdata-heads" not in JobList([snapshot(9, "RUNNING")])._repr_html_()

@@ -11,6 +11,7 @@ import {
   endedIn,
   Event,
   Job,
+  MINUTE,
   Model,
   parseSeen,
   parseUpdate,
@@ -21,6 +22,14 @@ import { printable, trans } from './text.js';
 
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
+/**
+ * Milliseconds without a message after which a connection counts as lost; the server sends one every 15 s.
+ *
+ * No close tells it, for example after the computer has slept.
+ */
+const SILENCE = 45_000;
+/** Milliseconds for which a page that nobody sees stays connected: as long as a sparkline remembers. */
+const UNSEEN = 1_000 * MINUTE;
 
 /** Send a request and return the response's JSON; throws an error with the server's message. */
 export async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
@@ -73,9 +82,17 @@ export async function clearCache(cache: Cache): Promise<void> {
 /**
  * Keeps a websocket to the server open and the model up to date.
  *
- * After each failure it waits longer before it reconnects, at most 30 s.
+ * After each failure it waits longer before it reconnects, at most 30 s. A page that is not seen for a minute is
+ * disconnected, and costs nothing until it is seen again.
  */
 export class Feed {
+  constructor() {
+    document.addEventListener('visibilitychange', this._onSeen);
+    if (document.hidden) {
+      this._onSeen();
+    }
+  }
+
   /** Emitted when the model has changed. */
   get changed(): ISignal<this, void> {
     return this._changed;
@@ -92,7 +109,6 @@ export class Feed {
 
   /** Connect now, also while a reconnect is pending. */
   connect(): void {
-    window.clearTimeout(this._timer);
     this._close();
     if (this._disposed) {
       return;
@@ -104,9 +120,11 @@ export class Feed {
     }
     const socket = new settings.WebSocket(url);
     this._socket = socket;
+    this._expectMessage();
     let first = true;
     socket.onmessage = (message: MessageEvent): void => {
       this._failures = 0;
+      this._expectMessage();
       const update = parseUpdate(JSON.parse(String(message.data)));
       const ended = endedIn(this._model, update);
       this._apply({ type: 'update', first, update, at: Date.now() / 1000 });
@@ -116,6 +134,7 @@ export class Feed {
       }
     };
     socket.onclose = (): void => {
+      this._close();
       this._apply({ type: 'lost' });
       const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this._failures);
       this._failures = Math.min(this._failures + 1, 10);
@@ -126,12 +145,32 @@ export class Feed {
 
   dispose(): void {
     this._disposed = true;
-    window.clearTimeout(this._timer);
+    document.removeEventListener('visibilitychange', this._onSeen);
+    window.clearTimeout(this._rest);
     this._close();
     Signal.clearData(this);
   }
 
+  private readonly _onSeen = (): void => {
+    window.clearTimeout(this._rest);
+    if (document.hidden) {
+      this._rest = window.setTimeout(() => this._close(), UNSEEN);
+    } else if (!this._socket) {
+      this.connect();
+    }
+  };
+
+  private _expectMessage(): void {
+    window.clearTimeout(this._timer);
+    this._timer = window.setTimeout(() => {
+      this._apply({ type: 'lost' });
+      this.connect();
+    }, SILENCE);
+  }
+
+  /** Disconnect, and do not reconnect by itself. */
   private _close(): void {
+    window.clearTimeout(this._timer);
     const socket = this._socket;
     this._socket = null;
     if (socket) {
@@ -151,6 +190,7 @@ export class Feed {
   private _model = EMPTY;
   private _socket: WebSocket | null = null;
   private _timer = 0;
+  private _rest = 0;
   private _failures = 0;
   private _disposed = false;
   private readonly _changed = new Signal<this, void>(this);

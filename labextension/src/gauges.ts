@@ -12,6 +12,14 @@ const FAR = 60_000;
 
 /** The newest state of the disks; null before the first answer. */
 export class Gauges {
+  constructor() {
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden && this._isWanted) {
+        void this._poll.refresh();
+      }
+    });
+  }
+
   /** True while the status bar shows a disk. */
   isInStatusBar = false;
 
@@ -44,6 +52,10 @@ export class Gauges {
     await this._poll.tick;
   }
 
+  private get _isWanted(): boolean {
+    return this._isNear || this.isInStatusBar;
+  }
+
   private async _look(): Promise<void> {
     try {
       this._seen = await look();
@@ -63,7 +75,7 @@ export class Gauges {
   private readonly _poll = new Poll({
     factory: () => this._look(),
     frequency: frequencyOf(false),
-    standby: () => document.hidden || !(this._isNear || this.isInStatusBar),
+    standby: () => document.hidden || !this._isWanted,
     name: 'nbdata:disks'
   });
 }

@@ -134,6 +134,9 @@ export function reduce(model: Model, event: Event): Model {
     case 'lost':
       return model.link === 'lost' ? model : { ...model, link: 'lost' };
     case 'update': {
+      if (isEmpty(model, event)) {
+        return model;
+      }
       const jobs = new Map(event.first ? [] : model.jobs);
       event.update.gone.forEach(key => jobs.delete(key));
       event.update.jobs.forEach(job => jobs.set(job.key, job));
@@ -149,12 +152,20 @@ export function reduce(model: Model, event: Event): Model {
   }
 }
 
+/** True for a message that only shows that the connection is alive. */
+function isEmpty(model: Model, { first, update }: Event & { type: 'update' }): boolean {
+  const isSame = model.link === 'live' && update.problem === model.problem;
+  return !first && isSame && !update.jobs.length && !update.gone.length;
+}
+
 function speedsOf(
   model: Model,
   jobs: ReadonlyMap<string, Job>,
-  { update, at }: Event & { type: 'update' }
+  { first, update, at }: Event & { type: 'update' }
 ): Map<string, readonly Speed[]> {
-  const speeds = new Map([...model.speeds].filter(([key]) => jobs.has(key)));
+  // How fast jobs were while the page was not connected is not known.
+  const known = first ? [] : [...model.speeds];
+  const speeds = new Map(known.filter(([key]) => jobs.has(key)));
   for (const job of update.jobs) {
     if (isFinished(job)) {
       speeds.delete(job.key);

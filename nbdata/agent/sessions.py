@@ -181,13 +181,14 @@ class Session:
         }
 
     def list(self, message: dict[str, Any]) -> dict[str, Any]:
-        found, room = list[Snapshot](), wire.MAX_FRAME - _REST
+        found, room = list[dict[str, Any]](), wire.MAX_FRAME - _REST
         for snapshot in sorted(self._agent.jobs.snapshots(), key=_importance):
-            size = len(json.dumps(snapshot.to_dict())) + 1
+            job = snapshot.to_dict()
+            size = len(json.dumps(job)) + 1
             if size <= room:
                 room -= size
-                found.append(snapshot)
-        return {"jobs": [snapshot.to_dict() for snapshot in sorted(found, key=lambda s: s.created)]}
+                found.append(job)
+        return {"jobs": sorted(found, key=lambda job: float(job["created"]))}
 
     def watch(self, message: dict[str, Any]) -> None:
         """Push snapshots from their own thread, so that this one keeps reading the client's messages."""

@@ -42,7 +42,7 @@ def show_jobs(jobs: JobList) -> None:
         _newest.set()
     _newest = end = threading.Event()
     name = f"nbdata-transfers-{secrets.token_hex(4)}"
-    running, over = _bundles(jobs)
+    running, over = _bundles(jobs, name)
     display(running, raw=True, display_id=name)  # type: ignore[no-untyped-call]
     display(over, raw=True, display_id=f"{name}-over")  # type: ignore[no-untyped-call]
     threading.Thread(target=_follow, args=(jobs, name, end), name=name, daemon=True).start()
@@ -50,7 +50,7 @@ def show_jobs(jobs: JobList) -> None:
 
 def _follow(jobs: JobList, name: str, end: threading.Event) -> None:
     until = time.monotonic() + _FOLLOW
-    _, shown = _bundles(jobs)
+    _, shown = _bundles(jobs, name)
     while jobs.active and time.monotonic() < until and not end.wait(_EVERY):
         try:
             found, silent = slots.host().look()
@@ -59,17 +59,17 @@ def _follow(jobs: JobList, name: str, end: threading.Event) -> None:
             jobs = JobList(found, limit=jobs.limit, whole=True)
         except (NbdataError, OSError):
             return  # the view states its time
-        running, over = _bundles(jobs)
+        running, over = _bundles(jobs, name)
         if over != shown:  # first, so that each job is in at least one
             update_display(over, raw=True, display_id=f"{name}-over")  # type: ignore[no-untyped-call]
             shown = over
         update_display(running, raw=True, display_id=name)  # type: ignore[no-untyped-call]
 
 
-def _bundles(jobs: JobList) -> tuple[Bundle, Bundle]:
+def _bundles(jobs: JobList, name: str) -> tuple[Bundle, Bundle]:
     """Return two bundles: the running jobs, with all jobs as text, and the ended jobs."""
     text = jobs.text()
-    running, over = jobs.html_parts()
+    running, over = jobs.html_parts(name)
     if jobs.active:
         at = f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(jobs.at))}; %transfers shows the current state"
         text, running = f"{text}\n{at}", running + dim(escape(at))

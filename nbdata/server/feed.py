@@ -1,8 +1,8 @@
 """The state of all agents' jobs, queried once for all browsers.
 
-While a browser watches, the agents are asked up to four times a second if a job runs, otherwise once a second. Without
-watchers they are asked twice a minute, to keep the server awake during transfers. Asking neither starts an agent nor
-keeps one alive.
+While a browser watches, the agents are asked up to four times a second as long as the jobs change, and less often the
+more jobs there are, otherwise once a second. Without watchers they are asked twice a minute, to keep the server awake
+during transfers. Asking neither starts an agent nor keeps one alive.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,6 +26,8 @@ from nbdata.server.workers import Workers
 __all__ = ["Feed"]
 
 _LIVE, _QUIET, _ALONE = 0.25, 1.0, 30.0
+# Most unfinished jobs that are asked for as often as that. Of twice as many, nobody can read the numbers twice as fast.
+_FEW = 50
 # A vanished job is reported as interrupted only if it was seen within this many seconds.
 _RECENT = 10.0
 # Most folders of jobs whose disks are looked at.
@@ -50,6 +53,7 @@ class Feed:
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
         self._lost: dict[str, Snapshot] = {}  # jobs that vanished unfinished
+        self._shown = dict[str, tuple[Snapshot, bool, dict[str, Any]]]()  # what `jobs` were made of
         # Of the jobs that had begun by then, the user has cleared all but those that were unfinished.
         self._cleared_at, self._not_cleared = 0.0, set[str]()
         self._seen_at = 0.0
@@ -61,6 +65,7 @@ class Feed:
         self.problem = ""
         self.version = 0
         self.polls = 0
+        self.changes = False  # whether the last answer differed from the one before
         self.watchers = 0
 
     def start(self) -> None:
@@ -128,7 +133,9 @@ class Feed:
     def _pause(self) -> float:
         if not self.watchers:
             return _ALONE
-        return _LIVE if self._unfinished else _QUIET
+        if not self.changes:
+            return _QUIET
+        return min(_QUIET, _LIVE * max(1.0, len(self._unfinished) / _FEW))
 
     def _take(self, seen: list[Snapshot], silent: bool) -> None:
         """Build the state from the agents' answer, which has the jobs on record, too: all that ``transfers`` lists.
@@ -143,9 +150,9 @@ class Feed:
         elif now - self._seen_at < _RECENT:
             for key, lost in self._unfinished.items():
                 if key not in found or found[key].state == "INTERRUPTED":
-                    lost.state, lost.reason, lost.rate, lost.eta = "INTERRUPTED", "", 0.0, None
-                    lost.error = _LOST.to_dict()
-                    self._lost[key] = lost
+                    self._lost[key] = replace(
+                        lost, state="INTERRUPTED", reason="", rate=0.0, eta=None, error=_LOST.to_dict()
+                    )
         self._lost = {
             key: lost
             for key, lost in list(self._lost.items())[-_MOST:]
@@ -161,8 +168,16 @@ class Feed:
             # Programs that end idle servers look at every setting with such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
         newest = [*_newest(self._over), *_newest(self._unfinished)]
-        jobs = {key: shown(s, self._root, s.owner in self._owners) for key, s in newest}
-        self._publish(jobs, _SILENT if silent else "")
+        self._shown = {key: self._show(key, snapshot) for key, snapshot in newest}
+        self._publish({key: job for key, (*_, job) in self._shown.items()}, _SILENT if silent else "")
+
+    def _show(self, key: str, snapshot: Snapshot) -> tuple[Snapshot, bool, dict[str, Any]]:
+        """Convert a snapshot, unless it is as it was: of a thousand jobs few have changed."""
+        here = snapshot.owner in self._owners
+        before = self._shown.get(key)
+        if before is not None and before[:2] == (snapshot, here):
+            return before
+        return snapshot, here, shown(snapshot, self._root, here)
 
     def _is_cleared(self, key: str, job: Snapshot) -> bool:
         return job.created <= self._cleared_at and key not in self._not_cleared
@@ -170,7 +185,8 @@ class Feed:
     def _publish(self, jobs: Jobs, problem: str) -> None:
         # Unchanged jobs stay the same objects, so watchers can compare by identity.
         same = {key: self.jobs[key] if self.jobs.get(key) == job else job for key, job in jobs.items()}
-        if problem != self.problem or same != self.jobs:
+        self.changes = problem != self.problem or same != self.jobs
+        if self.changes:
             self.jobs, self.problem = same, problem
             self.version += 1
         self.polls += 1

@@ -4,13 +4,14 @@
 ``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
 ``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`. The
 websocket ``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its
-first message lists all jobs. All routes require the server's token or cookie. Routes that change something require
-the XSRF token too.
+first message lists all jobs, and one without changes shows now and then that the connection is alive. All routes
+require the server's token or cookie. Routes that change something require the XSRF token too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,8 @@ __all__ = ["routes"]
 
 # Largest number of browsers that watch at once.
 _WATCHERS = 100
+# Most seconds between two messages to a browser; three times as many are silence in `connection.ts`.
+_SILENT = 15.0
 
 
 class _Jobs(Handler):
@@ -169,7 +172,8 @@ class _Live(WebSocketMixin, WebSocketHandler, Route):
                     await self.write_message(message)
                 except WebSocketClosedError:
                     return
-                version = await self.feed.newer(version)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    version = await asyncio.wait_for(self.feed.newer(version), _SILENT)
 
 
 def routes(

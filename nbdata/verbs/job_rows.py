@@ -13,7 +13,7 @@ from nbdata.paths import last_component
 from nbdata.rendering import chip, printable
 from nbdata.report import Snapshot
 from nbdata.sizes import format_duration, format_size
-from nbdata.sortable import SCRIPT, keys_attribute
+from nbdata.sortable import SCRIPT, UNKNOWN, keys_attribute
 
 __all__ = ["amount", "rows_html", "whole"]
 
@@ -25,27 +25,27 @@ _ID = f"{_COLUMN};box-sizing:content-box;font-family:monospace;padding:0px 1ch"
 _NAME = f"{_COLUMN};box-sizing:border-box;width:26%;max-width:220px;padding:0px 8px 0px 4px;{_LINE}"
 _ROW = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 0px;max-width:1100px"
 _NAMED = "opacity:0.75;white-space:nowrap"
-# What ended jobs can be sorted by, and the buttons for it.
+# What jobs can be sorted by, and the buttons for it. The time is what an ended job took and what a running one needs.
 _SORTED_BY = ("begun", "state", "job", "size", "time")
 _HEAD = "border:0px;background:none;color:inherit;font:inherit;padding:2px 6px;text-decoration:underline"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0px;overflow-wrap:anywhere"
 
 
-def rows_html(jobs: Iterable[Snapshot], *, ids: int, opened: bool = False) -> str:
+def rows_html(jobs: Iterable[Snapshot], *, ids: int, opened: bool = False, name: str = "") -> str:
     """Return the lines of some jobs; `ids` is the length of the longest id; with `opened`, details are shown too.
 
-    Where scripts run, ended jobs can be sorted. Running ones are redrawn, which would undo that.
+    Where scripts run, the lines can be sorted. Lines with a `name` stay so when lines of this name are drawn again.
     """
     rows = [(job, _row(job, opened, ids)) for job in jobs]
     lines = "".join(html for _, html in rows)
-    if len(rows) < 2 or not all(job.finished for job, _ in rows):
+    if len(rows) < 2:
         return lines
     heads = "".join(
         f'<button type="button" data-nbdata-n="{n}" style="{_HEAD}">{name}</button>'
         for n, name in enumerate(_SORTED_BY)
     )
     return (
-        f'<div data-nbdata><div data-nbdata-heads style="display:none;opacity:0.75">sort by{heads}</div>'
+        f'<div data-nbdata="{name}"><div data-nbdata-heads style="display:none;opacity:0.75">sort by{heads}</div>'
         f"<div data-nbdata-rows>{lines}</div></div>{SCRIPT}"
     )
 
@@ -75,7 +75,10 @@ def _row(job: Snapshot, opened: bool, ids: int) -> str:
     tip = escape("\n".join([whole(job), *(f"{name}: {value}" for name, value in facts)]), quote=True)
     if not job.finished and not opened:
         # The same indent as jobs with a triangle for their details.
-        return f'<div style="{_ROW};{_LINE}" title="{tip}"><span style="padding:0px 0px 0px 16px">{line}</span></div>'
+        return (
+            f'<div {_keys(job)} style="{_ROW};{_LINE}" title="{tip}">'
+            f'<span style="padding:0px 0px 0px 16px">{line}</span></div>'
+        )
     table = "".join(
         f'<tr style="background-color:transparent"><td style="{_CELL};{_NAMED}">{escape(name)}</td>'
         f'<td style="{_CELL}">{escape(value)}</td></tr>'
@@ -91,7 +94,9 @@ def _row(job: Snapshot, opened: bool, ids: int) -> str:
 def _keys(job: Snapshot) -> str:
     """Return the attribute with what a job is sorted by: see `_SORTED_BY`."""
     name = f"{job.verb} {last_component(job.target or job.source)}".rstrip()
-    return keys_attribute([job.created, _state(job)[0], printable(name), job.bytes, job.seconds])
+    seconds = job.seconds if job.finished else job.eta
+    known = UNKNOWN if seconds is None else seconds
+    return keys_attribute([job.created, _state(job)[0], printable(name), job.bytes, known])
 
 
 def _state(job: Snapshot) -> tuple[str, str]:

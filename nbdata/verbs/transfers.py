@@ -101,13 +101,17 @@ class JobList(list[Snapshot]):
     def _repr_html_(self) -> str:
         return "".join(self.html_parts()) or "<div>no transfers</div>"
 
-    def html_parts(self) -> tuple[str, str]:
-        """Return the HTML of the running jobs, which changes all the time, and of the ended jobs, which does not."""
+    def html_parts(self, name: str = "") -> tuple[str, str]:
+        """Return the HTML of the running jobs, which changes all the time, and of the ended jobs, which does not.
+
+        `name` is that of a list that is drawn again.
+        """
+        over_name = f"{name}-over" if name else ""
         shown = self[: self.limit]
         opened = not self.whole and len(self) == 1
         ids = max((len(s.id) for s in shown), default=0)  # of all, so that both have the same columns
-        running = rows_html((s for s in shown if not s.finished), ids=ids, opened=opened)
-        over = rows_html((s for s in shown if s.finished), ids=ids, opened=opened)
+        running = rows_html((s for s in shown if not s.finished), ids=ids, opened=opened, name=name)
+        over = rows_html((s for s in shown if s.finished), ids=ids, opened=opened, name=over_name)
         return running, over + (dim(escape(self.more)) if self.more else "")
 
 

@@ -21,6 +21,7 @@ from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel
 from tests.lab import Lab
 from tests.slow import SlowProxy
+from tests.waiting import wait_until
 
 Shoot = Callable[[Page, str], None]
 Put = Callable[[dict[str, bytes]], str]
@@ -100,6 +101,40 @@ def test_a_table_sorts_by_a_click_without_a_kernel_and_on_a_page_of_nbconvert(
     alone = context.new_page()
     alone.goto(saved.with_suffix(".html").as_uri())
     sorts(alone)
+
+
+@pytest.mark.long
+def test_running_jobs_stay_sorted_and_their_button_focused_while_they_are_drawn_again(
+    context: BrowserContext, lab: Lab
+) -> None:
+    start = "from nbdata.verbs.probe import Probe\njobs = [Probe(items=99_999, delay=50, tag=t).start() for t in 'abc']"
+    said = "print(*[job.id for job in jobs], file=open('begun', 'w'))"
+    with Notebook(context, lab, "live", "%load_ext nbdata", f"{start}\n{said}", "%transfers") as notebook:
+        ids = notebook.said("begun").split()
+        table = notebook.panel.page.locator(".jp-OutputArea-output [data-nbdata*='transfers']").first
+        begun = table.get_by_role("button", name="begun")
+
+        def order() -> list[str]:
+            shown = table.locator("[data-nbdata-rows] > *").all_inner_texts()
+            return [one for text in shown for one in ids if one in text]
+
+        def drawn_again() -> None:
+            """Wait until these elements were replaced."""
+            table.evaluate("e => { e.isOld = true; }")
+            wait_until(lambda: table.evaluate("e => !e.isOld"))
+
+        begun.click()
+        assert order() == ids[::-1]
+        drawn_again()
+        assert order() == ids[::-1]
+        begun.press("Enter")
+        for _ in range(2):
+            assert order() == ids
+            drawn_again()
+        expect(begun).to_contain_text("▴")
+        expect(begun).to_be_focused()
+        for job_id in ids:
+            lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST")
 
 
 def test_where_scripts_are_stripped_tables_are_shown_and_nothing_offers_to_sort_them(

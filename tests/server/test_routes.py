@@ -470,3 +470,11 @@ def test_looking_does_not_keep_an_agent_alive(lab: Lab, monkeypatch: pytest.Monk
     with live(lab) as message:
         message()
         wait_until(lambda: endpoints() == [])
+
+
+@pytest.mark.long
+def test_a_feed_without_news_says_that_it_is_alive(lab: Lab) -> None:
+    stop_all(now=True)
+    with live(lab) as message:
+        message()
+        wait_until(lambda: message() == {"jobs": [], "gone": [], "problem": ""})

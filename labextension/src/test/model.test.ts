@@ -56,6 +56,12 @@ test('a lost server takes nothing away, and an update brings it back', () => {
   assert.equal(after(lost, [], [], true).link, 'live');
 });
 
+test('a message without news changes nothing', () => {
+  const model = after(EMPTY, [job({})], [], true);
+  assert.equal(after(model, []), model);
+  assert.equal(after(reduce(model, { type: 'lost' }), []).link, 'live');
+});
+
 test('running jobs keep their places, finished ones come newest first', () => {
   const model = after(EMPTY, [
     job({ key: 'late', created: 20 }),
@@ -151,6 +157,17 @@ test('rates of the last minute are kept, one a second, until the job ends', () =
   assert.deepEqual([speeds[0]?.at, speeds.length], [38, 62]);
   assert.equal(speeds[speeds.length - 1]?.rate, 99.75);
   assert.equal(after(model, [job({ state: 'DONE' })]).speeds.size, 0);
+});
+
+test('a rate from before a gap is not shown as one of the gap', () => {
+  const known = after(EMPTY, [job({ rate: 5 })], [], true);
+  const again = reduce(known, {
+    type: 'update',
+    first: true,
+    update: { jobs: [job({ rate: 7 })], gone: [], problem: '', version: '' },
+    at: 30
+  });
+  assert.deepEqual(again.speeds.get('a'), [{ at: 30, rate: 7 }]);
 });
 
 test('the gauge of a folder is the innermost', () => {
