@@ -116,7 +116,7 @@ class Samples(Nbdata):
 
         with nbdata.samples(f"s3://{path}", **self.options) as samples:
             (found,) = samples.fetch([0])
-            yield from (data for name, data in found.items() if name != "__key__")
+            yield from (data for data in found.values() if not isinstance(data, str))
 
 
 class S3fs(Way):
