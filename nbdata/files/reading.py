@@ -105,10 +105,11 @@ class ReadFile(io.BufferedIOBase):
         view = self._view(start, end)
         if len(view) == end - start:
             return bytes(view)
-        data = bytearray(view)
-        while start + len(data) < end:
-            data += self._view(start + len(data), end)
-        return bytes(data)
+        data = io.BytesIO(bytes(end - start))  # gives its bytes without another copy
+        with data.getbuffer() as whole:
+            whole[: len(view)] = view
+            self.readinto(whole[len(view) :])
+        return data.getvalue()
 
     def read1(self, size: int = -1, /) -> bytes:
         """Read some bytes, those that one request brings."""
