@@ -26,6 +26,8 @@ __all__ = ["Window"]
 _LEAST, _SMALL, _LARGE = 64 << 10, 512 << 10, 8 << 20
 # Blocks that are fetched ahead of the one that is read.
 _AHEAD = 4
+# A read of more bytes is fetched with several requests at a time, because one connection may be slow.
+_LONG = 4 << 20
 # A read that skips at most this many bytes still goes forward.
 _SKIP = 1 << 20
 # Blocks that are held beside those ahead: programs go back to an index at the start or the end of a file.
@@ -95,7 +97,7 @@ class Window:
         elif end != self._end:
             self._forward = min(self._forward + 1, _AHEAD + 1)
         self._end = end
-        several = self._ahead or self._forward > 1 or end - start > _LARGE
+        several = self._ahead or self._forward > 1 or end - start > _LONG
         if several and self._place.store.ranges:
             block = self._next(start, end)
         else:  # perhaps nothing more is read here
@@ -126,12 +128,13 @@ class Window:
         if self._ahead and self._ahead[0][1] > start:
             self._forget_ahead()
         guessed = max(0, self._forward - 1)
-        step = max(min(_SMALL << guessed, _LARGE), min(end - start, _LARGE))
+        wanted = end - start if end - start <= _LONG else -(-(end - start) // _AHEAD)
+        step = min(max(_SMALL << guessed, wanted), _LARGE)
         if not self._ahead:
             self._plan(start, step)
         first = self._ahead[0]
         share = self._share(first[2] - first[1], _AHEAD * step)
-        planned = first[2] - first[1]
+        planned = sum(behind - begin for _, begin, behind in self._ahead)
         while len(self._ahead) <= _AHEAD and (behind := self._ahead[-1][2]) < self._info.size:
             if (behind >= end and len(self._ahead) > guessed) or planned + step > share:
                 break
