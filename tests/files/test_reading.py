@@ -222,6 +222,17 @@ def test_wrong_bytes_of_a_whole_file_are_fetched_again(proxy: FaultProxy, put: P
     assert len(tally.faults) >= 2
 
 
+@pytest.mark.parametrize("size", [5000, 3 << 20])
+def test_wrong_bytes_of_one_file_are_fetched_again(proxy: FaultProxy, put: Put, size: int) -> None:
+    url = put({"file": BIG[:size]}) + "file"
+    tally = proxy.begin(
+        lambda request, before: Fault("flip", BODY, 0.4) if request.download and not before else None
+    )
+    files = nbdata.filesystem(url)
+    assert files.cat_file(url) == BIG[:size]
+    assert tally.faults
+
+
 def test_reading_waits_for_a_store_that_is_slow(gate: Gate, put: Put) -> None:
     url = put({"big": BIG}) + "big"
     with nbdata.open(url, "rb") as file:
