@@ -109,7 +109,7 @@ def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
     expect(tray).to_contain_text("Freed 3.0 MB.")
     shoot(panel.page, "freed")
     assert sorted(os.listdir(folder)) == ["notes.txt"]
-    panel.button(refused.id, "Retry").click()
+    panel.press(refused.id, "Retry")
     wait_until((folder / "new" / "b.bin").exists)
     assert panel.errors == []
 

@@ -305,6 +305,13 @@ def test_a_kernel_that_has_not_loaded_nbdata_is_told_once_and_mended(
         page.evaluate("async () => void await jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
         status = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
         page.wait_for_function(f"() => {status} === 'idle'")
+        # Until the first answer, Lab may miss what the new kernel says of its state.
+        page.evaluate(
+            """async () => {
+                const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+                await kernel.requestExecute({ code: '' }).done;
+            }"""
+        )
         page.evaluate(
             """code => {
                 const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
