@@ -24,11 +24,18 @@ from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
 from nbdata.files.writing import WriteFile
 from nbdata.reading.pieces import Content, Piece
+from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder, retrying
 
-__all__ = ["Browsing"]
+__all__ = ["PROTOCOLS", "STORES", "Browsing"]
+
+#: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
+STORES = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
+#: The names by which fsspec always gets to nbdata, as in ``nbs3://bucket/file``. They are letters and digits only,
+#: because xarray takes a URL with any other name for a path on the disk.
+PROTOCOLS = tuple(f"nb{store}" for store in STORES)
 
 # The most buckets that a listing of all buckets shows.
 _BUCKETS = 10_000
@@ -90,9 +97,18 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             return [cls._strip_protocol(one) for one in path]
         text = os.fspath(path)
         scheme, found, rest = text.partition("://")
+        if found and (scheme.startswith("nbdata::") or scheme in PROTOCOLS):
+            return cls._strip_protocol(text.removeprefix("nbdata::" if "::" in scheme else "nb"))
         if found and scheme.lower() not in ("http", "https") and scheme.replace("+", "").isalnum():
             return cls._strip_protocol(rest) if scheme == "nbdata" else rest.rstrip("/")
         return text.rstrip("/")
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Return the URL of a path."""
+        path = self._strip_protocol(name)
+        if "://" in path:  # on web servers, paths are whole URLs
+            return f"nb{path}" if self.protocol in PROTOCOLS else path
+        return f"{self.protocol}://{path}"
 
     def _url(self, path: str) -> str:
         path = path or self.fo
