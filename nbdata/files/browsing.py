@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
-from fsspec.implementations.chained import ChainedFileSystem
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.cached import FileCache
@@ -28,6 +27,11 @@ from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder, retrying
+
+try:
+    from fsspec.implementations.chained import ChainedFileSystem
+except ModuleNotFoundError:  # before fsspec 2025.10, where every file system could be in a chain
+    from fsspec import AbstractFileSystem as ChainedFileSystem
 
 __all__ = ["PROTOCOLS", "STORES", "Browsing"]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import fsspec
 import pytest
 from fsspec.config import conf
+from fsspec.core import url_to_fs
 from fsspec.registry import available_protocols
 
 import nbdata
@@ -38,10 +39,22 @@ def test_such_a_url_needs_no_other_library_for_the_store(put: Put) -> None:
     assert done.stdout == "found\n", done.stderr
 
 
+def test_an_fsspec_that_does_not_mark_file_systems_for_chains_serves_too(put: Put) -> None:
+    code = (
+        "import sys; sys.modules['fsspec.implementations.chained'] = None\n"
+        "import nbdata; print(nbdata.open(sys.argv[1]).read())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{put({'file': b'found'})}file"],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.stdout == "found\n", done.stderr
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_each_store_has_such_a_protocol(store: str) -> None:
     assert f"nb{store}" in available_protocols()
-    files, path = fsspec.url_to_fs(f"nb{store}://place/folder/file")
+    files, path = url_to_fs(f"nb{store}://place/folder/file")
     assert isinstance(files, FileSystem)
     assert files.target == store
     assert path == (f"{store}://" if store.startswith("http") else "") + "place/folder/file"
