@@ -18,12 +18,12 @@ from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
 from nbdata.files.fetching import FIRST, compared, fetch, first_bytes
+from nbdata.files.names import path_of, url_of
 from nbdata.files.ranges import Range, clipped, merged
 from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
 from nbdata.files.writing import WriteFile
 from nbdata.reading.pieces import Content, Piece
-from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder, retrying
@@ -33,13 +33,7 @@ try:
 except ModuleNotFoundError:  # before fsspec 2025.10, where every file system could be in a chain
     from fsspec import AbstractFileSystem as ChainedFileSystem
 
-__all__ = ["PROTOCOLS", "STORES", "Browsing"]
-
-#: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
-STORES = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
-#: The names by which fsspec always gets to nbdata, as in ``nbs3://bucket/file``. They are letters and digits only,
-#: because xarray takes a URL with any other name for a path on the disk.
-PROTOCOLS = tuple(f"nb{store}" for store in STORES)
+__all__ = ["Browsing"]
 
 # The most buckets that a listing of all buckets shows.
 _BUCKETS = 10_000
@@ -99,20 +93,11 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        text = os.fspath(path)
-        scheme, found, rest = text.partition("://")
-        if found and (scheme.startswith("nbdata::") or scheme in PROTOCOLS):
-            return cls._strip_protocol(text.removeprefix("nbdata::" if "::" in scheme else "nb"))
-        if found and scheme.lower() not in ("http", "https") and scheme.replace("+", "").isalnum():
-            return cls._strip_protocol(rest) if scheme == "nbdata" else rest.rstrip("/")
-        return text.rstrip("/")
+        return path_of(os.fspath(path))
 
     def unstrip_protocol(self, name: str) -> str:
         """Return the URL of a path."""
-        path = self._strip_protocol(name)
-        if "://" in path:  # on web servers, paths are whole URLs
-            return f"nb{path}" if self.protocol in PROTOCOLS else path
-        return f"{self.protocol}://{path}"
+        return url_of(self.protocol, self._strip_protocol(name))
 
     def _url(self, path: str) -> str:
         path = path or self.fo

@@ -8,8 +8,8 @@ from typing import Any
 from fsspec.registry import _registry, register_implementation
 
 from nbdata.errors import BadOption
-from nbdata.files.browsing import STORES
 from nbdata.files.filesystem import FileSystem
+from nbdata.files.names import STORES
 
 __all__ = ["Use", "use_for"]
 

@@ -16,7 +16,7 @@ from fsspec.registry import available_protocols
 import nbdata
 from nbdata.errors import BadOption
 from nbdata.files import FileSystem, use_for
-from nbdata.files.browsing import STORES
+from nbdata.files.names import STORES
 from tests.waiting import PATIENCE
 
 Put = Callable[[dict[str, bytes]], str]
