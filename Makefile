@@ -28,7 +28,7 @@
 ##  make bench-shards      tar shards: reading beside webdataset, packing beside s5cmd and tar (some ten minutes)
 ##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
-##  make bench-files       the file system beside s3fs, obstore and pyarrow, alone and below pandas and zarr (some ten minutes)
+##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 ##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
