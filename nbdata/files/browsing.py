@@ -76,7 +76,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         if not target:
             raise BadOption(
                 "the file system needs a store",
-                expected='nbdata.filesystem("s3://bucket"), or "nbdata::s3://bucket/file" in a library',
+                expected='nbdata.filesystem("s3://bucket"), or "nbs3://bucket/file" in a library',
             )
         self.target = {"local": "file"}.get(target, target)
         self.fo = fo or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 
-__all__ = ["PROTOCOLS", "STORES", "path_of", "url_of"]
+__all__ = ["PROTOCOLS", "STORES", "path_of", "store_url", "url_of"]
 
 #: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
 STORES = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
@@ -27,10 +27,15 @@ def path_of(text: str) -> str:
     if found and scheme.startswith("nbdata::"):
         return path_of(text.removeprefix("nbdata::"))
     if found and scheme in PROTOCOLS:
-        return path_of(text.removeprefix("nb"))
+        return path_of(store_url(text))
     if found and scheme.lower() not in ("http", "https") and scheme.replace("+", "").isalnum():
         return path_of(rest) if scheme == "nbdata" else rest.rstrip("/")
     return text.rstrip("/")
+
+
+def store_url(url: str) -> str:
+    """Return the URL in the store that ``nbs3://bucket/file`` or its like means, and any other URL as it is."""
+    return url.removeprefix("nb") if url.partition("://")[0] in PROTOCOLS else url
 
 
 def url_of(protocol: str, path: str) -> str:

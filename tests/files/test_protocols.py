@@ -71,6 +71,13 @@ def test_a_path_may_be_the_whole_url_that_led_to_the_file_system(put: Put) -> No
         assert files.find(name) == [url.removeprefix("s3://")]
 
 
+def test_the_name_for_libraries_means_the_store_in_nbdata_itself(put: Put) -> None:
+    url = f"nb{put({'file': b'found'})}file"
+    with nbdata.open(url, "rb") as file:
+        assert file.read() == b"found"
+    assert nbdata.filesystem(url) is nbdata.filesystem("s3://")
+
+
 def test_secrets_of_the_configuration_stay_here_and_are_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(conf, "s3", {"key": "k", "secret": "hidden"})
     with use_for("s3"):
