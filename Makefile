@@ -28,10 +28,11 @@
 ##  make bench-shards      tar shards: reading beside webdataset, packing beside s5cmd and tar (some ten minutes)
 ##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
-##  make bench-files       the file system beside s3fs, obstore and pyarrow, alone and below pandas and zarr (some ten minutes)
+##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 ##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
+##  make test-files        pandas, Arrow, zarr, Dask, DuckDB and others over nbdata's file system (minutes)
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
 ##  make clean             remove what all of these have made
 .DEFAULT_GOAL := help
@@ -50,7 +51,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-frameworks test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-frameworks test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -238,6 +239,13 @@ $(VENV)/.test-frameworks: pyproject.toml | $(BIN)/python
 
 test-frameworks: $(VENV)/.nbdata-demo $(VENV)/.test-frameworks
 	NBDATA_TESTED=wheel $(BIN)/pytest tests/loaders/frameworks $(ARGS)
+
+$(VENV)/.test-files: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[test-files]'
+	touch $@
+
+test-files: $(VENV)/.nbdata-demo $(VENV)/.test-files
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/files/large $(ARGS)
 
 $(VENV)/.test-tensorflow: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[test-tensorflow]'

@@ -21,6 +21,7 @@ CONTENTS = """
 docs/usage
 docs/verbs
 docs/stores
+docs/files-and-paths
 docs/training
 docs/packed
 docs/convert

@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
-from fsspec.implementations.chained import ChainedFileSystem
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
 from nbdata.files.fetching import FIRST, compared, fetch, first_bytes
+from nbdata.files.names import path_of, url_of
 from nbdata.files.ranges import Range, clipped, merged
 from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
@@ -27,6 +27,11 @@ from nbdata.reading.pieces import Content, Piece
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import children
 from nbdata.transfer.retry import listing, listing_of_folder, retrying
+
+try:
+    from fsspec.implementations.chained import ChainedFileSystem
+except ModuleNotFoundError:  # before fsspec 2025.10, where every file system could be in a chain
+    from fsspec import AbstractFileSystem as ChainedFileSystem
 
 __all__ = ["Browsing"]
 
@@ -71,7 +76,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         if not target:
             raise BadOption(
                 "the file system needs a store",
-                expected='nbdata.filesystem("s3://bucket"), or "nbdata::s3://bucket/file" in a library',
+                expected='nbdata.filesystem("s3://bucket"), or "nbs3://bucket/file" in a library',
             )
         self.target = {"local": "file"}.get(target, target)
         self.fo = fo or ""
@@ -88,11 +93,11 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        text = os.fspath(path)
-        scheme, found, rest = text.partition("://")
-        if found and scheme.lower() not in ("http", "https") and scheme.replace("+", "").isalnum():
-            return cls._strip_protocol(rest) if scheme == "nbdata" else rest.rstrip("/")
-        return text.rstrip("/")
+        return path_of(os.fspath(path))
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Return the URL of a path."""
+        return url_of(self.protocol, self._strip_protocol(name))
 
     def _url(self, path: str) -> str:
         path = path or self.fo

@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.config import conf
 
 from nbdata.disk import PARTIAL
 from nbdata.errors import BadOption, NotFound
@@ -226,13 +227,15 @@ class FileSystem(Browsing):
         return json.dumps(self.to_dict())
 
     def __reduce__(self) -> Any:
-        options = {**self.storage_options, **(self.storage_options.get("target_options") or {})}
-        if held := secret_options(options):
+        make, (cls, args, given) = super().__reduce__()
+        configured = conf.get(self.protocol) or {}  # fsspec adds this in the other process, too
+        given = {name: value for name, value in given.items() if configured.get(name, ...) != value}
+        if held := secret_options({**given, **(given.get("target_options") or {})}):
             raise BadOption(
                 f"a file system with {' and '.join(held)} among its options is not handed to other processes",
                 remedy="Give them as env:NAME, or name a profile; the other process finds them in its environment",
             )
-        return super().__reduce__()
+        return make, (cls, args, given)
 
     def sign(self, path: str, expiration: int = 100, **kwargs: Any) -> str:
         """Refuse: nbdata makes no signed URLs."""

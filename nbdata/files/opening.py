@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from nbdata.errors import BadOption
+from nbdata.files.names import store_url
 from nbdata.paths import canonical, is_url
 
 __all__ = ["filesystem", "open_file"]
@@ -72,7 +73,7 @@ def open_file(
     ...         print(line, end="")
     """
     place = None if isinstance(file, int) else os.fspath(file)
-    if not isinstance(place, str) or not is_url(place := canonical(place)):
+    if not isinstance(place, str) or not is_url(place := store_url(canonical(place))):
         return builtins.open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     kinds = mode.replace("t", "").replace("b", "")
     if kinds not in ("r", "w", "x", "a") or set(mode) - set("rwxatb") or {"t", "b"} <= set(mode):
@@ -127,7 +128,7 @@ def filesystem(
     """
     from nbdata.files.filesystem import FileSystem
 
-    place = canonical(url)
+    place = store_url(canonical(url))
     target = place.partition("://")[0] if is_url(place) else "file"
     given: dict[str, Any] = {**storage_options}
     if verify != "auto":

@@ -1,4 +1,4 @@
-"""Has fsspec use nbdata's file system for protocols such as s3, until that is undone."""
+"""nbdata's file system under other protocols: ``nbs3`` and its like, and s3 itself until that is undone."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from fsspec.registry import _registry, register_implementation
 
 from nbdata.errors import BadOption
 from nbdata.files.filesystem import FileSystem
-from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
+from nbdata.files.names import STORES
 
 __all__ = ["Use", "use_for"]
-
-#: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
-PROTOCOLS = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
-
-# The class of each protocol; made once, since fsspec keeps file systems by their class.
-_classes: dict[str, type[FileSystem]] = {}
 
 
 class Use:
@@ -72,10 +66,10 @@ def use_for(*protocols: str) -> Use:
     >>> with nbdata.files.use_for("s3"):  # doctest: +SKIP
     ...     table = pandas.read_parquet("s3://bucket/table.parquet")
     """
-    if unknown := [one for one in protocols if one not in PROTOCOLS]:
+    if unknown := [one for one in protocols if one not in STORES]:
         raise BadOption(
             f"nbdata has no store of its own for {', '.join(unknown)}",
-            expected=f"some of {', '.join(PROTOCOLS)}",
+            expected=f"some of {', '.join(STORES)}",
         )
     before = {}
     for protocol in protocols:
@@ -85,7 +79,19 @@ def use_for(*protocols: str) -> Use:
 
 
 def _class_for(protocol: str) -> type[FileSystem]:
-    if protocol not in _classes:
-        name = f"FileSystemFor{protocol.title()}"
-        _classes[protocol] = type(name, (FileSystem,), {"protocol": protocol, "target": protocol})
-    return _classes[protocol]
+    cls: type[FileSystem] = globals()[_name(protocol)]
+    return cls
+
+
+def _name(protocol: str) -> str:
+    return f"FileSystemFor{protocol.capitalize()}"
+
+
+# One class for each protocol: fsspec looks for them by their names in the package's entry points, and pickle does, too.
+for _store in STORES:
+    for _protocol in (_store, f"nb{_store}"):
+        globals()[_name(_protocol)] = type(
+            _name(_protocol),
+            (FileSystem,),
+            {"protocol": _protocol, "target": _store, "__module__": __name__, "__doc__": FileSystem.__doc__},
+        )
