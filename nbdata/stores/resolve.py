@@ -18,6 +18,8 @@ from nbdata.stores.base import Location, Stop, Store
 __all__ = ["children", "open_place"]
 
 _NO_BUCKET = re.compile(r"""[?#\\%\s\x00-\x1f"<>|^`{}\[\]]""")
+# Stores that nbdata.files gives to fsspec under these names with nb before them.
+_FOR_FSSPEC = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
 _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
@@ -178,6 +180,12 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
 def _filesystem(scheme: str, place: str, context: Context) -> Any:
     import fsspec
 
+    if scheme.startswith("nb") and scheme[2:] in _FOR_FSSPEC:  # it would only come back here
+        raise BadOption(
+            f"{scheme}:// is how programs that use fsspec name a store of nbdata",
+            path=redacted(place),
+            remedy=f"Write {scheme[2:]}://",
+        )
     if scheme not in fsspec.available_protocols():
         near = difflib.get_close_matches(scheme, [*S3_SCHEMES, *fsspec.available_protocols()], n=1)
         raise BadOption(

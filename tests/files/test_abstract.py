@@ -46,6 +46,7 @@ class Fixtures(abstract.AbstractFixtures):
         return home.kind in ("local", "memory")
 
 
+@pytest.mark.long
 class TestCopy(Fixtures, abstract.AbstractCopyTests):
     """Copies within the store."""
 

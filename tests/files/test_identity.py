@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -126,3 +127,9 @@ def test_a_listing_says_what_the_store_says(home: Home) -> None:
     checksum = home.files.checksum(f"{home.path}/a")
     home.files.pipe_file(f"{home.path}/a", b"123")
     assert home.files.checksum(f"{home.path}/a") != checksum
+
+
+@pytest.mark.parametrize("url", ["nbs3://bucket/x", "nbhttps://h.example/x"])
+def test_a_name_for_fsspec_is_no_url_of_a_verb(url: str, tmp_path: Path) -> None:
+    with pytest.raises(nbdata.BadOption, match=f"Write {url.partition(':')[0][2:]}://"):
+        nbdata.pull(url, tmp_path, dry_run=True)
