@@ -193,9 +193,9 @@ export function failure(job: Job): string {
   return [told, reason].filter(Boolean).join(': ');
 }
 
-/** How long a finished job took; empty if that is not known. */
+/** How long a finished job took; empty if that is not known, or would be `0.0 s`. */
 export function took(job: Job): string {
-  return job.seconds > 0 ? duration(job.seconds) : '';
+  return job.seconds >= 0.05 ? duration(job.seconds) : '';
 }
 
 const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];

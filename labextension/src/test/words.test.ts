@@ -161,6 +161,7 @@ test('what became of a job, and how to go on with it', () => {
   const interrupted = { state: 'INTERRUPTED', bytes: 44.4e6, bytes_total: 90e6, seconds: 21 };
   assert.deepEqual(outcome(job(interrupted)), ['49%', '44.4 MB', '21 s']);
   assert.deepEqual(outcome(job({ state: 'INTERRUPTED' })), []);
+  assert.deepEqual(outcome(job({ state: 'FAILED', seconds: 0.04 })), []);
   const partly = { state: 'FAILED', bytes: 2e6, bytes_total: 2e6, files: 1, failures: 2 };
   assert.deepEqual(outcome(job(partly)), ['2 failed', '2.0 MB', '1 file']);
   assert.equal(again(done), '');

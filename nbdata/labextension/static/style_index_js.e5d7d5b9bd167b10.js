@@ -519,6 +519,7 @@
 
 .nbd-Ask > .nbd-Field {
   flex: 1 1 auto;
+  min-width: 0;
 }
 
 .nbd-Notice {
@@ -702,6 +703,7 @@
   display: flex;
   gap: 8px;
   margin: 6px 0;
+  white-space: nowrap;
 }
 
 .nbd-Field > input {
