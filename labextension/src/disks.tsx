@@ -4,14 +4,14 @@ import * as React from 'react';
 
 import { precise } from './format.js';
 import { Disk, fullness, Seen, shareOf } from './model.js';
-import { Parts } from './parts.js';
+import { Insert, Parts } from './parts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
 import { Tools } from './tools.js';
 import { diskFacts } from './words.js';
 
-function Gauge(props: { disk: Disk; seen: Seen; runs: Runs }): React.JSX.Element {
-  const { disk, seen, runs } = props;
+function Gauge(props: { disk: Disk; seen: Seen; runs: Runs; insert: Insert }): React.JSX.Element {
+  const { disk, seen, runs, insert } = props;
   const { percent, level, word } = fullness(disk);
   const width = (bytes: number): string => `${shareOf(disk, bytes)}%`;
   const said = diskFacts(disk);
@@ -44,7 +44,7 @@ function Gauge(props: { disk: Disk; seen: Seen; runs: Runs }): React.JSX.Element
       </div>
       <Parts of={said} />
       {limit && <div className="nbd-Small nbd-Wrapped">{limit}</div>}
-      <Tools disk={disk} seen={seen} runs={runs} />
+      <Tools {...{ disk, seen, runs, insert }} />
     </li>
   );
 }
@@ -54,8 +54,9 @@ export function Disks(props: {
   seen: Seen | null;
   problem: string;
   runs: Runs;
+  insert: Insert;
 }): React.JSX.Element {
-  const { seen, problem, runs } = props;
+  const { seen, problem, runs, insert } = props;
   const here = seen?.disks.filter(disk => disk.here) ?? [];
   const others = seen?.disks.filter(disk => !disk.here) ?? [];
   return (
@@ -70,7 +71,7 @@ export function Disks(props: {
       <ul className="nbd-List">
         {seen &&
           here.map(disk => (
-            <Gauge key={`${disk.source} ${disk.path}`} disk={disk} seen={seen} runs={runs} />
+            <Gauge key={`${disk.source} ${disk.path}`} {...{ disk, seen, runs, insert }} />
           ))}
       </ul>
       {seen && others.length > 0 && (
@@ -78,7 +79,7 @@ export function Disks(props: {
           <summary>{trans.__('Other disks (%1)', others.length)}</summary>
           <ul className="nbd-List">
             {others.map(disk => (
-              <Gauge key={disk.path} disk={disk} seen={seen} runs={runs} />
+              <Gauge key={disk.path} {...{ disk, seen, runs, insert }} />
             ))}
           </ul>
         </details>

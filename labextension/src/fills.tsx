@@ -6,7 +6,7 @@ import * as React from 'react';
 import { ago, fillName, fillWords, found } from './diskwords.js';
 import { size } from './format.js';
 import { upIcon } from './icons.js';
-import { Button } from './parts.js';
+import { Button, Insert } from './parts.js';
 import { Fill, Filled, filled, FILLS, isOver, Operation, Result } from './results.js';
 import { Run, Runs } from './runs.js';
 import { printable, trans } from './text.js';
@@ -121,8 +121,9 @@ export function Fills(props: {
   runs: Runs;
   now: number;
   go: (folder: string) => void;
+  insert: Insert;
 }): React.JSX.Element {
-  const { folder, top, runs, now, go } = props;
+  const { folder, top, runs, now, go, insert } = props;
   const operation: Operation = { verb: 'du', place: folder };
   const run: Run | null = runs.get(operation);
   const scan = (): void => void runs.start(operation);
@@ -172,7 +173,7 @@ export function Fills(props: {
           <Found result={result} enter={enter} />
         </>
       )}
-      {run?.said && <Line said={run.said} problem="" />}
+      {run?.said && <Line said={run.said} problem="" insert={insert} />}
     </>
   );
 }

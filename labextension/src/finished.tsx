@@ -6,7 +6,7 @@ import * as React from 'react';
 import { Failures } from './failures.js';
 import { Commands, Details, State, Title } from './job.js';
 import { byDay, ended, Job, Runs } from './model.js';
-import { Button, Parts, Problem, useAttempt } from './parts.js';
+import { Button, OnlyCopied, Parts, Problem, useAttempt } from './parts.js';
 import { trans } from './text.js';
 import { again, average, canEdit, dayName, magic, outcome, title, verified, why } from './words.js';
 
@@ -48,9 +48,7 @@ function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.E
           />
         )}
       </div>
-      <div className="nbd-Small" role="status">
-        {isCopied && trans.__('Its line is copied, because no Python notebook is in front.')}
-      </div>
+      <OnlyCopied is={isCopied} />
       <Problem text={problem} />
     </>
   );
@@ -97,22 +95,24 @@ const Finished = React.memo(function Finished(props: {
         <summary>
           <span className="nbd-Summary">
             <Title job={job} />
-            <State job={job} />
-            <Time job={job} />
+            <span className="nbd-Ending">
+              <State job={job} />
+              <Time job={job} />
+            </span>
           </span>
         </summary>
         <Details job={job} commands={commands} />
       </details>
       <div className="nbd-Outcome">
         <Parts of={[...outcome(job), average(job), verified(job)].filter(Boolean)} />
+        {reason && (
+          <div className="nbd-Reason" title={reason}>
+            {reason}
+          </div>
+        )}
+        <Failures job={job} />
         <Again job={job} commands={commands} />
       </div>
-      {reason && (
-        <div className="nbd-Reason" title={reason}>
-          {reason}
-        </div>
-      )}
-      <Failures job={job} />
       {earlier.length > 0 && (
         <details
           className="nbd-Fold nbd-Earlier"

@@ -5,7 +5,7 @@ import * as React from 'react';
 
 import { found, freed, freeingWords } from './diskwords.js';
 import { size } from './format.js';
-import { Place } from './parts.js';
+import { Insert, Place } from './parts.js';
 import { Freeing, freeing, isOver, Operation, Result } from './results.js';
 import { Runs } from './runs.js';
 import { printable, shortened, trans } from './text.js';
@@ -150,8 +150,8 @@ function Planned(props: { plan: Result; folder: string; begin: () => void }): Re
 }
 
 /** The content of the tray. */
-export function Free(props: { folder: string; runs: Runs }): React.JSX.Element {
-  const { folder, runs } = props;
+export function Free(props: { folder: string; runs: Runs; insert: Insert }): React.JSX.Element {
+  const { folder, runs, insert } = props;
   const [caches, setCaches] = React.useState(false);
   const [stored, setStored] = React.useState(true);
   const [onlyHere, setOnlyHere] = React.useState(false);
@@ -212,7 +212,11 @@ export function Free(props: { folder: string; runs: Runs }): React.JSX.Element {
           choose={setOnlyHere}
         />
       </fieldset>
-      <Line {...line} />
+      <Line {...line} insert={insert} />
+      <Ended run={done} />
+      {!planned && done?.result && isOver(done.result) && done.result.state === 'DONE' && (
+        <p role="status">{freed(done.result)}</p>
+      )}
       {!plan && !isRunning(planned) && !isRunning(done) && (
         <div className="nbd-Acts">
           <Act
@@ -235,10 +239,6 @@ export function Free(props: { folder: string; runs: Runs }): React.JSX.Element {
           text={trans.__('Freeing: %1', found(done?.result?.files ?? 0))}
           cancel={() => void runs.cancel(operation)}
         />
-      )}
-      <Ended run={done} />
-      {!planned && done?.result && isOver(done.result) && done.result.state === 'DONE' && (
-        <p role="status">{freed(done.result)}</p>
       )}
     </>
   );

@@ -54,6 +54,11 @@ const VERBS: Record<string, LabIcon> = {
 };
 const OTHER = icon('job', 'M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zm-2 4l6 4-6 4z');
 
+/** True if a verb has an icon that tells it from others. */
+export function hasIcon(verb: string): boolean {
+  return verb in VERBS;
+}
+
 export function verbIcon(verb: string): LabIcon {
   return VERBS[verb] ?? OTHER;
 }

@@ -13,7 +13,7 @@ import {
 import * as React from 'react';
 
 import { percent } from './format.js';
-import { failedIcon, pauseIcon, verbIcon, waitsIcon } from './icons.js';
+import { failedIcon, hasIcon, pauseIcon, verbIcon, waitsIcon } from './icons.js';
 import {
   Action,
   actions,
@@ -66,7 +66,7 @@ const OWNER = 60;
 
 const ICONS: Record<Action, LabIcon> = { pause: pauseIcon, resume: runIcon, cancel: closeIcon };
 
-/** What a job moves, after the icon of its verb. */
+/** What a job moves, after the icon of its verb; with the verb in words if that has no icon of its own. */
 export function Title({ job }: { job: Job }): React.JSX.Element {
   const Icon = verbIcon(job.verb);
   return (
@@ -74,7 +74,7 @@ export function Title({ job }: { job: Job }): React.JSX.Element {
       <span className="nbd-Verb" role="img" aria-label={job.verb}>
         <Icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
       </span>
-      {thing(job) || job.verb}
+      {(hasIcon(job.verb) && thing(job)) || title(job)}
     </span>
   );
 }

@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { Place } from './parts.js';
+import { Insert, Place } from './parts.js';
 import { Operation } from './results.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
@@ -14,8 +14,9 @@ export function Limit(props: {
   present: string;
   lifts: boolean;
   runs: Runs;
+  insert: Insert;
 }): React.JSX.Element {
-  const { folder, present, lifts, runs } = props;
+  const { folder, present, lifts, runs, insert } = props;
   const [text, setText] = React.useState(present);
   const [last, setLast] = React.useState<Operation | null>(null);
   const setting = (limit: string): Operation => ({ verb: 'quota', path: folder, limit });
@@ -47,7 +48,7 @@ export function Limit(props: {
         />
       </label>
       {text.trim() ? (
-        <Line {...line} />
+        <Line {...line} insert={insert} />
       ) : (
         <p className="nbd-Small">{trans.__('A size such as 500MB, 50GB or 1TiB.')}</p>
       )}

@@ -306,7 +306,7 @@ export function fullness(disk: Disk): {
   const percent = shareOf(disk, disk.used + disk.reserved);
   const ample = disk.free >= AMPLE;
   if (percent >= 95 && !ample) {
-    return { percent, level: 'full', word: 'almost full' };
+    return { percent, level: 'full', word: percent < 100 ? 'almost full' : 'full' };
   }
   return percent >= 80 && !ample
     ? { percent, level: 'warn', word: 'filling up' }

@@ -6,7 +6,7 @@ import * as React from 'react';
 import { limitIcon } from './icons.js';
 import { Commands } from './job.js';
 import { canLimit, Job } from './model.js';
-import { Button, Line, Problem, useAttempt } from './parts.js';
+import { Button, CellLine, Problem, useAttempt } from './parts.js';
 import { trans } from './text.js';
 import { limitLine, rateText, title } from './words.js';
 
@@ -48,12 +48,11 @@ function Limit(props: { job: Job; commands: Commands; close: () => void }): Reac
         }
       }}
     >
-      <div className="nbd-Line">
-        <label>
+      <div className="nbd-Row nbd-Ask">
+        <label className="nbd-Field">
           {trans.__('At most')}
           <input
             ref={field}
-            className="nbd-Field"
             value={rate}
             maxLength={LONGEST}
             placeholder={trans.__('no limit')}
@@ -61,26 +60,13 @@ function Limit(props: { job: Job; commands: Commands; close: () => void }): Reac
             onChange={event => setRate(event.currentTarget.value)}
           />
         </label>
-        <button type="submit" className="nbd-Button nbd-mod-text" aria-disabled={busy}>
+        <button type="submit" className="nbd-Button nbd-mod-text nbd-Act" aria-disabled={busy}>
           {trans.__('Limit')}
         </button>
         <Button label={trans.__('Close')} of={limit} icon={closeIcon} onClick={close} />
       </div>
       <div className="nbd-Small">{trans.__('Such as 20MB/s; empty lifts the limit.')}</div>
-      <div className="nbd-Line">
-        <Line text={line} />
-        <button
-          type="button"
-          className="nbd-Link nbd-Small"
-          onClick={() =>
-            void attempt(trans.__('Insert as cell'), async () => {
-              await commands.insert(line);
-            })
-          }
-        >
-          {trans.__('Insert as cell')}
-        </button>
-      </div>
+      <CellLine line={line} insert={text => commands.insert(text)} />
       <Problem text={rate === tried ? problem : ''} />
     </form>
   );

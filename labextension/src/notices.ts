@@ -5,7 +5,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { Feed } from './connection.js';
 import { Job } from './model.js';
 import { DEFAULTS, toldAs } from './settings.js';
-import { shortened, trans } from './text.js';
+import { beginning, shortened, trans } from './text.js';
 import { again, failure, success } from './words.js';
 
 /** Milliseconds for which a toast is shown. */
@@ -83,7 +83,7 @@ export class Notices {
         actions: [job.folder === null ? this._show(job) : this._open(job.folder)]
       });
     } else {
-      Notification.error(shortened(failure(job), LONGEST), {
+      Notification.error(beginning(failure(job), LONGEST), {
         autoClose: FAILURE_SHOWN,
         actions: [this._show(job), ...(again(job) ? [this._again(job)] : [])]
       });
@@ -131,5 +131,5 @@ export class Notices {
 
 function tellProblem(error: unknown): void {
   const message = error instanceof Error ? error.message : String(error);
-  Notification.error(shortened(message, LONGEST), { autoClose: FAILURE_SHOWN });
+  Notification.error(beginning(message, LONGEST), { autoClose: FAILURE_SHOWN });
 }

@@ -83,7 +83,12 @@ export class Panel extends ReactWidget {
           insert={line => this._commands.insert(line)}
           copy={line => this._commands.copyLine(line)}
         />
-        <Disks seen={this._gauges.seen} problem={this._gauges.problem} runs={this._runs} />
+        <Disks
+          seen={this._gauges.seen}
+          problem={this._gauges.problem}
+          runs={this._runs}
+          insert={line => this._commands.insert(line)}
+        />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
           model={this._feed.model}

@@ -1,7 +1,10 @@
 /** Components that several sections of the panel share. */
 
-import { LabIcon } from '@jupyterlab/ui-components';
+import { Clipboard } from '@jupyterlab/apputils';
+import { checkIcon, copyIcon, LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
+
+import { trans } from './text.js';
 
 /** A button with an icon, plus its label if `text` is set; `of` names its object for screen readers. */
 export function Button(props: {
@@ -87,6 +90,56 @@ export function Parts({ of: facts }: { of: string[] }): React.JSX.Element {
           </span>
         </React.Fragment>
       ))}
+    </div>
+  );
+}
+
+/** Puts a line into a new cell of the notebook in front; without one, copies it and returns false. */
+export type Insert = (line: string) => Promise<boolean>;
+
+/** A line for a cell, with *Copy line* and *Insert as cell*. */
+export function CellLine({ line, insert }: { line: string; insert: Insert }): React.JSX.Element {
+  const { problem, attempt } = useAttempt();
+  const [copied, setCopied] = React.useState('');
+  const [without, setWithout] = React.useState('');
+  const isCopied = copied === line;
+  const label = trans.__('Insert as cell');
+  return (
+    <>
+      <div className="nbd-Line">
+        <Line text={line} />
+        <div className="nbd-Line-acts">
+          <button
+            type="button"
+            className="nbd-Link nbd-Small"
+            onClick={() =>
+              void attempt(label, async () => setWithout((await insert(line)) ? '' : line))
+            }
+          >
+            {label}
+          </button>
+          <Button
+            label={isCopied ? trans.__('Copied') : trans.__('Copy line')}
+            of={line}
+            icon={isCopied ? checkIcon : copyIcon}
+            onClick={() => {
+              Clipboard.copyToSystem(line);
+              setCopied(line);
+            }}
+          />
+        </div>
+      </div>
+      <OnlyCopied is={without === line} />
+      <Problem text={problem} />
+    </>
+  );
+}
+
+/** Says why a line was not inserted. */
+export function OnlyCopied({ is }: { is: boolean }): React.JSX.Element {
+  return (
+    <div className="nbd-Small" role="status">
+      {is && trans.__('Its line is copied, because no Python notebook is in front.')}
     </div>
   );
 }

@@ -46,6 +46,18 @@ export function printable(text: string): string {
   return text.replace(HIDDEN, escaped);
 }
 
+/** A text of at most so many characters; of a longer one the last words are left out. */
+export function beginning(text: string, most: number): string {
+  const chars = Array.from(text);
+  if (chars.length <= most) {
+    return text;
+  }
+  const kept = chars.slice(0, most - 1).join('');
+  const words = kept.replace(/\s\S*$/, '');
+  // A single long word, such as a path, is cut.
+  return `${words.length > kept.length / 2 ? words : kept}…`;
+}
+
 /** A text of at most so many characters; the middle of a longer one is left out. */
 export function shortened(text: string, most: number): string {
   const chars = Array.from(text);

@@ -7,6 +7,7 @@ import { Fills } from './fills.js';
 import { Free } from './free.js';
 import { Limit } from './limit.js';
 import { Disk, Seen } from './model.js';
+import { Insert } from './parts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
 import { Tray } from './trays.js';
@@ -17,8 +18,13 @@ type Name = 'fills' | 'free' | 'limit';
 const BY_COMMAND = '%quota --limit';
 
 /** The buttons, and the tray of the one that was pressed. */
-export function Tools(props: { disk: Disk; seen: Seen; runs: Runs }): React.JSX.Element {
-  const { disk, seen, runs } = props;
+export function Tools(props: {
+  disk: Disk;
+  seen: Seen;
+  runs: Runs;
+  insert: Insert;
+}): React.JSX.Element {
+  const { disk, seen, runs, insert } = props;
   const [open, setOpen] = React.useState<Name | null>(null);
   const first = firstFolder(disk, seen);
   const top = isLimit(disk) ? disk.path : (first ?? disk.path);
@@ -67,14 +73,17 @@ export function Tools(props: { disk: Disk; seen: Seen; runs: Runs }): React.JSX.
       </div>
       {open && (
         <Tray key={open} name={titles[open].replace('…', '')} of={name} close={close}>
-          {open === 'fills' && <Fills {...{ folder, top, runs, go }} now={Date.now() / 1000} />}
-          {open === 'free' && <Free key={folder} folder={folder} runs={runs} />}
+          {open === 'fills' && (
+            <Fills {...{ folder, top, runs, go, insert }} now={Date.now() / 1000} />
+          )}
+          {open === 'free' && <Free key={folder} {...{ folder, runs, insert }} />}
           {open === 'limit' && (
             <Limit
               folder={isLimit(disk) ? disk.path : folder}
               present={isLimit(disk) ? spelled(disk.limit) : ''}
               lifts={disk.source === BY_COMMAND}
               runs={runs}
+              insert={insert}
             />
           )}
         </Tray>

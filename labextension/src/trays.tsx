@@ -1,10 +1,9 @@
 /** Parts of what opens below a button: the tray itself, the line of an operation, and how far that is. */
 
-import { Clipboard } from '@jupyterlab/apputils';
-import { checkIcon, closeIcon, copyIcon } from '@jupyterlab/ui-components';
+import { closeIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { Button, Problem } from './parts.js';
+import { Button, CellLine, Insert, Problem } from './parts.js';
 import { isOver, Operation, Said } from './results.js';
 import { Run, sayLine } from './runs.js';
 import { trans } from './text.js';
@@ -70,29 +69,24 @@ export function useLine(operation: Operation): { said: Said | null; problem: str
   return known?.key === key ? known : { said: null, problem: '' };
 }
 
-/** A line that a cell could say, with a button that copies it. */
-export function Line(props: { said: Said | null; problem: string }): React.JSX.Element {
-  const { said, problem } = props;
-  const [copied, setCopied] = React.useState('');
-  const line = said?.line ?? '';
-  const isCopied = line !== '' && copied === line;
+/** The line of an operation, with *Copy line* and *Insert as cell*; or why there is none. */
+export function Line(props: {
+  said: Said | null;
+  problem: string;
+  insert: Insert;
+}): React.JSX.Element {
+  const { said, problem, insert } = props;
+  const why = problem || (said?.whyNoLine ?? '');
   return (
     <>
-      <div className="nbd-Line">
-        <code>{line || (problem || said?.whyNoLine ? '–' : trans.__('Loading…'))}</code>
-        {line && (
-          <Button
-            label={isCopied ? trans.__('Copied') : trans.__('Copy line')}
-            of={line}
-            icon={isCopied ? checkIcon : copyIcon}
-            onClick={() => {
-              Clipboard.copyToSystem(line);
-              setCopied(line);
-            }}
-          />
-        )}
-      </div>
-      <Problem text={problem || (said?.whyNoLine ?? '')} />
+      {said?.line ? (
+        <CellLine line={said.line} insert={insert} />
+      ) : (
+        <div className="nbd-Line">
+          <code>{why ? '–' : trans.__('Loading…')}</code>
+        </div>
+      )}
+      <Problem text={why} />
     </>
   );
 }

@@ -50,7 +50,7 @@ export function state(job: Job): string {
 }
 
 /** The most characters of a reason, and of a phase. */
-const [REASON, PHASE] = [300, 80];
+const [REASON, PHASE] = [1000, 80];
 
 /** The reason for the job's state; empty if there is no more to say. */
 export function why(job: Job): string {
@@ -118,10 +118,13 @@ export function whole(job: Job): string {
   return `${job.verb} ${job.source}${job.target ? ` → ${job.target}` : ''}`.trim();
 }
 
-/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`; before that `49%` if it came no further. */
+/** The result of a finished job: `3.6 MB`, `14 files`, `1.1 s`; before that `49%` or `2 failed` if it was not all. */
 export function outcome(job: Job): string[] {
-  const done = job.state === 'DONE' || !job.bytes ? null : percent(job.bytes, job.bytesTotal);
+  // The total leaves out what was not tried: 100% beside failures would mislead.
+  const isSaid = job.state !== 'DONE' && job.bytes > 0 && !job.failures;
+  const done = isSaid ? percent(job.bytes, job.bytesTotal) : null;
   return [
+    job.failures ? trans.__('%1 failed', job.failures) : '',
     done === null ? '' : `${done}%`,
     job.bytes ? size(job.bytes) : '',
     job.files ? files(job.files, null) : '',
@@ -173,6 +176,8 @@ function did(verb: string, name: string): string {
       return trans.__('Unpacked %1', name);
     case 'pack':
       return trans.__('Packed %1', name);
+    case 'cleanup':
+      return trans.__('Freed space in %1', name);
     default:
       return trans.__('%1 has ended', `${verb} ${name}`.trim());
   }
@@ -184,12 +189,13 @@ export function failure(job: Job): string {
     job.state === 'INTERRUPTED'
       ? trans.__('%1 was interrupted', title(job))
       : trans.__('%1 failed', title(job));
-  return [told, why(job)].filter(Boolean).join(': ');
+  const reason = why(job).replace(new RegExp(`^${job.verb}: `), ''); // the verb is told already
+  return [told, reason].filter(Boolean).join(': ');
 }
 
-/** How long a finished job took; empty if that is not known. */
+/** How long a finished job took; empty if that is not known, or would be `0.0 s`. */
 export function took(job: Job): string {
-  return job.seconds > 0 ? duration(job.seconds) : '';
+  return job.seconds >= 0.05 ? duration(job.seconds) : '';
 }
 
 const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];

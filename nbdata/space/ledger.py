@@ -96,6 +96,8 @@ class Ledger:
             if fresh or scan is None or not 0 <= time.time() - scan["at"] < _SCAN_AGE:
                 # The scan includes the bytes that running jobs have written, so they must not be added again.
                 scan = {"used": used_below(domain.root), "at": time.time(), "landed": 0}
+                for entry in entries:
+                    entry["scanned"] = True
                 data["scans"][domain.root] = scan
             used = scan["used"] + scan["landed"]
             age = time.time() - scan["at"]
@@ -221,8 +223,9 @@ class Ledger:
             data = self._load()
             entry = data["entries"].pop(name, None)
             if entry is not None:
-                if entry["landed"] < entry["planned"]:
-                    _forget_scans(data["scans"], entry)  # its partly written files were never noted
+                # Partly written files were never noted, or they are in a scan and were noted as a whole after it.
+                if entry["landed"] < entry["planned"] or entry.get("scanned"):
+                    _forget_scans(data["scans"], entry)
                 _given_back.add((self._folder, name))
                 self._save_if_room(data)
 
@@ -389,8 +392,10 @@ def not_enough(
     disks = disks_instead(path, needed, inodes, limited=limited)[:4]
     needs = "it still needs" if happened else "it needs"
     if needed > room.free:
-        wanted, free = f"{'at least ' if at_least else ''}{format_size(needed)}", format_size(room.free)
-        what = f"{wanted}, and {free} may be used"
+        wanted, free = format_size(needed), format_size(room.free)
+        if wanted == free:
+            wanted, free = f"{needed:,} B", f"{room.free:,} B"
+        what = f"{'at least ' if at_least else ''}{wanted}, and {free} may be used"
     else:
         wanted, free = f"{inodes:,} files and folders (inodes)", f"{room.inodes_free:,}"
         what = f"{wanted}, and {free} are free"

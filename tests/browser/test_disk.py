@@ -17,6 +17,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
+from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel
 from tests.browser.test_looks import contrasts, overflow
 from tests.lab import Lab
@@ -152,13 +153,30 @@ def test_a_limit_is_changed_and_lifted_by_keys(panel: Panel, lab: Lab, folder: P
     field.fill("40MB")
     expect(tray.locator(".nbd-Line code")).to_have_text(f"%quota {lab.root} --limit 40MB")
     shoot(panel.page, "limit")
-    keys.press("Enter")
+    tray.get_by_role("button", name="Insert as cell").click()
+    expect(tray).to_contain_text("no Python notebook is in front")
+    assert panel.page.evaluate("() => navigator.clipboard.readText()") == f"%quota {lab.root} --limit 40MB"
+    field.press("Enter")
     expect(tray).to_contain_text("The limit is set.")
     expect(gauge(panel, lab)).to_contain_text("free of 40.0 MB")
     tray.get_by_role("button", name="Lift the limit").focus()
     keys.press("Enter")
     expect(gauge(panel, lab)).to_have_count(0)
     nbdata.quota(str(lab.root), limit="8MB", quiet=True)
+
+
+@pytest.mark.usefixtures("folder", "s3")
+def test_the_line_of_each_tray_is_put_into_a_new_cell(context: BrowserContext, lab: Lab) -> None:
+    with Notebook(context, lab, "trays", "x = 1", run=False) as notebook:
+        cell = notebook.panel.page.locator(".jp-NotebookPanel .jp-CodeCell .jp-mod-focused .cm-content")
+        for button in ("What fills it", "Free…", "Change limit…"):
+            tray = opened(notebook.panel, lab, button)
+            line = tray.locator(".nbd-Line code")
+            expect(line).to_contain_text("%")
+            tray.get_by_role("button", name="Insert as cell").click()
+            expect(cell).to_have_text(line.inner_text())
+            expect(cell).to_be_focused()
+        assert notebook.panel.errors == []
 
 
 def failing(put: Put, root: Path) -> nbdata.Job:

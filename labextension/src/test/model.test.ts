@@ -214,6 +214,7 @@ test('a disk warns at 80% and alarms at 95% of what can be used, reservations in
   assert.deepEqual(disk(20), { percent: 80, level: 'warn', word: 'filling up' });
   assert.equal(disk(5.1).level, 'warn');
   assert.deepEqual(disk(5), { percent: 95, level: 'full', word: 'almost full' });
+  assert.deepEqual(disk(0), { percent: 100, level: 'full', word: 'full' });
 });
 
 test('with much free it does not warn, whatever the share', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { printable, shortened, trans, translateWith } from '../text.js';
+import { beginning, printable, shortened, trans, translateWith } from '../text.js';
 
 test('hidden characters are escaped as Python does', () => {
   assert.equal(printable('a\u001bb\tc\nd'), 'a\\x1bb\\tc\\nd');
@@ -20,6 +20,12 @@ test('a long text keeps its beginning and its end', () => {
   assert.equal(shortened('abcdefghij', 10), 'abcdefghij');
   assert.equal(shortened('abcdefghijk', 7), 'abc…ijk');
   assert.equal(shortened('😀'.repeat(9), 5), '😀😀…😀😀');
+});
+
+test('the beginning of a long text ends with a whole word, unless that is most of it', () => {
+  assert.equal(beginning('one two three', 13), 'one two three');
+  assert.equal(beginning('one two three', 11), 'one two…');
+  assert.equal(beginning('😀'.repeat(9), 5), '😀😀😀😀…');
 });
 
 test('texts are translated, and English before that', () => {

@@ -108,6 +108,8 @@ test('a failure is told with its reason', () => {
     failure(job({ ...fields, state: 'INTERRUPTED', error: '' })),
     'pull x was interrupted'
   );
+  const conflicts = { ...fields, state: 'FAILED', error: 'pull: 2 of 3 are conflicts' };
+  assert.equal(failure(job(conflicts)), 'pull x failed: 2 of 3 are conflicts');
 });
 
 test('an average rate is of what moved, and of a job that succeeded', () => {
@@ -159,6 +161,9 @@ test('what became of a job, and how to go on with it', () => {
   const interrupted = { state: 'INTERRUPTED', bytes: 44.4e6, bytes_total: 90e6, seconds: 21 };
   assert.deepEqual(outcome(job(interrupted)), ['49%', '44.4 MB', '21 s']);
   assert.deepEqual(outcome(job({ state: 'INTERRUPTED' })), []);
+  assert.deepEqual(outcome(job({ state: 'FAILED', seconds: 0.04 })), []);
+  const partly = { state: 'FAILED', bytes: 2e6, bytes_total: 2e6, files: 1, failures: 2 };
+  assert.deepEqual(outcome(job(partly)), ['2 failed', '2.0 MB', '1 file']);
   assert.equal(again(done), '');
   assert.equal(again({ ...done, state: 'RUNNING' }), '');
   assert.equal(again({ ...done, state: 'FAILED' }), 'Retry');

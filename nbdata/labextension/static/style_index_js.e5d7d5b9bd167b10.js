@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var r=o("./node_modules/css-loader/dist/runtime/noSourceMaps.js"),t=o.n(r),a=o("./node_modules/css-loader/dist/runtime/api.js"),i=(o.n(a))()(t());i.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
+"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./style/index.js"(e,n,o){var r=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),t=o.n(r),a=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleDomAPI.js"),i=o.n(a),d=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(d),s=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/cjs.js!./style/base.css"),x={};x.styleTagTransform=f(),x.setAttributes=p(),x.insert=l().bind(null,"head"),x.domAPI=i(),x.insertStyleElement=c(),t()(m.A,x),m.A&&m.A.locals&&m.A.locals},"../../../../../../work/main/labextension/node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var r=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/noSourceMaps.js"),t=o.n(r),a=o("../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/api.js"),i=(o.n(a))()(t());i.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
 
 /* Colours with enough contrast to the panel: 3:1 for bars and icons, 4.5:1 for text. Lab's own have less in places. */
 .nbd-Panel,
@@ -133,8 +133,12 @@
   width: 14px;
 }
 
-.nbd-Summary > time {
+.nbd-Ending {
+  align-items: center;
+  display: flex;
   flex: none;
+  gap: 8px;
+  margin-left: auto;
 }
 
 .nbd-Wrapped {
@@ -144,7 +148,8 @@
 .nbd-Pace {
   align-items: center;
   display: flex;
-  gap: 8px;
+  flex-wrap: wrap;
+  gap: 0 8px;
   justify-content: space-between;
 }
 
@@ -152,6 +157,7 @@
   border-bottom: var(--jp-border-width) solid var(--jp-border-color1);
   flex: none;
   height: 16px;
+  margin-left: auto;
   overflow: hidden;
   width: 72px;
 }
@@ -334,11 +340,6 @@
 
 /* What became of a job that is over. */
 .nbd-Outcome {
-  align-items: center;
-  display: flex;
-  flex-wrap: wrap;
-  gap: 2px 8px;
-  justify-content: space-between;
   padding-left: 15px;
 }
 
@@ -346,22 +347,21 @@
   display: flex;
   flex-wrap: wrap;
   gap: 4px;
-  margin-left: auto;
+  margin-top: 4px;
 }
 
-.nbd-Outcome + .nbd-Reason {
+.nbd-Outcome > .nbd-Reason {
   display: -webkit-box;
   -webkit-box-orient: vertical;
-  -webkit-line-clamp: 2;
+  -webkit-line-clamp: 3;
   overflow: hidden;
-  padding-left: 15px;
 }
 
-.nbd-Fold[open] ~ .nbd-Outcome .nbd-Numbers {
+.nbd-Fold[open] ~ .nbd-Outcome > .nbd-Numbers {
   display: none; /* the details say it */
 }
 
-.nbd-Fold[open] ~ .nbd-Reason {
+.nbd-Fold[open] ~ .nbd-Outcome > .nbd-Reason {
   -webkit-line-clamp: none;
 }
 
@@ -507,47 +507,19 @@
   background: var(--jp-layout-color2);
 }
 
-.nbd-Line {
-  align-items: center;
-  display: flex;
-  flex-wrap: wrap;
-  gap: 4px 8px;
-  min-width: 0;
-}
-
-.nbd-Line > code {
-  font-family: var(--jp-code-font-family);
-  font-size: var(--jp-ui-font-size0);
-  min-width: 0;
-}
-
-.nbd-Line > label {
-  align-items: center;
-  display: flex;
-  font-size: var(--jp-ui-font-size0);
-  gap: 6px;
-}
-
-.nbd-Line > :last-child {
-  margin-left: auto;
-}
-
 .nbd-Limit {
   display: flex;
   flex-direction: column;
   gap: 4px;
 }
 
-.nbd-Field {
-  background: var(--jp-input-background, var(--jp-layout-color1));
-  border: var(--jp-border-width) solid var(--jp-ui-font-color2);
-  border-radius: 2px;
-  box-sizing: border-box;
-  color: var(--jp-ui-font-color1);
-  font: inherit;
-  height: 24px;
-  padding: 0 4px;
-  width: 6.5em;
+.nbd-Ask {
+  align-items: center;
+}
+
+.nbd-Ask > .nbd-Field {
+  flex: 1 1 auto;
+  min-width: 0;
 }
 
 .nbd-Notice {
@@ -558,7 +530,6 @@
 }
 
 .nbd-Button:focus-visible,
-.nbd-Field:focus-visible,
 .nbd-Item:focus-visible,
 .nbd-Filter > button:focus-visible,
 .nbd-Status-button:focus-visible,
@@ -657,18 +628,27 @@
 }
 
 .nbd-Line {
-  align-items: flex-start;
+  align-items: center;
   background: var(--jp-layout-color2);
   border-radius: 3px;
   display: flex;
-  gap: 4px;
+  flex-wrap: wrap;
+  gap: 2px 4px;
   justify-content: space-between;
   margin: 6px 0;
+  min-width: 0;
   padding: 2px 2px 2px 6px;
 }
 
+.nbd-Line-acts {
+  align-items: center;
+  display: flex;
+  flex: none;
+  gap: 4px;
+  margin-left: auto;
+}
+
 .nbd-Line > code {
-  align-self: center;
   background: transparent;
   color: var(--jp-ui-font-color1);
   font-family: var(--jp-code-font-family);
@@ -723,6 +703,7 @@
   display: flex;
   gap: 8px;
   margin: 6px 0;
+  white-space: nowrap;
 }
 
 .nbd-Field > input {
@@ -731,9 +712,9 @@
   border-radius: 2px;
   color: var(--jp-ui-font-color1);
   font: inherit;
+  flex: 0 1 8em;
   min-width: 0;
   padding: 1px 4px;
-  width: 8em;
 }
 
 .nbd-Plan {
@@ -833,10 +814,6 @@
 
 /* -- failed files ---------------------------------------------------------------------------- */
 
-.nbd-Failures > .nbd-Link {
-  margin-left: 15px;
-}
-
 .nbd-Table {
   border: var(--jp-border-width) solid var(--jp-border-color2);
   margin: 4px 0;
@@ -899,4 +876,4 @@
   box-shadow: 0 2px var(--nbd-bad);
   font-weight: 600;
 }
-`,""]),o.d(n,{},{A:i})},"./node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",r=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),r&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),r&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,r,t,a){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(r)for(var d=0;d<this.length;d++){var l=this[d][0];null!=l&&(i[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);r&&i[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),t&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=t):p[4]="".concat(t)),n.push(p))}},n}},"./node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,r=0;r<n.length;r++)if(n[r].identifier===e){o=r;break}return o}function r(e,r){for(var t={},a=[],i=0;i<e.length;i++){var d=e[i],l=r.base?d[0]+r.base:d[0],s=t[l]||0,p="".concat(l," ").concat(s);t[l]=s+1;var b=o(p),c={css:d[1],media:d[2],sourceMap:d[3],supports:d[4],layer:d[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,r);r.byIndex=i,n.splice(i,0,{identifier:p,updater:u,references:1})}a.push(p)}return a}e.exports=function(e,t){var a=r(e=e||[],t=t||{});return function(e){e=e||[];for(var i=0;i<a.length;i++){var d=o(a[i]);n[d].references--}for(var l=r(e,t),s=0;s<a.length;s++){var p=o(a[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=l}}},"./node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var r=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(o)}},"./node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"./node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var r,t,a;r="",o.supports&&(r+="@supports (".concat(o.supports,") {")),o.media&&(r+="@media ".concat(o.media," {")),(t=void 0!==o.layer)&&(r+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),r+=o.css,t&&(r+="}"),o.media&&(r+="}"),o.supports&&(r+="}"),(a=o.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(r,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"./node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}},"./style/index.js"(e,n,o){var r=o("./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),t=o.n(r),a=o("./node_modules/style-loader/dist/runtime/styleDomAPI.js"),i=o.n(a),d=o("./node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(d),s=o("./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("./node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("./node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("./node_modules/css-loader/dist/cjs.js!./style/base.css"),g={};g.styleTagTransform=f(),g.setAttributes=p(),g.insert=l().bind(null,"head"),g.domAPI=i(),g.insertStyleElement=c(),t()(m.A,g),m.A&&m.A.locals&&m.A.locals}}]);
+`,""]),o.d(n,{},{A:i})},"../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",r=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),r&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),r&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,r,t,a){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(r)for(var d=0;d<this.length;d++){var l=this[d][0];null!=l&&(i[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);r&&i[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),t&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=t):p[4]="".concat(t)),n.push(p))}},n}},"../../../../../../work/main/labextension/node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,r=0;r<n.length;r++)if(n[r].identifier===e){o=r;break}return o}function r(e,r){for(var t={},a=[],i=0;i<e.length;i++){var d=e[i],l=r.base?d[0]+r.base:d[0],s=t[l]||0,p="".concat(l," ").concat(s);t[l]=s+1;var b=o(p),c={css:d[1],media:d[2],sourceMap:d[3],supports:d[4],layer:d[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,r);r.byIndex=i,n.splice(i,0,{identifier:p,updater:u,references:1})}a.push(p)}return a}e.exports=function(e,t){var a=r(e=e||[],t=t||{});return function(e){e=e||[];for(var i=0;i<a.length;i++){var d=o(a[i]);n[d].references--}for(var l=r(e,t),s=0;s<a.length;s++){var p=o(a[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=l}}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var r=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(o)}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var r,t,a;r="",o.supports&&(r+="@supports (".concat(o.supports,") {")),o.media&&(r+="@media ".concat(o.media," {")),(t=void 0!==o.layer)&&(r+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),r+=o.css,t&&(r+="}"),o.media&&(r+="}"),o.supports&&(r+="}"),(a=o.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(r,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"../../../../../../work/main/labextension/node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}}}]);
