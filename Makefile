@@ -28,6 +28,7 @@
 ##  make bench-shards      tar shards: reading beside webdataset, packing beside s5cmd and tar (some ten minutes)
 ##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
+##  make bench-files       the file system beside s3fs, obstore and pyarrow, alone and below pandas and zarr (some ten minutes)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 ##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
@@ -49,7 +50,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-frameworks test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-frameworks test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -207,6 +208,13 @@ bench-records: $(VENV)/.nbdata
 
 bench-shuffle: $(VENV)/.nbdata
 	$(BIN)/python benchmarks/shard_shuffle.py $(ARGS)
+
+$(VENV)/.bench-files: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[bench-files]'
+	touch $@
+
+bench-files: $(VENV)/.nbdata $(VENV)/.bench-files
+	$(BIN)/python benchmarks/files.py $(ARGS)
 
 bench-cached-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/cached_loaders.py $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
-from nbdata.files.fetching import FIRST, fetch, first_bytes
+from nbdata.files.fetching import FIRST, compared, fetch, first_bytes
 from nbdata.files.ranges import Range, clipped, merged
 from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
@@ -105,12 +105,12 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
     def _at(self, path: str) -> Place:
         return self._connections.at(self._url(self._strip_protocol(path)))
 
-    def _below(self, path: str, place: Place, key: str) -> str:
-        """Return the name of an object below a folder."""
-        rest = key[len(place.prefix) :]
+    def _naming(self, path: str, place: Place) -> Callable[[str], str]:
+        """Return what makes the name of an object below a folder of its key."""
+        begin, skip = f"{path}/" if path or self.target == "file" else "", len(place.prefix)
         if self.target in ("http", "https"):
-            rest = quote(rest, safe="/-_.~", errors="surrogateescape")
-        return f"{path}/{rest}" if path or self.target == "file" else rest
+            return lambda key: begin + quote(key[skip:], safe="/-_.~", errors="surrogateescape")
+        return lambda key: begin + key[skip:]
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         if not path and not self.fo and self.target not in ("file", "http", "https"):
             return self._buckets()
         place = self._at(path)
-        entries, exists = list[Entry](), False
+        naming, entries, exists = self._naming(path, place), list[Entry](), False
         for info in listing_of_folder(place.control, place.store, place.prefix):
             exists = True
             if info.key == place.prefix:  # the object that stands for the folder itself
                 continue
-            name = self._below(path, place, info.key.rstrip("/"))
+            name = naming(info.key.rstrip("/"))
             entries.append(folder_entry(name) if info.key.endswith("/") else file_entry(name, info))
         if not exists and place.key and not place.store.is_folder(place.prefix):
             return [file_entry(path, self._head(place))]
@@ -207,29 +207,37 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             raise ValueError("maxdepth must be at least 1")
         if not path and not self.fo and self.target not in ("file", "http", "https"):
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
-        place, found = self._at(path), dict[str, Entry]()
+        place = self._at(path)
         if withdirs and not place.store.flat:  # it may have empty folders
             return super().find(path, maxdepth=maxdepth, withdirs=True, detail=detail, **kwargs)
-        for info in listing(place.control, place.store, place.prefix):
-            if info.key == place.prefix:
-                if withdirs:
-                    found[path] = folder_entry(path)
-                continue
-            name = self._below(path, place, info.key.rstrip("/"))
-            depth = name.count("/", len(path) + 1)
-            if maxdepth is None or depth < maxdepth:
-                found[name] = folder_entry(name) if info.key.endswith("/") else file_entry(name, info)
+        prefix, naming = place.prefix, self._naming(path, place)
+        found, folders = dict[str, ObjectInfo](), set[str]()
+        for info in listing(place.control, place.store, prefix):
+            key = info.key
+            if key.endswith("/"):  # the object that stands for a folder
+                name = naming(key.rstrip("/")) if key != prefix else path
+                folders.add(name)
+            else:
+                name = naming(key)
+                if maxdepth is None or name.count("/", len(path) + 1) < maxdepth:
+                    found[name] = info
             if withdirs:
-                _add_folders(found, name, path, maxdepth)
-        if withdirs and (found or place.store.is_folder(place.prefix)):
-            found.setdefault(path, folder_entry(path))
-        if not found and place.key:
+                _add_folders(folders, name, path)
+        if not found and not folders and place.key:
             with contextlib.suppress(NotFound, IsADirectoryError):
-                found[path] = file_entry(path, self._head(place))
+                found[path] = self._head(place)
         if not withdirs:
-            found = {name: entry for name, entry in found.items() if entry["type"] == "file"}
-        names = sorted(found)
-        return {name: found[name] for name in names} if detail else names
+            folders.clear()
+        elif found or folders or place.store.is_folder(place.prefix):
+            folders.add(path)
+        if maxdepth is not None:
+            folders = {name for name in folders if name.count("/", len(path) + 1) < maxdepth}
+        names = sorted({*found, *folders})
+        if not detail:
+            return names
+        return {
+            name: file_entry(name, found[name]) if name in found else folder_entry(name) for name in names
+        }
 
     def created(self, path: str) -> datetime:
         """Return when an object was created: object stores tell when it was modified, and replace whole objects."""
@@ -261,11 +269,13 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         place = self._at(path)
         verify = self._connections.verify
         if start is None and end is None:
-            (data,) = fetch(place, [Piece(ObjectInfo(place.key, -1))], verify)
+            first = first_bytes(place)
+            if 0 <= first.info.size <= len(first.data):
+                return compared(place, first, verify)[0].data
+            (data,) = fetch(place, [Piece(first.info)], verify)
             return _data(data)
         if start is not None and start >= 0 and end is not None and end - start <= FIRST:
-            first = first_bytes(place, end - start, start) if end > start else None
-            return b"" if first is None else first.data
+            return first_bytes(place, end - start, start).data if end > start else b""
         info = self._head(place)
         first_byte, behind = clipped(start, end, info.size)
         (data,) = fetch(place, [Piece(info, first_byte, behind)], verify)
@@ -465,12 +475,11 @@ def _of_store(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**_of_store(inner), **own} if inner else own
 
 
-def _add_folders(found: dict[str, Entry], name: str, path: str, maxdepth: int | None) -> None:
-    """Add the folders of a file below a path, as deep as asked for."""
+def _add_folders(folders: set[str], name: str, path: str) -> None:
+    """Add the folders of a file below a path."""
     parent = name.rpartition("/")[0]
-    while len(parent) > len(path) and parent not in found:
-        if maxdepth is None or parent.count("/", len(path) + 1) < maxdepth:
-            found[parent] = folder_entry(parent)
+    while len(parent) > len(path) and parent not in folders:
+        folders.add(parent)
         parent = parent.rpartition("/")[0]
 
 

@@ -17,7 +17,7 @@ from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import retrying
 from nbdata.verification.checker import right
 
-__all__ = ["FIRST", "First", "fetch", "fetch_range", "first_bytes"]
+__all__ = ["FIRST", "First", "compared", "fetch", "fetch_range", "first_bytes"]
 
 #: Bytes of the first request for a file: most small objects come whole, and it is no slower than asking for the size.
 FIRST = 256 << 10
@@ -47,17 +47,37 @@ def first_bytes(place: Place, most: int = FIRST, start: int = 0) -> First:
     def attempt() -> First:
         body = store.read(place.key, start, start + most)
         try:
-            data, view = bytearray(), memoryview(bytearray(most))
-            while len(data) < most and (count := body.readinto(view[: most - len(data)])):
-                data += view[:count]
+            view, came = memoryview(bytearray(most)), 0
+            while came < most and (count := body.readinto(view[came:])):
+                came += count
             info = body.info
-            if info.size < 0 and len(data) < most:  # it has ended
-                info = info._replace(size=start + len(data))
-            return First(info, bytes(data))
+            if info.size < 0 and came < most:  # it has ended
+                info = info._replace(size=start + came)
+            return First(info, bytes(view[:came]))
         finally:
             body.close()
 
     return retrying(place.control, attempt)
+
+
+def compared(place: Place, first: First, verify: str) -> tuple[First, bool]:
+    """Compare a small object, which has come whole; return it, perhaps fetched again, and whether there is a checksum.
+
+    Raises
+    ------
+    ChecksumMismatch
+        If the bytes are wrong, after retries.
+    """
+    info, data = first
+    second = SecondTry(place.control, place.store, verify)
+    try:
+        proven = right(info, verify, memoryview(data))
+        if proven is not None:
+            return first, proven
+        again, proven = second.compare(Piece(info), data)
+    except ChecksumMismatch as error:
+        again, proven = second.read(Piece(info), error)
+    return First(info, bytes(again)), proven
 
 
 @dataclass(slots=True, eq=False)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.errors import NbdataError
 from nbdata.files.cached import CachedWindow, FileCache
 from nbdata.files.connections import Place
 from nbdata.files.entries import Entry, file_entry
-from nbdata.files.fetching import First, first_bytes
+from nbdata.files.fetching import compared, first_bytes
 from nbdata.files.window import Window
-from nbdata.reading.pieces import Piece, SecondTry
 from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying
-from nbdata.verification.checker import right, stream_check
+from nbdata.verification.checker import stream_check
 
 __all__ = ["ReadFile"]
 
@@ -77,23 +76,9 @@ class ReadFile(io.BufferedIOBase):
                 remedy="Pull it to the disk, and open it there",
             )
         if len(first.data) >= first.info.size:
-            first = self._compared(first)
+            first, self.proven = compared(place, first, verify)
         self._info, self.size = first.info, first.info.size
         self._window = Window(place, first)
-
-    def _compared(self, first: First) -> First:
-        """Compare a small object, which has come whole."""
-        info, data = first
-        second = SecondTry(self._place.control, self._place.store, self._verify)
-        try:
-            self.proven = right(info, self._verify, memoryview(data))
-            if self.proven is None:
-                again, self.proven = second.compare(Piece(info), data)
-                data = bytes(again)
-        except ChecksumMismatch as error:
-            again, self.proven = second.read(Piece(info), error)
-            data = bytes(again)
-        return First(info, data)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -105,10 +90,11 @@ class ReadFile(io.BufferedIOBase):
         view = self._view(start, end)
         if len(view) == end - start:
             return bytes(view)
-        data = bytearray(view)
-        while start + len(data) < end:
-            data += self._view(start + len(data), end)
-        return bytes(data)
+        data = io.BytesIO(bytes(end - start))  # gives its bytes without another copy
+        with data.getbuffer() as whole:
+            whole[: len(view)] = view
+            self.readinto(whole[len(view) :])
+        return data.getvalue()
 
     def read1(self, size: int = -1, /) -> bytes:
         """Read some bytes, those that one request brings."""

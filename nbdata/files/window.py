@@ -1,8 +1,8 @@
 """The bytes that one open file holds: what was read last, and what probably comes next.
 
-The first request of a file brings its start. A file that is read forward is then read ahead: in blocks that double up
-to 8 MiB, several at a time, as far as the memory of all open files allows (`nbdata.files.read_memory`). Other reads
-fetch what they ask for, and a little more.
+The first request of a file brings its start. A file that goes on to be read forward is read ahead: more blocks with
+each read, which double up to 8 MiB, as far as the memory of all open files allows (`nbdata.files.read_memory`). Other
+reads fetch what they ask for, and a little more; large ones with several requests at a time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ __all__ = ["Window"]
 _LEAST, _SMALL, _LARGE = 64 << 10, 512 << 10, 8 << 20
 # Blocks that are fetched ahead of the one that is read.
 _AHEAD = 4
+# A read of more bytes is fetched with several requests at a time, because one connection may be slow.
+_LONG = 4 << 20
 # A read that skips at most this many bytes still goes forward.
 _SKIP = 1 << 20
 # Blocks that are held beside those ahead: programs go back to an index at the start or the end of a file.
@@ -56,8 +58,10 @@ class Window:
         self._place, self._info = place, first.info
         self._blocks = deque([_Block(0, first.data)], _KEPT)
         self._behind = len(first.data)  # where a read that goes forward goes on
-        self._step = _SMALL
-        self._forward = False
+        self._end = 0  # of the last read
+        self._forward = (
+            0  # reads in succession that went forward, up to the number that gets the most read ahead
+        )
         # The blocks that are fetched ahead: number, first byte, and the byte after the last one.
         self._ahead: deque[tuple[int, int, int]] = deque()
         self._numbers = iter(range(1 << 62))
@@ -87,13 +91,17 @@ class Window:
         if self._pid != os.getpid():  # a forked process has no thread that fetches
             self._pid, self._fetcher = os.getpid(), None
             self._forget_ahead()
-        forward = self._behind <= start <= self._behind + _SKIP
-        if not forward or not self._place.store.ranges:
+        if not self._behind <= start <= self._behind + _SKIP:
             self._forget_ahead()
-            self._step = _SMALL
-            block = self._alone(start, max(end, start + _LEAST))
-        else:
-            block = self._next(start)
+            self._forward = 0
+        elif end != self._end:
+            self._forward = min(self._forward + 1, _AHEAD + 1)
+        self._end = end
+        several = self._ahead or self._forward > 1 or end - start > _LONG
+        if several and self._place.store.ranges:
+            block = self._next(start, end)
+        else:  # perhaps nothing more is read here
+            block = self._alone(start, max(end, start + (_SMALL if self._forward else _LEAST)))
         self._behind = block.end
         self._blocks.append(block)
         self._note()
@@ -110,29 +118,34 @@ class Window:
                 view = view[count:]
         return _Block(start, data)
 
-    def _next(self, start: int) -> _Block:
-        """Fetch the block at `start`, or take it from those that are on their way, and have more fetched."""
+    def _next(self, start: int, end: int) -> _Block:
+        """Fetch the block at `start`, or take it from those that are on their way, and have more fetched.
+
+        More is fetched as far as this read goes, and then what the next reads will probably ask for.
+        """
         while self._ahead and self._ahead[0][2] <= start:
             self._drop(self._ahead.popleft())
         if self._ahead and self._ahead[0][1] > start:
             self._forget_ahead()
+        guessed = max(0, self._forward - 1)
+        wanted = end - start if end - start <= _LONG else -(-(end - start) // _AHEAD)
+        step = min(max(_SMALL << guessed, wanted), _LARGE)
         if not self._ahead:
-            self._plan(start)
-        self._step = min(self._step * 2, _LARGE)
+            self._plan(start, step)
         first = self._ahead[0]
-        share = self._share(first[2] - first[1], _AHEAD * self._step)
-        planned = first[2] - first[1]
+        share = self._share(first[2] - first[1], _AHEAD * step)
+        planned = sum(behind - begin for _, begin, behind in self._ahead)
         while len(self._ahead) <= _AHEAD and (behind := self._ahead[-1][2]) < self._info.size:
-            if planned + min(self._step, self._info.size - behind) > share:
+            if (behind >= end and len(self._ahead) > guessed) or planned + step > share:
                 break
-            planned += self._plan(behind)
+            planned += self._plan(behind, step)
         self._ahead.popleft()
         (pieces,) = self._reader().fetch([first[0]], [number for number, _, _ in self._ahead])
         self._drop(first)
         return _Block(first[1], pieces[0])
 
-    def _plan(self, start: int) -> int:
-        end = min(start + self._step, self._info.size)
+    def _plan(self, start: int, size: int) -> int:
+        end = min(start + size, self._info.size)
         number = next(self._numbers)
         self._ranges[number] = (start, end)
         self._ahead.append((number, start, end))

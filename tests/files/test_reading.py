@@ -93,6 +93,25 @@ def test_a_small_file_takes_one_request(proxy: FaultProxy, put: Put) -> None:
     assert [request.action for request in asked] == ["get"]
 
 
+def test_what_is_not_read_forward_brings_only_what_it_asks_for(proxy: FaultProxy, big: str) -> None:
+    tally = proxy.begin()
+    with nbdata.open(big, "rb") as file:
+        for start, size in ((256 << 10, 1 << 20), (10 << 20, 100_000), (5 << 20, 300_000), (0, 1000)):
+            file.seek(start)
+            assert file.read(size) == BIG[start : start + size]
+    assert sum(tally.down.values()) == (256 << 10) + (1 << 20) + 100_000 + 300_000
+
+
+def test_a_long_read_takes_several_requests(proxy: FaultProxy, big: str) -> None:
+    asked = list[Exchange]()
+    tally = proxy.begin(lambda request, before: asked.append(request))
+    with nbdata.open(big, "rb") as file:
+        file.seek(3 << 20)
+        assert file.read(8 << 20) == BIG[3 << 20 : 11 << 20]
+    assert len(asked) == 1 + 4
+    assert sum(tally.down.values()) == (256 << 10) + (8 << 20)
+
+
 def test_a_file_that_changes_while_it_is_open_is_an_error(put: Put, big: str) -> None:
     with nbdata.open(big, "rb") as file:
         start = file.read(1000)
