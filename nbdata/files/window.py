@@ -185,9 +185,8 @@ class Window:
     def _forget_ahead(self) -> None:
         self._ahead.clear()
         self._ranges.clear()
-        if (
-            self._fetcher is not None and self._pid == os.getpid()
-        ):  # that of another process may be locked for ever
+        # The lock of another process's fetcher may be held for ever.
+        if self._fetcher is not None and self._pid == os.getpid():
             self._fetcher.drop_ahead()
 
     def let_go(self) -> None:
