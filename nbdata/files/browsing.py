@@ -279,9 +279,11 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
                 return compared(place, first, verify)[0].data
             (data,) = fetch(place, [Piece(first.info)], verify)
             return _data(data)
-        if start is not None and start >= 0 and end is not None and end - start <= FIRST:
+        if start is not None and end is not None and min(start, end) >= 0 and end - start <= FIRST:
             return first_bytes(place, end - start, start).data if end > start else b""
         info = self._head(place)
+        if info.size < 0:
+            return self.cat_file(path)[start:end]
         first_byte, behind = clipped(start, end, info.size)
         (data,) = fetch(place, [Piece(info, first_byte, behind)], verify)
         return _data(data)
@@ -346,6 +348,11 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             except (NbdataError, OSError) as error:
                 for number in numbers:
                     found[number] = error
+                continue
+            if info.size < 0:
+                (whole,) = fetch(place, [Piece(info)], self._connections.verify)
+                for number, (start, end) in zip(numbers, wanted, strict=True):
+                    found[number] = whole if isinstance(whole, NbdataError) else bytes(whole[start:end])
                 continue
             ranges = [
                 Range(*clipped(start, end, info.size), number)
@@ -457,20 +464,20 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         size = (block_size or 0) * place.store.max_parts // 2
         file = WriteFile(self._connections, place, path, size=size, autocommit=autocommit, new=new)
         self.invalidate_cache(path)
-        if kind == "a" and self.exists(path):
-            with ReadFile(place, path, self._connections.verify) as before:
-                _copy(before, file)
+        if kind == "a":
+            try:
+                self._copy_to(file, place)
+            except BaseException:
+                file.discard()
+                raise
         return file
 
-
-def _copy(source: ReadFile, target: WriteFile) -> None:
-    """Write the whole of a file to another one, which is given up if that fails."""
-    try:
-        while data := source.read(_COPIED):
-            target.write(data)
-    except BaseException:
-        target.discard()
-        raise
+    def _copy_to(self, file: WriteFile, place: Place) -> None:
+        """Write what is there already."""
+        if self.exists(file.path):
+            with ReadFile(place, file.path, self._connections.verify) as before:
+                while data := before.read(_COPIED):
+                    file.write(data)
 
 
 def _of_store(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ class FileCache:
             raise BadOption("cache: 0 bytes hold nothing", expected='a size, such as "5GB"')
         self._pid, self._lock = os.getpid(), ForkLock()
         self._used: dict[str, _Ranges] = {}
+        self._left: deque[str] = deque()  # the buckets of files that were closed, and are still counted
 
     def takes(self, info: ObjectInfo) -> bool:
         """Whether an object is read through the cache."""
@@ -56,15 +58,25 @@ class FileCache:
         """Count a file that is opened: the cache of its bucket is used until the last one is closed."""
         with self._lock:
             self._of(place).open += 1
+            self._end_unused()
 
     def leave(self, place: Place) -> None:
-        """Count a file that is closed."""
-        with self._lock:
-            used = self._of(place)
-            used.open -= 1
-            if used.open <= 0:
-                del self._used[place.folder.place]
-                used.close()
+        """Count a file that is closed. Does not wait: the garbage collector may close it while this thread counts."""
+        self._left.append(place.folder.place)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end_unused()
+            finally:
+                self._lock.release()
+
+    def _end_unused(self) -> None:
+        while self._left:
+            used = self._used.get(bucket := self._left.popleft())
+            if used is not None:
+                used.open -= 1
+                if used.open <= 0:
+                    del self._used[bucket]
+                    used.close()
 
     def read(self, place: Place, info: ObjectInfo, start: int, end: int) -> Content:
         """Return some bytes of an object, which comes to the cache as a whole if it is not there."""
@@ -74,7 +86,7 @@ class FileCache:
 
     def _of(self, place: Place) -> _Ranges:
         if self._pid != os.getpid():  # the connections belong to the process before
-            self._pid, self._used = os.getpid(), {}
+            self._pid, self._used, self._left = os.getpid(), {}, deque()
         used = self._used.get(place.folder.place)
         if used is None:
             used = self._used[place.folder.place] = _Ranges(self._operation(place))
@@ -122,6 +134,7 @@ class CachedWindow:
     def __init__(self, cache: FileCache, place: Place, info: ObjectInfo) -> None:
         self._cache, self._place, self._info = cache, place, info
         self._start, self._block = 0, memoryview(b"")
+        self._pid = os.getpid()
         cache.enter(place)
 
     def view(self, start: int, end: int) -> memoryview:
@@ -135,4 +148,5 @@ class CachedWindow:
     def close(self) -> None:
         """Drop the block."""
         self._block = memoryview(b"")
-        self._cache.leave(self._place)
+        if self._pid == os.getpid():  # another process has counted it
+            self._cache.leave(self._place)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbdata.errors import ChecksumMismatch, NbdataError, NotFound
+from nbdata.errors import ChecksumMismatch, NbdataError, NotFound, StoreUnavailable
 from nbdata.files.connections import Place
 from nbdata.reading.pieces import Content, Piece, SecondTry
 from nbdata.stores.base import ObjectInfo, Store
@@ -47,12 +47,22 @@ def first_bytes(place: Place, most: int = FIRST, start: int = 0) -> First:
     def attempt() -> First:
         body = store.read(place.key, start, start + most)
         try:
+            if body.start not in (0, start):
+                raise NbdataError("the store answers with another range", path=place.key)
+            skipped = start - body.start  # a server may ignore the range
+            while skipped and (count := body.readinto(memoryview(bytearray(min(skipped, FIRST))))):
+                place.control.checkpoint()
+                skipped -= count
             view, came = memoryview(bytearray(most)), 0
             while came < most and (count := body.readinto(view[came:])):
                 came += count
             info = body.info
+            if came < min(most, info.size - start):
+                raise StoreUnavailable(
+                    "the store sent fewer bytes than it announced", path=place.key, details={"retry": True}
+                )
             if info.size < 0 and came < most:  # it has ended
-                info = info._replace(size=start + came)
+                info = info._replace(size=start - skipped + came)
             return First(info, bytes(view[:came]))
         finally:
             body.close()

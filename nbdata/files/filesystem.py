@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 from typing import Any
@@ -76,7 +77,7 @@ class FileSystem(Browsing):
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
         """Write bytes to a file; with the mode ``create`` it must not be there."""
-        with self._open(self._strip_protocol(path), "xb" if mode == "create" else "wb") as file:
+        with self.open(path, "xb" if mode == "create" else "wb") as file:
             file.write(value)
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
@@ -120,6 +121,16 @@ class FileSystem(Browsing):
         assert isinstance(file, ReadFile)
         with file:
             callback.set_size(file.size)
+            if outfile is None and _leads_out(rpath, lpath):
+                raise BadOption(
+                    "the name leads out of the folder that it is copied to",
+                    path=rpath,
+                    remedy="Name the file that it becomes",
+                )
+            if outfile is None and os.path.exists(lpath) and not os.path.isfile(lpath):  # such as /dev/null
+                with open(lpath, "wb") as special:
+                    _copy(file, special, callback)
+                return
             if outfile is not None:
                 _copy(file, outfile, callback)
                 return
@@ -153,6 +164,11 @@ class FileSystem(Browsing):
             with ReadFile(source, path1, verify) as file, WriteFile(self._connections, target, path2) as copy:
                 _copy(file, copy, DEFAULT_CALLBACK)
         self.invalidate_cache(path2)
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> None:
+        """Copy, and then delete what was copied; does nothing if both names mean the same."""
+        if self._strip_protocol(path1) != self._strip_protocol(path2):
+            super().mv(path1, path2, recursive=recursive, **kwargs)
 
     # -- deleting, and folders -------------------------------------------------------------------
 
@@ -230,7 +246,8 @@ class FileSystem(Browsing):
         make, (cls, args, given) = super().__reduce__()
         configured = conf.get(self.protocol) or {}  # fsspec adds this in the other process, too
         given = {name: value for name, value in given.items() if configured.get(name, ...) != value}
-        if held := secret_options({**given, **(given.get("target_options") or {})}):
+        named = dict(zip(("target_protocol", "target_options", "fo"), args, strict=False)) | given
+        if held := secret_options({**named, **(named.get("target_options") or {})}):
             raise BadOption(
                 f"a file system with {' and '.join(held)} among its options is not handed to other processes",
                 remedy="Give them as env:NAME, or name a profile; the other process finds them in its environment",
@@ -240,6 +257,12 @@ class FileSystem(Browsing):
     def sign(self, path: str, expiration: int = 100, **kwargs: Any) -> str:
         """Refuse: nbdata makes no signed URLs."""
         raise NotImplementedError("nbdata makes no signed URLs")
+
+
+def _leads_out(rpath: str, lpath: Any) -> bool:
+    """Whether ``..`` is a part of the name that a file keeps on the disk: of what is the same at both ends."""
+    pairs = zip(reversed(rpath.split("/")), reversed(os.fspath(lpath).split("/")), strict=False)
+    return ".." in [mine for mine, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def _delete(place: Place, keys: list[str]) -> None:

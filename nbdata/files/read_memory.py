@@ -17,7 +17,16 @@ _NAME = "NBDATA_READ_MEMORY"
 
 
 class Holder(Protocol):
-    """An open file that holds bytes."""
+    """An open file that holds bytes.
+
+    Attributes
+    ----------
+    held : int
+        Their number, which only `ReadMemory` raises. A file that is closed sets it to 0, without waiting: the garbage
+        collector may close it while this very thread divides the memory.
+    """
+
+    held: int
 
     def let_go(self) -> None:
         """Drop what it holds, unless it is being read just now; does not wait."""
@@ -32,7 +41,7 @@ class ReadMemory:
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._held: WeakKeyDictionary[Holder, int] = WeakKeyDictionary()  # the one read last comes last
+        self._files: WeakKeyDictionary[Holder, None] = WeakKeyDictionary()  # the one read last comes last
 
     def share(self, holder: Holder, needed: int, wanted: int) -> int:
         """Return how many bytes a file may hold: at least `needed`, at most `wanted`.
@@ -44,30 +53,33 @@ class ReadMemory:
         """
         limit = _limit(os.environ)
         with self._lock:
-            self._held.pop(holder, None)
-            others = list(self._held.items())
-            used = sum(held for _, held in others)
-            self._held[holder] = share = max(needed, min(wanted, limit - used))
-        for other, held in others:
+            self._files.pop(holder, None)
+            others = list(self._files)
+            for other in others:
+                if not other.held:
+                    self._files.pop(other, None)
+            used = sum(other.held for other in others)
+            holder.held = share = max(needed, min(wanted, limit - used))
+            self._files[holder] = None
+        for other in others:
             if used + wanted <= limit:
                 break
+            used -= other.held
             other.let_go()
-            used -= held
         return share
 
     def holds(self, holder: Holder, size: int) -> None:
         """Note how much a file holds now."""
         with self._lock:
-            if size:
-                self._held[holder] = size
-            else:
-                self._held.pop(holder, None)
+            holder.held = size
+            if size and holder not in self._files:
+                self._files[holder] = None
 
     @property
     def used(self) -> int:
         """Bytes that all open files hold."""
         with self._lock:
-            return sum(self._held.values())
+            return sum(one.held for one in list(self._files))
 
 
 def _limit(env: Mapping[str, str]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from typing import Any
 
 from nbdata.errors import NbdataError
@@ -11,6 +13,7 @@ from nbdata.files.connections import Place
 from nbdata.files.entries import Entry, file_entry
 from nbdata.files.fetching import compared, first_bytes
 from nbdata.files.window import Window
+from nbdata.redaction import redacted
 from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying
 from nbdata.verification.checker import stream_check
@@ -127,7 +130,8 @@ class ReadFile(io.BufferedIOBase):
         start, end = self._range(size)
         line = bytearray()
         while start + len(line) < end:
-            view = self._view(start + len(line), end)
+            at = start + len(line)
+            view = self._view(at, min(end, at + _LINES))
             found = bytes(view[:_LINE]).find(b"\n")
             if found < 0 and len(view) > _LINE:
                 found = bytes(view).find(b"\n")
@@ -179,7 +183,7 @@ class ReadFile(io.BufferedIOBase):
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
         at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         if at < 0:
-            raise OSError(22, "Invalid argument", self.name)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self._at = at
         return at
 
@@ -224,8 +228,10 @@ class ReadFile(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file")
 
     def __repr__(self) -> str:
-        return f"<file {self.name!r}, mode 'rb'{', closed' if self.closed else ''}>"
+        return f"<file {redacted(self.name)!r}, mode 'rb'{', closed' if self.closed else ''}>"
 
 
 # Most lines are shorter.
 _LINE = 4096
+# Bytes that a line asks for at a time; a long one asks again.
+_LINES = 64 << 10

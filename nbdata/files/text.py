@@ -17,12 +17,43 @@ def discard(file: Any) -> None:
         give_up()
 
 
+def ended_well(file: Any) -> None:
+    """Tell a file that is being written that its block raised nothing; do nothing for any other file."""
+    tell = getattr(file, "ended_well", None)
+    if tell is not None:
+        tell()
+
+
+def forgotten(file: Any) -> None:
+    """Give up a file that is being written and that nobody has any more; do nothing for any other file."""
+    give_up = getattr(file, "forgotten", None)
+    if give_up is not None:
+        give_up()
+
+
 class TextFile(io.TextIOWrapper):
     """Text over a file of a store; if its ``with`` block raises, nothing is written."""
 
     def discard(self) -> None:
         """Give the file up: nothing appears under its name."""
         discard(self.buffer)
+
+    def close(self) -> None:
+        """Write the rest, and close the file of the store; it is given up if that fails."""
+        if self.closed:
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self.discard()
+            raise
+        finally:
+            super().close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # it was not opened, or its file was detached
+            forgotten(self.buffer)
+            super().close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -32,6 +63,7 @@ class TextFile(io.TextIOWrapper):
             with contextlib.suppress(Exception):
                 self.close()
         else:
+            ended_well(self.buffer)
             self.close()
 
 
@@ -101,4 +133,18 @@ class CompressedFile(io.BufferedIOBase):
             with contextlib.suppress(Exception):
                 self.close()
         else:
+            self.ended_well()
+            self.close()
+
+    def ended_well(self) -> None:
+        """See `WriteFile.ended_well`."""
+        ended_well(self._file)
+
+    def forgotten(self) -> None:
+        """See `WriteFile.forgotten`."""
+        forgotten(self._file)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.forgotten()
             self.close()

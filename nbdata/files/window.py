@@ -69,6 +69,7 @@ class Window:
         self._fetcher: Fetcher | None = None
         self._pid = os.getpid()
         self._lock = ForkLock()
+        self.held = 0  # see `nbdata.files.read_memory.Holder`
         MEMORY.holds(self, len(first.data))
         at_end(self, Window.close)
 
@@ -98,13 +99,15 @@ class Window:
             self._forward = min(self._forward + 1, _AHEAD + 1)
         self._end = end
         several = self._ahead or self._forward > 1 or end - start > _LONG
-        if several and self._place.store.ranges:
-            block = self._next(start, end)
-        else:  # perhaps nothing more is read here
-            block = self._alone(start, max(end, start + (_SMALL if self._forward else _LEAST)))
-        self._behind = block.end
-        self._blocks.append(block)
-        self._note()
+        try:
+            if several and self._place.store.ranges:
+                block = self._next(start, end)
+            else:  # perhaps nothing more is read here
+                block = self._alone(start, max(end, start + (_SMALL if self._forward else _LEAST)))
+            self._behind = block.end
+            self._blocks.append(block)
+        finally:
+            self._note()
         return block
 
     def _alone(self, start: int, end: int) -> _Block:
@@ -182,7 +185,8 @@ class Window:
     def _forget_ahead(self) -> None:
         self._ahead.clear()
         self._ranges.clear()
-        if self._fetcher is not None:
+        # The lock of another process's fetcher may be held for ever.
+        if self._fetcher is not None and self._pid == os.getpid():
             self._fetcher.drop_ahead()
 
     def let_go(self) -> None:
@@ -203,4 +207,4 @@ class Window:
         self._blocks.clear()
         self._ahead.clear()
         self._ranges.clear()
-        MEMORY.holds(self, 0)
+        self.held = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -18,6 +17,7 @@ from nbdata.files.connections import Connections, Place
 from nbdata.files.spooled import SpooledFile
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.threads import begin
 from nbdata.writing.growing_file import GrowingFile
 from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
 from nbdata.writing.own_uploads import OwnUploads
@@ -72,6 +72,7 @@ class WriteFile(io.BufferedIOBase):
         self._pid = os.getpid()
         self.made: ObjectInfo | None = None
         self._autocommit = autocommit
+        self._failed = False
         self._handled = sys.exc_info()[1]  # what was being handled when the file was opened
         store, (above, slash, last) = place.store, place.key.rpartition("/")
         if store.read_only:
@@ -109,8 +110,21 @@ class WriteFile(io.BufferedIOBase):
         """Write bytes; return their number. Waits while too many parts are on their way."""
         growing = self._usable()
         view = memoryview(data).cast("B")
-        growing.write(view)
+        self._refuse_failed()
+        try:
+            growing.write(view)
+        except BaseException:  # perhaps some of it was taken
+            self._failed = True
+            raise
         return len(view)
+
+    def _refuse_failed(self) -> None:
+        if self._failed:
+            raise NbdataError(
+                "a part of the file could not be written, so it does not appear",
+                path=self.name,
+                remedy="Write it again from its start",
+            )
 
     def tell(self) -> int:
         """Return the number of bytes that were written."""
@@ -134,7 +148,7 @@ class WriteFile(io.BufferedIOBase):
         if self.closed:
             return
         handled = sys.exc_info()[1]
-        if handled is not None and handled is not self._handled:
+        if self._growing is not None and handled is not None and handled is not self._handled:
             self.discard()
             super().close()
             warnings.warn(f"{self.name} was not written, because of an exception", stacklevel=2)
@@ -151,6 +165,7 @@ class WriteFile(io.BufferedIOBase):
         try:
             if self._pid != os.getpid():
                 raise NbdataError("a file is written by the process that opened it", path=self.name)
+            self._refuse_failed()
             growing.finish()
         except BaseException as error:
             self._growing = growing
@@ -169,7 +184,25 @@ class WriteFile(io.BufferedIOBase):
             growing.give_up()
             self._end()
 
+    def ended_well(self) -> None:
+        """Note that the ``with`` block ended without an exception: `close` may come while an older one is handled."""
+        self._handled = sys.exc_info()[1]
+
+    def forgotten(self) -> None:
+        """Give the file up, because nobody has it any more, and warn. Does not wait.
+
+        The garbage collector may call this in any thread, also in one that sends a part of this file, or that holds a
+        lock of the store.
+        """
+        growing, self._growing = self._growing, None
+        if growing is None or self._pid != os.getpid():
+            return
+        if not begin(_give_up, growing, self._pool, name="files-forgotten"):
+            _give_up(growing, self._pool)
+        warnings.warn(f"{self.name} was never closed, so it was not written", ResourceWarning, stacklevel=2)
+
     def _end(self) -> None:
+        self._handled = None
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
@@ -191,20 +224,26 @@ class WriteFile(io.BufferedIOBase):
             self.discard()
             super().close()
         else:
+            self.ended_well()
             self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_growing", None) is not None:
-            if self._pid == os.getpid():
-                warnings.warn(
-                    f"{self.name} was never closed, so it was not written", ResourceWarning, stacklevel=2
-                )
-            self.discard()
-        with contextlib.suppress(Exception):
+        try:
+            if getattr(self, "_growing", None) is not None:
+                self.forgotten()
+        finally:
             super().close()
 
     def __repr__(self) -> str:
         return f"<file {self.name!r}, mode 'wb'{', closed' if self.closed else ''}>"
+
+
+def _give_up(growing: _Growing, pool: ThreadPoolExecutor | None) -> None:
+    try:
+        growing.give_up()
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=False)
 
 
 _Growing = GrowingShard | GrowingFile | SpooledFile

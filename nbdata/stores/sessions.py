@@ -264,7 +264,8 @@ def from_body(body: Body, request: Read[_T]) -> Answer[Read[_T]]:
     """
     try:
         size = request.size
-        if body.start != request.start:
+        whole = request.end is not None and 0 <= size < body.length == body.info.size
+        if body.start != request.start or whole:
             raise Unusual("the store answers a range with the whole object", path=request.info.key)
         into = request.into() if request.into is not None else memoryview(bytearray(max(0, size)))
         at = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from nbdata.ending import at_end
 from nbdata.errors import Cancelled, NbdataError
+from nbdata.threads import ForkLock
 from nbdata.transfer.bad_entries import BadEntries
 from nbdata.transfer.control import Pulse
 
@@ -29,7 +30,7 @@ class FreeControl:
     block = _BLOCK
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._stopped = threading.Event()
         self._aborts: list[Callable[[], None]] = []
         self._units = self._moved = self._retries = self._pushed_back = 0

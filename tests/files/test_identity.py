@@ -28,6 +28,10 @@ def test_a_secret_is_not_handed_to_other_processes() -> None:
     with pytest.raises(nbdata.BadOption, match="secret"):
         pickle.dumps(chained)
     assert SECRETS["secret"] not in chained.to_json()
+    by_place = FileSystem("s3", dict(SECRETS))
+    with pytest.raises(nbdata.BadOption, match="secret"):
+        pickle.dumps(by_place)
+    assert SECRETS["secret"] not in by_place.to_json()
     assert chained.storage_options["target_options"]["secret"] == SECRETS["secret"]
 
 

@@ -164,6 +164,48 @@ def test_a_child_of_a_fork_goes_on_reading(big: str) -> None:
         assert file.read() == BIG[3 << 20 :]
 
 
+def test_a_file_that_the_collector_closes_waits_for_no_lock(big: str) -> None:
+    forgotten, done = [nbdata.open(big, "rb")], []
+    forgotten[0].read(1)
+
+    def collect() -> None:
+        with MEMORY._lock:  # so holds it a thread whose allocation has the collector run
+            forgotten.clear()
+        done.append(True)
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert done
+    assert MEMORY.used == 0
+
+
+def test_a_child_of_a_fork_takes_memory_from_files_of_its_parent(
+    big: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_READ_MEMORY", "0")
+    with nbdata.open(big, "rb") as file, nbdata.open(big, "rb") as other:
+        file.read(6 << 20)
+        assert file._window._fetcher is not None
+        with file._window._fetcher._changed:  # as its thread may do at the moment of the fork
+            child = os.fork()
+            if not child:
+                signal.alarm(30)
+                ok = other.read(6 << 20) == BIG[: 6 << 20] and file.read() == BIG[6 << 20 :]
+                os._exit(0 if ok else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_line_in_the_middle_asks_for_little(proxy: FaultProxy, put: Put) -> None:
+    url = put({"lines": b"x" * 99 + b"\n" + bytes(9 << 20) + b"y\n" + bytes(9 << 20)}) + "lines"
+    with nbdata.open(url, "rb") as file:
+        assert file.readline() == b"x" * 99 + b"\n"
+        tally = proxy.begin()
+        file.seek(100 + (9 << 20))
+        assert file.readline() == b"y\n"
+    assert sum(tally.down.values()) <= 1 << 20
+
+
 def test_threads_read_files_of_one_file_system(big: str) -> None:
     files, wrong = nbdata.filesystem(big), []
 
@@ -260,6 +302,8 @@ def test_slices_of_files_are_those_of_python(home: Home) -> None:
         (69_999, 80_000),
         (80_000, None),
         (9, 3),
+        (0, -5),
+        (5, -70_000),
     ]:
         assert home.files.cat_file(path, start, end) == data[start:end], (start, end)
     slices = [(0, 10), (12, 30), (None, 5), (-7, None), (50_000, 50_100), (80_000, 90_000)]

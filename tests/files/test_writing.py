@@ -6,7 +6,10 @@ import gzip
 import io
 import os
 import random
+import resource
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -109,17 +112,91 @@ def test_a_file_is_written_also_while_an_earlier_exception_is_handled(s3_home: H
     assert (gzip.decompress(data) if "gzip" in way else data) == b"text"
 
 
-def test_a_file_that_is_forgotten_is_not_written(s3_home: Home) -> None:
+def _wait_for_what_was_forgotten() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "files-forgotten":
+            thread.join()
+
+
+@pytest.mark.parametrize("way", ["nbdata.open", "text", "gzip"])
+@pytest.mark.parametrize("size", [10, 19 << 20])
+def test_a_file_that_is_forgotten_is_not_written(s3_home: Home, way: str, size: int) -> None:
     url = f"s3://{s3_home.path}/file"
-    file = nbdata.open(url, "wb")
-    file.write(DATA)
-    files = [file]
-    del file
+    files = [_opened_by(way, url)]
+    files[0].write("x" * size if way == "text" else DATA[:size])
     with pytest.warns(ResourceWarning, match="never closed"):
         files.clear()
+    _wait_for_what_was_forgotten()
     place = s3_home.files._at(url)
     assert s3_home.files.find(s3_home.path) == []
     assert list(place.store.pending("")) == []
+    assert not remembered(place.opened.context.state_dir)
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_a_write_that_failed_is_not_made_good_by_closing(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    home = home_of(kind, request, tmp_path)
+    file = home.files.open(f"{home.path}/file", "wb")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (18 << 20, before[1]))
+    try:
+        with pytest.raises(nbdata.NbdataError, match="limit of this process"):
+            file.write(DATA)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    for use in (lambda: file.write(b"more"), file.close):
+        with pytest.raises(nbdata.NbdataError, match="could not be written"):
+            use()
+    assert file.closed
+    assert home.files.find(home.path) == []
+
+
+@pytest.mark.parametrize("way", ["nbdata.open", "text", "gzip"])
+def test_a_block_that_ends_well_is_written_also_while_a_newer_exception_is_handled(
+    s3_home: Home, way: str
+) -> None:
+    file = _opened_by(way, f"s3://{s3_home.path}/file")
+    try:
+        raise _Stop
+    except _Stop:
+        with file as opened:
+            opened.write("text" if way == "text" else b"text")
+    assert s3_home.files.find(s3_home.path) == [f"{s3_home.path}/file"]
+
+
+def test_a_name_that_leads_out_of_the_folder_is_not_copied_to_the_disk(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    home = home_of("moto", request, tmp_path)
+    home.files.pipe({f"{home.path}/a": b"1", f"{home.path}/b/../../../evil": b"2"})
+    target = tmp_path / "one" / "target"
+    target.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"outside|leads out|would be copied to"):
+        home.files.get(home.path, str(target), recursive=True)
+    with pytest.raises(nbdata.BadOption, match="leads out"):  # older versions of fsspec come as far as this
+        home.files.get_file(f"{home.path}/b/../../../evil", f"{target}/b/../../../evil")
+    assert not list(tmp_path.rglob("evil"))
+    home.files.get_file(f"{home.path}/a", f"{target}/../good")
+    assert (tmp_path / "one" / "good").read_bytes() == b"1"
+
+
+def test_a_device_is_written_to_and_not_replaced(s3_home: Home, tmp_path: Path) -> None:
+    s3_home.files.pipe_file(f"{s3_home.path}/file", b"12")
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    s3_home.files.get_file(f"{s3_home.path}/file", str(tmp_path / "pipe"))
+    assert os.read(reading, 10) == b"12"
+    os.close(reading)
+
+
+def test_a_file_that_is_moved_to_itself_stays(s3_home: Home) -> None:
+    path = f"{s3_home.path}/file"
+    s3_home.files.pipe_file(path, b"1")
+    s3_home.files.mv(f"s3://{path}", path)
+    assert s3_home.files.cat_file(path) == b"1"
 
 
 def test_an_object_that_is_there_stays_until_the_new_one_is_whole(s3_home: Home) -> None:
