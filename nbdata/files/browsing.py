@@ -18,7 +18,7 @@ from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
 from nbdata.files.fetching import FIRST, compared, fetch, first_bytes
-from nbdata.files.names import path_of, url_of
+from nbdata.files.names import add_folders, path_of, url_of
 from nbdata.files.ranges import Range, clipped, merged
 from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
@@ -227,7 +227,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
                 if maxdepth is None or name.count("/", len(path) + 1) < maxdepth:
                     found[name] = info
             if withdirs:
-                _add_folders(folders, name, path)
+                add_folders(folders, name, path)
         if not found and not folders and place.key:
             with contextlib.suppress(NotFound, IsADirectoryError):
                 found[path] = self._head(place)
@@ -485,14 +485,6 @@ def _of_store(options: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in options.items() if name not in _OF_FSSPEC}
     inner = options.get("target_options")
     return {**_of_store(inner), **own} if inner else own
-
-
-def _add_folders(folders: set[str], name: str, path: str) -> None:
-    """Add the folders of a file below a path."""
-    parent = name.rpartition("/")[0]
-    while len(parent) > len(path) and parent not in folders:
-        folders.add(parent)
-        parent = parent.rpartition("/")[0]
 
 
 def _data(found: Content | NbdataError) -> Content:

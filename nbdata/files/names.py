@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 
-__all__ = ["PROTOCOLS", "STORES", "path_of", "store_url", "url_of"]
+__all__ = ["PROTOCOLS", "STORES", "add_folders", "path_of", "store_url", "url_of"]
 
 #: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
 STORES = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
@@ -43,3 +43,11 @@ def url_of(protocol: str, path: str) -> str:
     if "://" not in path:
         return f"{protocol}://{path}"
     return f"nb{path}" if protocol in PROTOCOLS else path
+
+
+def add_folders(folders: set[str], name: str, path: str) -> None:
+    """Add the folders of a file below a path."""
+    parent = name.rpartition("/")[0]
+    while len(parent) > len(path) and parent not in folders:
+        folders.add(parent)
+        parent = parent.rpartition("/")[0]
