@@ -187,12 +187,26 @@ def test_a_child_of_a_fork_takes_memory_from_files_of_its_parent(
     with nbdata.open(big, "rb") as file, nbdata.open(big, "rb") as other:
         file.read(6 << 20)
         assert file._window._fetcher is not None
-        with file._window._fetcher._changed:  # as its thread may do at the moment of the fork
+        held, forked, changed = threading.Event(), threading.Event(), file._window._fetcher._changed
+
+        def hold() -> None:  # as the fetcher's thread may do at the moment of the fork
+            with changed:
+                held.set()
+                forked.wait(30)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        try:
             child = os.fork()
             if not child:
-                signal.alarm(30)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own would go on with the tests here
+                signal.alarm(20)
                 ok = other.read(6 << 20) == BIG[: 6 << 20] and file.read() == BIG[6 << 20 :]
                 os._exit(0 if ok else 1)
+        finally:
+            forked.set()
+            holder.join()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
