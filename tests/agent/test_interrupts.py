@@ -97,7 +97,17 @@ def test_ctrl_c_ends_a_plan_while_the_agent_does_not_answer(agent: Rig, tmp_path
 
 
 FOLLOW = """
+from nbdata.client.hosts import ChoosingHost
 from nbdata.verbs.probe import Probe
+
+submit = ChoosingHost.submit
+
+def begun(*arguments, **options):
+    job = submit(*arguments, **options)
+    print("begun", flush=True)  # the agent has answered
+    return job
+
+ChoosingHost.submit = begun
 
 Probe(items=2000, delay=50, tag="followed").run(quiet={quiet})
 """
@@ -109,6 +119,8 @@ def test_ctrl_c_ends_a_wait_for_a_job_and_the_agent_cancels_it_once_it_goes_on(
 ) -> None:
     pid = agent.pid
     process = command(code=FOLLOW.format(quiet=quiet))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
     wait_until(lambda: [job for job in HOST.jobs() if job.state == "RUNNING"])
     with stopped(pid):
         status, told, seconds = interrupt(process)

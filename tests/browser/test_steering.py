@@ -97,7 +97,7 @@ def test_the_rate_of_a_live_job_is_limited_and_the_limit_lifted(
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
-@pytest.mark.in_ci("Light")
+@pytest.mark.long
 def test_the_further_actions_of_a_job_can_be_read_and_used_by_keys(
     context: BrowserContext, lab: Lab, theme: str, shoot: Shoot
 ) -> None:
@@ -127,6 +127,7 @@ def test_the_further_actions_of_a_job_can_be_read_and_used_by_keys(
     panel.page.keyboard.press("Enter")
     expect(more.get_by_role("button").first).to_be_focused()
     panel.page.keyboard.press("Escape")
+    expect(more).to_have_count(0)
     panel.button("unknown", "More").click()
     expect(panel.job("unknown").get_by_role("group").get_by_role("button")).to_have_count(0)
     panel.button("gone", "More").click()
