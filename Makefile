@@ -31,6 +31,7 @@
 ##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
+##  make test-browser      the panel and cells in a browser, also the tests that make test leaves out (ten minutes)
 ##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
 ##  make test-files        pandas, Arrow, zarr, Dask, DuckDB and others over nbdata's file system (minutes)
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
@@ -51,7 +52,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-frameworks test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-browser test-frameworks test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -164,6 +165,9 @@ quick: .venv-quick/.ready
 # Words with a plainer one; `make words ARGS=vouch` shows where.
 words:
 	$(PYTHON) tests/old_words.py $(ARGS)
+
+test-browser: $(VENV)/.nbdata
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/browser $(ARGS)
 
 mutants: $(VENV)/.nbdata
 	$(BIN)/python tests/mutants/run.py $(ARGS)

@@ -17,7 +17,7 @@ from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import retrying
 from nbdata.verification.checker import right
 
-__all__ = ["FIRST", "First", "compared", "fetch", "fetch_range", "first_bytes"]
+__all__ = ["FIRST", "First", "compared", "fetch", "first_bytes"]
 
 #: Bytes of the first request for a file: most small objects come whole, and it is no slower than asking for the size.
 FIRST = 256 << 10
@@ -180,9 +180,8 @@ class _Fetch:
         wanted.left -= 1
         if wanted.left:
             return
-        data: Content = (
-            bytes(answer.data) if wanted.data is None else wanted.data.getvalue()
-        )  # copies nothing
+        # `getvalue` copies nothing.
+        data: Content = bytes(answer.data) if wanted.data is None else wanted.data.getvalue()
         piece = wanted.piece
         if piece.end is None:
             info = answer.told or piece.info
@@ -220,11 +219,3 @@ def fetch(place: Place, pieces: Sequence[Piece], verify: str) -> list[Content | 
         _Fetch(place.store, place.control, verify, found).run(pieces)
     stopped = NbdataError("reading has ended", path=place.folder.place)
     return [stopped if one is None else one for one in found]
-
-
-def fetch_range(place: Place, info: ObjectInfo, start: int, end: int) -> Content:
-    """Return the bytes ``start:end`` of one version of an object."""
-    (data,) = fetch(place, [Piece(info, start, end)], "none")
-    if isinstance(data, NbdataError):
-        raise data
-    return data

@@ -17,6 +17,7 @@ from nbdata.files.browsing import Browsing
 from nbdata.files.connections import Place
 from nbdata.files.reading import ReadFile
 from nbdata.files.writing import WriteFile
+from nbdata.optional_calls import fsync
 from nbdata.redaction import secret_options
 from nbdata.transfer.retry import retrying
 
@@ -140,6 +141,8 @@ class FileSystem(Browsing):
             try:
                 with open(partial, "xb") as target:
                     _copy(file, target, callback)
+                    target.flush()
+                    fsync(target.fileno())  # after a machine failure the name must not mean an empty file
                 os.replace(partial, lpath)
             except BaseException:
                 if os.path.lexists(partial):

@@ -31,6 +31,17 @@ def forgotten(file: Any) -> None:
         give_up()
 
 
+def _end_block(file: TextFile | CompressedFile, kind: type[BaseException] | None) -> None:
+    """Close a file at the end of its ``with`` block; if that raised, nothing is written."""
+    if kind is not None:
+        file.discard()
+        with contextlib.suppress(Exception):
+            file.close()
+    else:
+        file.ended_well()
+        file.close()
+
+
 class TextFile(io.TextIOWrapper):
     """Text over a file of a store; if its ``with`` block raises, nothing is written."""
 
@@ -55,16 +66,14 @@ class TextFile(io.TextIOWrapper):
             forgotten(self.buffer)
             super().close()
 
+    def ended_well(self) -> None:
+        """See `WriteFile.ended_well`."""
+        ended_well(self.buffer)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self.discard()
-            with contextlib.suppress(Exception):
-                self.close()
-        else:
-            ended_well(self.buffer)
-            self.close()
+        _end_block(self, kind)
 
 
 class CompressedFile(io.BufferedIOBase):
@@ -125,20 +134,14 @@ class CompressedFile(io.BufferedIOBase):
                 self._file.close()
                 super().close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
-            with contextlib.suppress(Exception):
-                self.close()
-        else:
-            self.ended_well()
-            self.close()
-
     def ended_well(self) -> None:
         """See `WriteFile.ended_well`."""
         ended_well(self._file)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _end_block(self, kind)
 
     def forgotten(self) -> None:
         """See `WriteFile.forgotten`."""

@@ -59,9 +59,8 @@ class Window:
         self._blocks = deque([_Block(0, first.data)], _KEPT)
         self._behind = len(first.data)  # where a read that goes forward goes on
         self._end = 0  # of the last read
-        self._forward = (
-            0  # reads in succession that went forward, up to the number that gets the most read ahead
-        )
+        # Reads in succession that went forward, up to the number that gets the most read ahead.
+        self._forward = 0
         # The blocks that are fetched ahead: number, first byte, and the byte after the last one.
         self._ahead: deque[tuple[int, int, int]] = deque()
         self._numbers = iter(range(1 << 62))

@@ -69,7 +69,7 @@ class Target(NamedTuple):
 
 
 class GrowingShard:
-    """One shard, or one volume of an archive; for one thread.
+    """One shard, one volume of an archive, or one file that a program writes; for one thread.
 
     A store with multipart uploads receives it in parts while it grows. Any other store, and the disk, receives it whole
     at its end, and it stays in memory until then.
