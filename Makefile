@@ -34,6 +34,7 @@
 ##  make test-browser      the panel and cells in a browser, also the tests that make test leaves out (ten minutes)
 ##  make test-frameworks   samples inside Lightning, Accelerate, transformers, torchrun and others (20 minutes)
 ##  make test-files        pandas, Arrow, zarr, Dask, DuckDB and others over nbdata's file system (minutes)
+##  make test-shift        CPython's own tests with nbdata.shift on, in all Pythons from 3.10 on that are here (minutes)
 ##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
 ##  make clean             remove what all of these have made
 .DEFAULT_GOAL := help
@@ -52,7 +53,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-browser test-frameworks test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -250,6 +251,9 @@ $(VENV)/.test-files: pyproject.toml | $(BIN)/python
 
 test-files: $(VENV)/.nbdata-demo $(VENV)/.test-files
 	NBDATA_TESTED=wheel $(BIN)/pytest tests/files/large $(ARGS)
+
+test-shift: $(VENV)/.nbdata
+	$(BIN)/pytest tests/files/shifted/large $(ARGS)
 
 $(VENV)/.test-tensorflow: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[test-tensorflow]'

@@ -39,6 +39,7 @@ from nbdata.errors import (
 )
 from nbdata.files.opening import filesystem
 from nbdata.files.opening import open_file as open  # noqa: A004  the same, for files in stores too
+from nbdata.files.shifted import shift
 from nbdata.formats.decoding import decode
 from nbdata.operation import Host, InProcess, Operation, slots
 from nbdata.protocols import Display, Job
@@ -115,6 +116,7 @@ __all__ = [
     "quota",
     "samples",
     "shards",
+    "shift",
     "transfers",
     "untar_volumes",
     "write_shards",

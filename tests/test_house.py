@@ -126,6 +126,8 @@ _BY_PATH = {
     "client/mapping/folders.py": "folders of samples, in one that this process has made",
     "client/records/general.py": "walks a data set to list its files",
     "engine/runner.py": "the rows of a job, in the private runtime folder",
+    "files/mox/file.py": "does with the caller's own folders what moxing's functions do",
+    "files/shifted/shutil_calls.py": "stands for shutil's functions, and lists empty folders of the caller's",
     "protocols.py": "lists the files of a slot for its reader",
     "runtime.py": "walks this package",
 }

@@ -18,7 +18,7 @@ NAMES = {
         Convert Copy Du Job Ls Md5check MissingVolume NbdataError NotEnoughSpace NotFound Pack Plan Pull Push
         Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
         UnsafeMember UntarVolumes __version__ cache_stream cleanup convert copy decode demo du filesystem ls
-        md5check open pack pull push quota samples shards transfers untar_volumes write_shards
+        md5check open pack pull push quota samples shards shift transfers untar_volumes write_shards
     """,
     "demo/__init__": "serve",
     "ffrecord/__init__": """
@@ -26,6 +26,7 @@ NAMES = {
     """,
     "ffrecord/utils": "dump",
     "files/__init__": "FileSystem filesystem use_for",
+    "files/mox/__init__": "file",
     "loaders/ffrecord": "ConcatDataset DataLoader Dataset ReaderRegistry Subset",
     "loaders/mmdet3d": "BACKEND FFRecordBackend LoadMultiViewImageFromFilesHF register",
     "loaders/pytorch/__init__": "CacheStreamDataset SampleDataset SampleLoader SampleStream",

@@ -74,6 +74,10 @@ class FileSystem(Browsing):
         If the bytes are not those that the store has a checksum of, after retries.
     """
 
+    def place(self, path: str) -> Place:
+        """Return the store and the key of a path or URL."""
+        return self._at(path)
+
     # -- writing ---------------------------------------------------------------------------------
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:

@@ -66,6 +66,12 @@ def _overview() -> str:
             # %ls alone is IPython's own.
             name, example = (f"%{NAME} " if cls is Ls else "%"), cls.examples[0]
             lines += [f"  {name + cls.verb:16}{cls.summary}", f"  {'':16}  {name}{example}"]
+    lines += [
+        "",
+        "Files",
+        f"  {'%shift':16}Have open, os, glob, shutil and pathlib take URLs.",
+        f"  {'':16}  %shift on",
+    ]
     return "\n".join(lines)
 
 

@@ -16,6 +16,8 @@ from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.general_magics import NAME, LsBesideIPython, by_name, replacing
 from nbdata.notebook.panels import shown
+from nbdata.notebook.shift_magic import NAME as SHIFT
+from nbdata.notebook.shift_magic import shift_magic
 from nbdata.notebook.variables import meant_variable, words_and_written
 from nbdata.operation import Operation
 from nbdata.option import Option
@@ -51,7 +53,8 @@ def register(shell: InteractiveShell) -> None:
     known = shell.magics_manager.magics
     magics = {cls.verb: _magic(cls, shell) for cls in VERBS.values()}
     ls = _ls[shell] = LsBesideIPython(shell, magics[Ls.verb])
-    own = {**magics, Ls.verb: ls.over(known["line"].get(Ls.verb)), NAME: by_name(magics, _in_one_line)}
+    more = {**magics, SHIFT: shift_magic(shell, _in_one_line)}
+    own = {**more, Ls.verb: ls.over(known["line"].get(Ls.verb)), NAME: by_name(more, _in_one_line)}
     for name, magic in own.items():
         shell.register_magic_function(replacing(magic, known["line"].get(name)), "line", name)  # type: ignore[arg-type]
     loop = replacing(_loop(shell), known["cell"].get(CacheStream.verb))
@@ -64,7 +67,7 @@ def unregister(shell: InteractiveShell) -> None:
     """Remove them from the shell, and restore what had their names; a name that is no longer ours stays as it is."""
     if (ls := _ls.pop(shell, None)) is not None:
         shell.events.unregister("pre_execute", ls.keep)
-    for kind, names in (("line", (*VERBS, NAME)), ("cell", (CacheStream.verb,))):
+    for kind, names in (("line", (*VERBS, SHIFT, NAME)), ("cell", (CacheStream.verb,))):
         known = shell.magics_manager.magics[kind]
         for name in names:
             if hasattr(known.get(name), "ipython_has"):

@@ -56,7 +56,7 @@ def test_loading_changes_what_is_meant_and_unloading_restores_it(fresh: Kernel) 
         for name, magic in loaded["line magics"].items()
         if before["line magics"].get(name) != magic
     }
-    assert new.keys() == {*VERBS, NAME}
+    assert new.keys() == {*VERBS, "shift", NAME}
     assert loaded["cell magics"].keys() - before["cell magics"].keys() == {"cache_stream"}
     assert before["line magics"].keys() & new.keys() == {"ls"}, "no other name of IPython's is taken"
     assert loaded["matchers"] == ["nbdata", *before["matchers"]]
