@@ -50,6 +50,7 @@ from nbdata.verbs.convert import Convert, convert
 from nbdata.verbs.copy import Copy, copy
 from nbdata.verbs.listing import Du, Ls, du, ls
 from nbdata.verbs.md5check import Md5check, md5check
+from nbdata.verbs.mount import Mount, Unmount, mount, unmount
 from nbdata.verbs.pack import Pack, pack
 from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
@@ -80,6 +81,7 @@ __all__ = [
     "Ls",
     "Md5check",
     "MissingVolume",
+    "Mount",
     "NbdataError",
     "NotEnoughSpace",
     "NotFound",
@@ -96,6 +98,7 @@ __all__ = [
     "StoreUnavailable",
     "TransferFailed",
     "Transfers",
+    "Unmount",
     "UnsafeMember",
     "UntarVolumes",
     "__version__",
@@ -109,6 +112,7 @@ __all__ = [
     "filesystem",
     "ls",
     "md5check",
+    "mount",
     "open",
     "pack",
     "pull",
@@ -118,6 +122,7 @@ __all__ = [
     "shards",
     "shift",
     "transfers",
+    "unmount",
     "untar_volumes",
     "write_shards",
 ]
@@ -163,6 +168,12 @@ def _mapped_pack(operation: Operation) -> InProcess:
     return MappedPack(operation)  # type: ignore[arg-type]
 
 
+def _mount(operation: Operation) -> Any:
+    from nbdata.files.mounted.mounts import mounted, unmounted
+
+    return mounted(operation) if isinstance(operation, Mount) else unmounted(operation)  # type: ignore[arg-type]
+
+
 def _conversion(operation: Operation) -> InProcess:
     from nbdata.client.converting.conversion import Conversion
 
@@ -174,6 +185,7 @@ slots.samples = _samples
 slots.shard_writer = _shard_writer
 slots.mapped_pack = _mapped_pack
 slots.conversion = _conversion
+slots.mount = _mount
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 from nbdata.client.kept_lists import keep_list, stdin_named
@@ -28,6 +29,7 @@ from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.listing import Listing, Ls
+from nbdata.verbs.mount import Mount
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
@@ -205,6 +207,8 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))
         return 0
     operation = keep_list(operation)
+    if isinstance(operation, Mount):  # it stays until it is unmounted
+        operation = replace(operation, keep=True)
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
     display = TextDisplay(result=False)
     slots.display = lambda: display

@@ -61,7 +61,7 @@ class _Slots:
     """Factories for the Host, the Display and the operations that this process carries out; called when first needed.
 
     The latter are an iterable of a stream, a sequence of samples, a writer of shards, a pack that changes samples, and
-    a conversion.
+    a conversion. `mount` mounts and unmounts.
     """
 
     host: Callable[[], Host]
@@ -71,6 +71,7 @@ class _Slots:
     shard_writer: Callable[[Operation, dict[str, Any]], Any]
     mapped_pack: Callable[[Operation], InProcess]
     conversion: Callable[[Operation], InProcess]
+    mount: Callable[[Operation], Any]
 
 
 slots = _Slots()

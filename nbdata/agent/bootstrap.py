@@ -1,4 +1,7 @@
-"""The first code of an agent's process. It runs by path; the arguments are the endpoint's name and the import path.
+"""The first code of an agent's process, and of a mount's.
+
+It runs by path. The arguments are the name of the endpoint or mount, the import path, and the module whose ``main``
+gets the name.
 
 It forks once before it imports anything, and its first process ends, so the launching process need not wait. The import
 path is the client's. ``python -m`` would begin with the working directory, where a file ``queue.py`` would replace
@@ -23,6 +26,6 @@ if __name__ == "__main__":
     assert spec.loader is not None
     sys.modules["nbdata"] = util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["nbdata"])
-    from nbdata.agent.main import main
+    from importlib import import_module
 
-    main(sys.argv[1])
+    import_module(sys.argv[3]).main(sys.argv[1])

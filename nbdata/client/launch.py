@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 from nbdata.client.connection import Connection
 from nbdata.errors import AgentUnavailable
@@ -13,7 +14,7 @@ from nbdata.lock_files import file_lock, held
 from nbdata.paths import working_folder
 from nbdata.runtime import LOG_BYTES, Endpoint, endpoint, package_folder, was_upgraded
 
-__all__ = ["connect", "log_tail"]
+__all__ = ["connect", "log_tail", "spawn"]
 
 # Seconds that an agent may take to listen: it imports everything first, maybe on a busy machine.
 _PATIENCE = 30.0
@@ -87,37 +88,63 @@ def _try(where: Endpoint) -> Connection | None:
 
 
 def _spawn(where: Endpoint) -> None:
-    """Start the agent's process in a new session without inherited pipes.
+    """Start the agent's process."""
+    kept = {
+        n: v
+        for n, v in os.environ.items()
+        if n in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") or n.startswith("NBDATA_")
+    }
+    try:
+        spawn("nbdata.agent.main", where.name, where.log, kept)
+    except OSError as error:
+        raise AgentUnavailable(f"the agent cannot be started: {error.strerror}") from error
 
-    Jupyter kills the kernel's process group, and a caller that reads a pipe would wait for the agent's whole life.
+
+def spawn(
+    module: str, name: str, log_path: str, env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> None:
+    """Start a process of nbdata in a new session without inherited pipes; it outlives this one.
+
+    Jupyter kills the kernel's process group, and a caller that reads a pipe would wait for the process's whole life.
+
+    Parameters
+    ----------
+    module : str
+        The module whose ``main`` it runs.
+    name : str
+        The argument of that.
+    log_path : str
+        The file for its output, which starts afresh once it is large.
+    env : dict
+        Its environment.
+    stdin : int
+        A descriptor for its standard input.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started.
     """
     package = package_folder()
     here = os.path.realpath(working_folder() or "/")  # a folder that no process imports from
     paths = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != here]
     if os.path.dirname(package) not in map(os.path.realpath, paths):
         paths.append(os.path.dirname(package))
-    kept = {
-        n: v
-        for n, v in os.environ.items()
-        if n in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") or n.startswith("NBDATA_")
-    }
-    size = os.path.getsize(where.log) if os.path.exists(where.log) else 0
+    size = os.path.getsize(log_path) if os.path.exists(log_path) else 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if size > LOG_BYTES else 0)
-    log = os.open(where.log, flags, 0o600)
+    log = os.open(log_path, flags, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, os.path.join(package, "agent", "bootstrap.py"), where.name, "\n".join(paths)],
+            [sys.executable, os.path.join(package, "agent", "bootstrap.py"), name, "\n".join(paths), module],
             start_new_session=True,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=log,
             close_fds=True,
             cwd="/",
-            env=kept,
+            env=dict(env),
         )
         process.wait()  # the bootstrap forks and its first process ends at once
-    except OSError as error:
-        raise AgentUnavailable(f"the agent cannot be started: {error.strerror}") from error
     finally:
         os.close(log)
 

@@ -14,6 +14,7 @@ from nbdata.files.entries import Entry, file_entry
 from nbdata.files.fetching import compared, first_bytes
 from nbdata.files.window import Window
 from nbdata.redaction import redacted
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying
 from nbdata.verification.checker import stream_check
@@ -174,6 +175,26 @@ class ReadFile(io.BufferedIOBase):
             self.proven = self._check.finish(-1, self.size)
             self._check = None
 
+    def compare_to(self, end: int) -> None:
+        """Compare what was read out of its order, up to a place before which all was read, as far as it is held.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If the whole file was read, and its bytes are wrong.
+        """
+        window = self._window
+        while (
+            self.proven is None
+            and self._verify != "none"
+            and self._hashed < end
+            and isinstance(window, Window)
+        ):
+            view = window.at_hand(self._hashed, end)
+            if not view:
+                break
+            self._hash(view)
+
     # -- the rest of a file ----------------------------------------------------------------------
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -199,6 +220,11 @@ class ReadFile(io.BufferedIOBase):
     def seekable(self) -> bool:
         self._refuse_closed()
         return True
+
+    @property
+    def version(self) -> ObjectInfo:
+        """The metadata of the version that is read."""
+        return self._info
 
     def info(self) -> Entry:
         """Return what is known of the file, as `FileSystem.info` does."""

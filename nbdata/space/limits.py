@@ -29,6 +29,7 @@ __all__ = [
     "existing_ancestor",
     "kept_free",
     "limited_folders",
+    "mounted_disks",
     "round_up",
     "set_limit",
     "writable_disks",
@@ -263,7 +264,9 @@ def used_below(folder: str) -> int:
 def writable_disks() -> list[Disk]:
     """Return each mounted disk that this user can write to, once per device, largest free space first."""
     disks: dict[int, Disk] = {}
-    for path, kind in dict(_mounts()).items():  # of two mounts at the same place, the last one is visible
+    for path, kind in dict(
+        mounted_disks()
+    ).items():  # of two mounts at the same place, the last one is visible
         if (
             kind in _PSEUDO
             or path.startswith(_SYSTEM)
@@ -286,10 +289,11 @@ def writable_disks() -> list[Disk]:
 
 def mount_points() -> set[str]:
     """Return the folders on which a file system is mounted, also a part of one that is mounted elsewhere too."""
-    return {path for path, _ in _mounts()}
+    return {path for path, _ in mounted_disks()}
 
 
-def _mounts() -> list[tuple[str, str]]:
+def mounted_disks() -> list[tuple[str, str]]:
+    """Return the folders on which a file system is mounted, each with the type of that."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as lines:
             rows = [line.split(" ") for line in lines]

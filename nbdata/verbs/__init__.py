@@ -14,6 +14,7 @@ from nbdata.verbs.convert import Convert
 from nbdata.verbs.copy import Copy
 from nbdata.verbs.listing import Du, Ls
 from nbdata.verbs.md5check import Md5check
+from nbdata.verbs.mount import Mount, Unmount
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
@@ -32,7 +33,7 @@ GROUPS: dict[str, tuple[type[Operation], ...]] = {
     "Move": (Pull, Push, Copy),
     "Check and unpack": (Md5check, UntarVolumes),
     "Train": (CacheStream, SampleSource, Pack, Shards, Convert),
-    "Look": (Ls, Du),
+    "Look": (Ls, Du, Mount, Unmount),
     "Disk space and jobs": (Quota, Transfers, Cleanup),
 }
 VERBS: dict[str, type[Operation]] = {cls.verb: cls for group in GROUPS.values() for cls in group}

@@ -7,14 +7,19 @@ import io
 import json
 import os
 import pickle
+import secrets
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.files import FileSystem
 
 _FILES = {
     "a.txt": b"one",
@@ -288,10 +293,49 @@ _ACTS: dict[str, Callable[[str], Any]] = {
 }
 
 
+class Pair:
+    """The same tree on the disk and in a bucket; made anew once an act has changed it."""
+
+    def __init__(self, bucket: str, folder: Path) -> None:
+        self._bucket, self._folder, self._count = bucket, folder, 0
+        self.roots = ("", "")
+        self.changed = True
+
+    def anew(self) -> tuple[str, str]:
+        """Return both roots, with the tree as it was at first."""
+        if self.changed:
+            self._count += 1
+            name = f"{secrets.token_hex(4)}-{self._count}"
+            self.roots = f"{self._folder}/{name}", f"{self._bucket}/{name}"
+            for root in self.roots:
+                _make(root)
+        self.changed = True
+        return self.roots
+
+    def look(self) -> None:
+        """Notice whether the tree is still as it was."""
+        disk = Path(self.roots[0])
+        found = {str(path.relative_to(disk)): path.read_bytes() for path in disk.rglob("*") if path.is_file()}
+        others = [path for path in disk.parent.iterdir() if path != disk]
+        folders = sum(path.is_dir() for path in disk.rglob("*"))
+        self.changed = (
+            found != _FILES or folders != 5 or bool([p for p in others if p.name.startswith(disk.name)])
+        )
+
+
+@pytest.fixture(scope="module")
+def pair(moto: EmbeddedServer, moto_bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in moto.environment().items():
+            patch.setenv(name, value)
+        with nbdata.shift():
+            yield Pair(f"s3://{moto_bucket}", tmp_path_factory.mktemp("disk"))
+    FileSystem.clear_instance_cache()
+
+
 @pytest.mark.parametrize("act", _ACTS)
-def test_a_bucket_gives_what_the_disk_gives(act: str, folder: str, tmp_path: Path) -> None:
-    disk = str(tmp_path / "disk")
-    _make(disk)
-    _make(folder)
-    expected, found = _run(_ACTS[act], disk), _run(_ACTS[act], folder)
+def test_a_bucket_gives_what_the_disk_gives(act: str, pair: Pair) -> None:
+    disk, bucket = pair.anew()
+    expected, found = _run(_ACTS[act], disk), _run(_ACTS[act], bucket)
     assert found == expected
+    pair.look()

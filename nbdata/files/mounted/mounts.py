@@ -1,0 +1,292 @@
+"""Starts and ends mounts, and tells which there are."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+import weakref
+from ctypes.util import find_library
+from types import TracebackType
+from typing import Any
+
+from nbdata.client.launch import spawn
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, error_from_dict
+from nbdata.files.mounted.notes import Note
+from nbdata.redaction import redacted
+from nbdata.rendering import printable
+from nbdata.report import Report
+from nbdata.sizes import format_duration
+from nbdata.space.limits import mounted_disks
+from nbdata.verbs.mount import Mount, Unmount
+
+__all__ = ["Mounted", "mounted", "mounts", "unmounted"]
+
+# Seconds that a mount may take to be there, and that its process may take to end.
+_PATIENCE, _ENDING = 90.0, 20.0
+# The most processes that are told to hold a mount.
+_TOLD = 5
+_RIGHT = (
+    "In a container, ask for the device /dev/fuse and the capability SYS_ADMIN; without them nbdata.shift() serves "
+    "Python, and pull all other programs"
+)
+
+
+class Mounted:
+    """A folder of a store that is mounted. End it by `unmount`, or by leaving its ``with`` block.
+
+    Attributes
+    ----------
+    url : str
+        What is mounted, without secrets.
+    folder : str
+        Where, as an absolute path.
+    """
+
+    def __init__(self, note: Note, life: socket.socket | None) -> None:
+        self._note = note
+        self.url, self.folder = note.url, note.folder
+        # While this socket is open, the mount stays: it ends with this process, however that ends.
+        self._life = life
+        self._end = weakref.finalize(self, _let_go, life)
+        self._end.atexit = False
+
+    def unmount(self) -> None:
+        """End the mount; does nothing if it has ended.
+
+        Raises
+        ------
+        NbdataError
+            If files in it are open.
+        """
+        if self._note.lives:
+            _unmount(self._note)
+        self._end()
+
+    def __enter__(self) -> Mounted:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unmount()
+
+    def __fspath__(self) -> str:
+        return self.folder
+
+    def __repr__(self) -> str:
+        return printable(f"<mount of {self.url} at {self.folder}{'' if self._note.lives else ', ended'}>")
+
+    def text(self) -> str:
+        """Return a line for people."""
+        return printable(f"{self.url} is mounted at {self.folder}; nbdata unmount {self.folder} ends it")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        return {"url": self.url, "folder": self.folder}
+
+
+def _let_go(life: socket.socket | None) -> None:
+    if life is not None:
+        life.close()
+
+
+def mounted(operation: Mount) -> Mounted | Report:
+    """Mount a place; without one return the list of mounts."""
+    if operation.source is None:
+        return mounts()
+    assert operation.target is not None
+    folder = os.path.realpath(operation.target.rstrip("/") or "/")
+    library = _library()
+    _prepare(folder)
+    name = secrets.token_hex(8)
+    note = Note.of(name)
+    order = {
+        "url": operation.source.rstrip("/"),
+        "folder": folder,
+        "options": operation.storage_options or {},
+        "verify": operation.verify,
+        "max_age": operation.age(),
+        "cache": operation.cache,
+        "cache_dir": operation.cache_dir,
+        "keep": operation.keep,
+        "allow_other": operation.allow_other,
+        "library": library,
+        "remedy": _RIGHT,
+    }
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            spawn("nbdata.files.mounted.process", name, note.log, os.environ, theirs.fileno())
+        ours.settimeout(_PATIENCE)
+        ours.sendall(json.dumps(order).encode() + b"\n")
+        with ours.makefile("rb") as answers:
+            line = answers.readline()
+        ours.settimeout(None)
+    except OSError as error:
+        ours.close()
+        raise NbdataError(f"the mount's process does not answer ({error})", path=folder) from error
+    except BaseException:
+        ours.close()
+        raise
+    if not line or (answer := json.loads(line)):
+        ours.close()
+        failed = _failed(note, folder) if not line else error_from_dict(answer)
+        note.remove()
+        raise failed
+    if operation.keep:
+        ours.close()
+    return Mounted(
+        Note(name, redacted(str(order["url"])), folder, time.time()), None if operation.keep else ours
+    )
+
+
+def _failed(note: Note, folder: str) -> NbdataError:
+    told = ""
+    with contextlib.suppress(OSError), open(note.log, encoding="utf-8", errors="replace") as file:
+        told = " ".join(file.read()[-500:].split("\n")[-2:]).strip()
+    return NbdataError(
+        f"the folder could not be mounted: {told or 'its process ended'}", path=folder, remedy=_RIGHT
+    )
+
+
+def _library() -> str:
+    """Return the name of libfuse 3; raise an error that says what is missing."""
+    if importlib.util.find_spec("mfusepy") is None:
+        raise NbdataError("mount needs mfusepy", remedy="pip install 'nbdata[mount]'")
+    library = find_library("fuse3")
+    if library is None:
+        raise NbdataError(
+            "mount needs libfuse 3, a library of the system",
+            remedy="apt-get install libfuse3-3 fuse3 (or conda install libfuse); else nbdata.shift() or pull",
+        )
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        what = "is not for this user" if os.path.exists("/dev/fuse") else "is missing"
+        raise AccessDenied(f"mount needs /dev/fuse, which {what}", remedy=_RIGHT)
+    return library
+
+
+def _prepare(folder: str) -> None:
+    """Make the folder, or find it empty; release what a mount that was killed left there."""
+    if _is_ours(folder) and not any(note.lives for note in Note.all() if note.folder == folder):
+        _release(folder)
+    os.makedirs(folder, exist_ok=True)
+    if os.path.ismount(folder):
+        raise BadOption(
+            "mount: something is mounted there already", path=folder, remedy=f"nbdata unmount {folder}"
+        )
+    if os.listdir(folder):
+        raise BadOption("mount: the folder is not empty, and what is in it would be hidden", path=folder)
+
+
+def mounts() -> Report:
+    """Return a report of all mounts of this user; forgets those whose process was killed, and releases them."""
+    rows = list[list[str]]()
+    for note in Note.all():
+        if note.lives:
+            rows.append([note.url, note.folder, format_duration(time.time() - note.began)])
+            continue
+        if _is_ours(note.folder) and not any(one.folder == note.folder and one.lives for one in Note.all()):
+            _release(note.folder)
+        note.remove()
+    report = Report("mount", headline="no mounts" if not rows else f"mounts: {len(rows):,}")
+    if rows:
+        report.tables = [{"caption": "", "head": ["source", "folder", "for"], "rows": rows}]
+    return report
+
+
+def unmounted(operation: Unmount) -> Report:
+    """End the mount at a folder."""
+    folder = os.path.realpath(operation.target.rstrip("/") or "/")
+    note = next((one for one in reversed(Note.all()) if one.folder == folder), None)
+    if note is None:
+        raise NotFound(
+            "nbdata has mounted nothing there",
+            path=folder,
+            remedy="nbdata mount, without more, lists the mounts",
+        )
+    _unmount(note)
+    return Report("unmount", headline=f"{note.folder} is unmounted")
+
+
+def _unmount(note: Note) -> None:
+    if not note.lives:
+        if _is_ours(note.folder):
+            _release(note.folder)
+    elif failed := _run_unmount(note.folder):
+        holders = _holders(note.folder)
+        told = f"it is in use: {'; '.join(holders)}" if holders else f"it stays: {failed}"
+        if _is_ours(note.folder):
+            raise NbdataError(
+                told, path=note.folder, remedy="Close the files, or leave the folder, and say it again"
+            )
+    end = time.monotonic() + _ENDING
+    while note.lives and time.monotonic() < end:
+        time.sleep(0.02)
+    if not note.lives:
+        note.remove()
+
+
+def _run_unmount(folder: str, *, lazy: bool = False) -> str:
+    """Run the system's program that unmounts; return what it says if that fails."""
+    fuser = shutil.which("fusermount3") or shutil.which("fusermount")
+    words = [fuser, "-u"] if fuser else ["umount"]
+    words += [*(["-z" if fuser else "-l"] if lazy else []), folder]
+    try:
+        ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        return f"{words[0]} cannot be run ({error.strerror})"
+    return "" if ran.returncode == 0 else (ran.stderr.strip() or f"{words[0]} ended with {ran.returncode}")
+
+
+def _release(folder: str) -> None:
+    """Unmount what no process serves any more."""
+    if failed := _run_unmount(folder, lazy=True):
+        raise NbdataError(f"a mount whose process was killed is still there: {failed}", path=folder)
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether a mount of nbdata is at a folder, whether its process lives or not. Nothing is asked of the mount."""
+    return (folder, "fuse.nbdata") in mounted_disks()
+
+
+def _holders(folder: str) -> list[str]:
+    """Return the processes that have something open in a folder, as texts."""
+    found = list[str]()
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        held = _held_by(process, folder)
+        if held:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as file,
+            ):
+                found.append(printable(f"{file.read().strip()} (process {process}) has {held}"))
+        if len(found) == _TOLD:
+            break
+    return found
+
+
+def _held_by(process: str, folder: str) -> str:
+    links = [f"/proc/{process}/cwd", f"/proc/{process}/root"]
+    with contextlib.suppress(OSError):
+        links += [f"/proc/{process}/fd/{fd}" for fd in os.listdir(f"/proc/{process}/fd")]
+    for link in links:
+        with contextlib.suppress(OSError):
+            path = os.readlink(link)
+            if path == folder or path.startswith(f"{folder}/"):
+                return path
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps,
+    ):
+        for line in maps:
+            path = line.rstrip("\n").partition("/")[2]
+            if f"/{path}".startswith(f"{folder}/"):
+                return f"/{path}"
+    return ""

@@ -1,0 +1,137 @@
+"""The program of a mount: it makes the mount, answers the kernel's calls, and ends with it.
+
+Its standard input is a socket. On that it gets the order, as a line of JSON, and answers with one: ``{}`` once the
+folder is mounted, or an error. Unless it is to outlive its caller, it unmounts when the socket ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from nbdata.agent.log import Log, say
+from nbdata.errors import NbdataError, NotFound
+from nbdata.files.connections import Place
+from nbdata.files.mounted.notes import Note
+from nbdata.lock_files import file_lock
+from nbdata.redaction import ScrubbedStream, redacted
+
+__all__ = ["main"]
+
+# Seconds for which the kernel may believe what it was told of a file, at most.
+_BELIEVED = 10.0
+
+
+def main(name: str) -> None:
+    """Serve the mount of that name (see `nbdata.files.mounted.notes`) until it is unmounted."""
+    sys.stderr = sys.stdout = ScrubbedStream(Log(2))
+    with socket.socket(fileno=os.dup(0)) as caller:
+        order = json.loads(_line(caller))
+        alive = file_lock(Note.of(name).alive)
+        alive.acquire()
+        try:
+            _serve(name, order, caller)
+        except NbdataError as error:
+            _answer(caller, error.to_dict())
+        except BaseException as error:
+            _answer(caller, NbdataError(f"the mount failed: {error}").to_dict())
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(Note.of(name).path)
+            alive.release()
+    say(f"mount {os.getpid()} ends")
+    os._exit(0)  # threads that wait for a store must not keep the process alive
+
+
+def _line(caller: socket.socket) -> bytes:
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        more = caller.recv(1 << 16)
+        if not more:
+            os._exit(0)  # the caller is gone
+        data += more
+    return bytes(data)
+
+
+def _answer(caller: socket.socket, answer: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        caller.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
+    from nbdata.files.cached import FileCache
+    from nbdata.files.mounted.folders import Folders
+    from nbdata.files.mounted.open_files import OpenFiles
+    from nbdata.files.opening import filesystem
+
+    os.environ["FUSE_LIBRARY_PATH"] = order[
+        "library"
+    ]  # mfusepy would prefer libfuse 2, which does not know all options
+    url, folder, options = order["url"], order["folder"], order["options"]
+    place: Place = filesystem(url, verify=order["verify"], **options).place(url)
+    folders = Folders(place, order["max_age"])
+    if not folders.begins() and place.key and not place.store.is_folder(place.prefix):
+        raise NotFound("no such folder", path=redacted(url))
+    cache = order["cache"] and FileCache(order["cache"], order["cache_dir"], options, order["verify"])
+    files = OpenFiles(place, folders, order["verify"], cache or None)
+
+    import mfusepy
+
+    from nbdata.files.mounted.calls import Calls
+
+    mounted = threading.Event()
+
+    def tell() -> None:
+        Note(name, redacted(url), folder, time.time(), os.getpid()).write()
+        mounted.set()
+        _answer(caller, {})
+        if not order["keep"]:
+            threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
+        say(f"mount {os.getpid()} of {redacted(url)} at {folder}")
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    believed = min(order["max_age"], _BELIEVED)
+    try:
+        mfusepy.FUSE(
+            Calls(redacted(url), folders, files, tell, say),
+            folder,
+            raw_fi=True,
+            foreground=True,
+            ro=True,
+            default_permissions=True,
+            allow_other=bool(order["allow_other"]),
+            fsname=_shown(url),
+            subtype="nbdata",
+            use_ino=True,
+            attr_timeout=believed,
+            entry_timeout=believed,
+            negative_timeout=min(believed, 1.0),
+        )
+    except RuntimeError as error:
+        if not mounted.is_set():
+            raise NbdataError(
+                f"the folder could not be mounted (fuse: {error})", path=folder, remedy=order["remedy"]
+            ) from None
+        raise
+
+
+def _shown(url: str) -> str:
+    """Return what the system's table of mounts calls the source: commas and blanks have a meaning there."""
+    return re.sub(r"[^A-Za-z0-9_.:/@+-]", "_", redacted(url))[:200]
+
+
+def _end_with(caller: socket.socket) -> None:
+    """Unmount once the process that asked for the mount is gone."""
+    with contextlib.suppress(OSError):
+        while caller.recv(1):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)  # libfuse unmounts, also if files are open

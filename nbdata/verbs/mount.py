@@ -1,0 +1,126 @@
+"""The verbs mount and unmount: a folder of a store as a folder of the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation, function_of, slots
+from nbdata.option import argument, option
+from nbdata.paths import is_url
+from nbdata.protocols import Job
+from nbdata.report import Plan
+from nbdata.verbs.options import Connecting, Verifying
+
+__all__ = ["Mount", "Unmount", "mount", "unmount"]
+
+
+@dataclass(frozen=True)
+class Mount(Verifying, Connecting):
+    """Mount shows a folder of a store as a folder of the disk, for programs that open files by themselves:
+    h5py, cv2, ffmpeg, ls. It is read only. A file that is read from its beginning to its end is compared
+    with its checksum in the store. Without SOURCE, mount lists the mounts.
+
+    The mount is a process of its own. From a cell or a script, it ends with the kernel or the script, unless
+    --keep is given; from a terminal, it stays until ``nbdata unmount``. The file .nbdata-mount in the folder
+    says how it goes.
+    """
+
+    verb: ClassVar[str] = "mount"
+    summary: ClassVar[str] = "Show a folder of a store as a folder of the disk, read only."
+    examples: ClassVar[tuple[str, ...]] = ("mount s3://bucket/data data", "mount", "unmount data")
+
+    source: str | None = argument("URL of a folder.", default=None, metavar="URL")
+    target: str | None = argument(
+        "Local folder, which is empty; it is made if it is not there.", default=None, metavar="FOLDER"
+    )
+    max_age: str = option(
+        "60",
+        "Remember listings for so many seconds. Other programs may change the store meanwhile; a file that is opened "
+        "is always the present version.",
+        metavar="SECONDS",
+    )
+    cache: int | None = option(
+        None, "Keep files that are read in a cache on the disk, of at most SIZE.", kind="size", metavar="SIZE"
+    )
+    cache_dir: str = option(".", "Folder for the cache.", kind="path", metavar="DIR")
+    keep: bool = option(
+        False,
+        "Keep the mount after the kernel or script that made it has ended.",
+        kind="flag",
+        identity=False,
+    )
+    allow_other: bool = option(
+        False, "Let other users of this machine read it; the system may refuse that.", kind="flag"
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.source is not None and not is_url(self.source):
+            raise BadOption(
+                f"mount: {self.source} is a local path", expected="the URL of a folder in a store"
+            )
+        if self.source is not None and self.target is None:
+            raise BadOption("mount: FOLDER is missing", remedy=f"Write mount {self.source} FOLDER")
+        if self.target is not None and is_url(self.target):
+            raise BadOption(f"mount: {self.target} is a URL", expected="a local folder")
+        if self.fs is not None:
+            raise BadOption(
+                "mount: a file system object cannot be handed to another process", remedy="Give a URL"
+            )
+        self.age()
+
+    def age(self) -> float:
+        """Return the seconds that listings are remembered."""
+        try:
+            age = float(self.max_age)
+        except ValueError:
+            age = -1.0
+        if not 0 <= age < 1e9:
+            raise BadOption(f"--max-age: {self.max_age!r} is no number of seconds", expected="0 or more")
+        return age
+
+    def local_target(self) -> str | None:
+        return self.target
+
+    def plan(self) -> Plan:
+        raise BadOption("mount has no plan: it moves nothing", remedy="Leave --dry-run out")
+
+    def start(self) -> Job:
+        raise BadOption(
+            "mount returns at once; the mount is a process of its own", remedy="Leave --background out"
+        )
+
+    def run(self, *, quiet: bool = False) -> Any:
+        """Mount, and return the mount; without a source return the list of mounts."""
+        return slots.mount(self)
+
+
+@dataclass(frozen=True)
+class Unmount(Operation):
+    """Unmount ends a mount. If files in it are open, it says which process holds them, and the mount stays."""
+
+    verb: ClassVar[str] = "unmount"
+    summary: ClassVar[str] = "End a mount."
+    examples: ClassVar[tuple[str, ...]] = ("unmount data",)
+
+    target: str = argument("Folder that is mounted.", metavar="FOLDER")
+
+    def check(self) -> None:
+        if is_url(self.target):
+            raise BadOption(f"unmount: {self.target} is a URL", expected="the folder that it is mounted at")
+
+    def plan(self) -> Plan:
+        raise BadOption("unmount has no plan", remedy="Leave --dry-run out")
+
+    def start(self) -> Job:
+        raise BadOption("unmount is done at once", remedy="Leave --background out")
+
+    def run(self, *, quiet: bool = False) -> Any:
+        """End the mount."""
+        return slots.mount(self)
+
+
+mount = function_of(Mount)
+unmount = function_of(Unmount)
