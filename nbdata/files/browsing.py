@@ -26,7 +26,7 @@ from nbdata.files.writing import WriteFile
 from nbdata.reading.pieces import Content, Piece
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.resolve import children
-from nbdata.transfer.retry import listing, listing_of_folder, retrying
+from nbdata.transfer.retry import listing, listing_of_folder
 
 try:
     from fsspec.implementations.chained import ChainedFileSystem
@@ -81,8 +81,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         self.target = {"local": "file"}.get(target, target)
         self.fo = fo or ""
         store_options = _of_store({**(target_options or {}), **options})
-        self._connections = Connections(store_options, verify)
-        self._cache = None if cache is None else FileCache(cache, cache_dir, store_options, verify)
+        self._connections = made = Connections(store_options, verify, self.target, self.fo)
+        self._cache = None if cache is None else FileCache(cache, cache_dir, made.options, verify)
 
     #: The store of a subclass that stands for one protocol; empty if it is an option.
     target: str = ""
@@ -158,7 +158,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         return [folder_entry(one[len(url) :]) for one in found]
 
     def _head(self, place: Place) -> ObjectInfo:
-        return retrying(place.control, lambda: place.store.head(place.key))
+        return place.retrying(lambda: place.store.head(place.key))
 
     def info(self, path: str, **kwargs: Any) -> Entry:
         """Describe a file or folder: see `nbdata.files.entries`."""

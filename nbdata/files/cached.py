@@ -98,6 +98,7 @@ class FileCache:
             cache_dir=self._folder,
             max_size=self._size,
             verify=self._verify,
+            led=not place.opened.context.knows(place.folder.place),
             storage_options=resolved(self._options or None),
         )
 

@@ -67,7 +67,7 @@ def first_bytes(place: Place, most: int = FIRST, start: int = 0) -> First:
         finally:
             body.close()
 
-    return retrying(place.control, attempt)
+    return place.retrying(attempt)
 
 
 def compared(place: Place, first: First, verify: str) -> tuple[First, bool]:

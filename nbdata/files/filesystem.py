@@ -14,7 +14,7 @@ from fsspec.config import conf
 from nbdata.disk import PARTIAL
 from nbdata.errors import BadOption, NotFound
 from nbdata.files.browsing import Browsing
-from nbdata.files.connections import Place
+from nbdata.files.connections import Place, named_server
 from nbdata.files.reading import ReadFile
 from nbdata.files.writing import WriteFile
 from nbdata.optional_calls import fsync
@@ -57,6 +57,9 @@ class FileSystem(Browsing):
     use_listings_cache : bool, default False
         Whether listings are remembered, for `listings_expiry_time` seconds or until `invalidate_cache`. Other programs
         may change the store meanwhile.
+    origin : str, optional
+        The web server or account that the options are for, such as ``https://server``. A URL names it by itself, in
+        `nbdata.filesystem` and in fsspec. Files of other servers are read without the options, as anybody.
     **options
         More storage options.
 
@@ -230,6 +233,12 @@ class FileSystem(Browsing):
         place.store.remove_folder(place.prefix)
 
     # -- what is handed on -----------------------------------------------------------------------
+
+    @classmethod
+    def _get_kwargs_from_urls(cls, path: str) -> dict[str, Any]:
+        """Return the server in a URL, which the options that come with it are for."""
+        server = named_server(path)
+        return {"origin": server} if server else {}
 
     def to_dict(self, *, include_password: bool = False) -> dict[str, Any]:
         """Describe the file system for `from_dict` and `from_json`; options that hold secrets are left out.

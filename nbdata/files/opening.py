@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.files.names import store_url
+from nbdata.files.names import STORES, store_url
 from nbdata.paths import canonical, is_url
 
 __all__ = ["filesystem", "open_file"]
@@ -106,7 +106,8 @@ def filesystem(
     Parameters
     ----------
     url : str
-        A URL in the store, such as ``s3://bucket``; or a local path.
+        A URL in the store, such as ``s3://bucket``; or a local path. Where it names a server (``https://server``), the
+        options are for this server alone.
     verify : str, default "auto"
         See `nbdata.files.FileSystem`.
     cache : int or str, optional
@@ -126,11 +127,14 @@ def filesystem(
     >>> files = nbdata.filesystem("s3://bucket")  # doctest: +SKIP
     >>> table = pandas.read_parquet("bucket/table.parquet", filesystem=files)  # doctest: +SKIP
     """
+    from nbdata.files.connections import named_server
     from nbdata.files.filesystem import FileSystem
 
     place = store_url(canonical(url))
     target = place.partition("://")[0] if is_url(place) else "file"
     given: dict[str, Any] = {**storage_options}
+    if (server := named_server(place)) and (storage_options or target in STORES):
+        given.setdefault("origin", server)
     if verify != "auto":
         given["verify"] = verify
     if cache is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nbdata.errors import BadOption
 from nbdata.operation import Context
+from nbdata.origins import origin_of
 from nbdata.stores.credentials.bearer import AskedToken, FixedToken, TokenSource
 from nbdata.stores.credentials.storage_options import (
     is_address,
@@ -21,7 +23,7 @@ from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.proxies import authorities_in, proxy_for
 from nbdata.stores.objects import Stop
 
-__all__ = ["AzConfig", "az_config"]
+__all__ = ["AzConfig", "account_origins", "az_config"]
 
 _OPTIONS = [
     "account_name",
@@ -139,6 +141,32 @@ def az_config(host: str, context: Context, *, stop: Stop | None = None) -> AzCon
     credentials = _credentials(options, connection, env, stop)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
     return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
+
+
+def account_origins(context: Context) -> tuple[str, ...] | None:
+    """Return the origins (see `nbdata.origins`) of the accounts that options and environment name.
+
+    None: they name the endpoint, which then gets the requests whatever host is in a URL.
+    """
+    options, env = layered(context, "az", "abfs", "abfss"), context.env
+    given = _connection(str(options.get("connection_string") or ""))
+    if options.get("endpoint_url") or given.get("BlobEndpoint"):
+        return None
+    connection = given
+    if not given:
+        with contextlib.suppress(BadOption):  # who uses it is told
+            connection = _connection(env.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    accounts = (
+        options.get("account_name"),
+        connection.get("AccountName"),
+        env.get("AZURE_STORAGE_ACCOUNT"),
+        env.get("AZURE_STORAGE_ACCOUNT_NAME"),
+    )
+    suffix = connection.get("EndpointSuffix", "core.windows.net")
+    hosts = [f"{account}.blob.{suffix}" for account in accounts if account]
+    if options.get("account_host"):
+        hosts.append(str(options["account_host"]))
+    return ("az://", *(origin_of(f"az://container@{host}") for host in hosts))
 
 
 def _credentials(

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import BadOption
@@ -13,7 +14,7 @@ from nbdata.operation import Context
 from nbdata.stores.credentials.storage_options import layered, refuse_unknown, trusted
 from nbdata.stores.http.proxies import authorities_in
 
-__all__ = ["HttpConfig", "http_config"]
+__all__ = ["HttpConfig", "for_one_server", "http_config"]
 
 _OPTIONS = ["username", "password", "token", "headers", "verify", "client_kwargs"]
 # Options of fsspec's file system that have no effect here.
@@ -109,3 +110,15 @@ def http_config(url: str, context: Context) -> HttpConfig:
         context.env,
         context.allow_html,
     )
+
+
+def for_one_server(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the options that say to a server who asks, or who the server must be.
+
+    Any header may be a secret, whatever its name.
+    """
+    found = [
+        name for name in _OPTIONS if name != "client_kwargs" and options.get(name) not in (None, "", {}, True)
+    ]
+    client = options.get("client_kwargs")
+    return [*found, *(["client_kwargs"] if isinstance(client, dict) and client.get("headers") else [])]

@@ -1,22 +1,25 @@
-"""Paged listings: request the next page while the caller uses the items of the current one."""
+"""Paged listings: request the next page while the caller uses the items of the current one, or parses it."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from nbdata.errors import StoreUnavailable
 from nbdata.threads import begin
 
-__all__ = ["EMPTY_PAGES", "Page", "Pages", "ahead"]
+__all__ = ["EMPTY_PAGES", "Asking", "Page", "Pages", "ahead", "asked_ahead"]
 
 #: The most pages in succession without an entry. A store may send some, for example where it deleted many objects.
 EMPTY_PAGES = 1000
 
 _T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+_Q = TypeVar("_Q")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -76,17 +79,60 @@ def ahead(pages: Iterator[Page[_T]]) -> Iterator[_T]:
         if not page.more:
             yield from items
             return
-        coming = _Coming(pages)
+        coming = _Coming(lambda: next(pages, None))
         yield from items
-        page = coming.page()
+        page = coming.result()
 
 
-class _Coming(Generic[_T]):
-    """The next page, which a thread requests."""
+class Asking(Protocol[_Q, _R, _T_co]):
+    """How the pages of a listing are asked for. Requests are compared by ``==``."""
 
-    def __init__(self, pages: Iterator[Page[_T]]) -> None:
-        self._pages = pages
-        self._page: Page[_T] | None = None
+    def fetch(self, request: _Q) -> _R:
+        """Return the answer to a request, as it came; called by any thread."""
+
+    def foreseen(self, request: _Q, answer: _R) -> _Q | None:
+        """Return the request for the next page, if the answer shows it before it is parsed."""
+
+    def read(self, request: _Q, answer: _R) -> tuple[Sequence[_T_co], _Q | None]:
+        """Return the items of a page, and the request for the next one; None: this is the last."""
+
+
+def asked_ahead(asking: Asking[_Q, _R, _T], request: _Q) -> Iterator[_T]:
+    """Yield all items of the pages that begin with this request, in order.
+
+    Like `ahead`, but the caller's thread parses a page while the next one is on its way, if the request for that can be
+    foreseen. So a page takes the longer of both times, not their sum. One that was foreseen wrongly is dropped.
+    """
+    early = request
+    coming: _Coming[_R] | None = None
+    answer = asking.fetch(request)
+    while True:
+        items, following = asking.read(request, answer)
+        some, rest = bool(items), iter(items)
+        del answer, items
+        yield from itertools.islice(rest, 1)
+        if following is None:
+            yield from rest
+            return
+        if coming is None or early != following:
+            coming = _fetching(asking, following)
+        yield from rest
+        request, answer, coming = following, coming.result(), None
+        # Not behind a page without items: a server may send many of those, and one of them may be the last allowed.
+        if some and (foreseen := asking.foreseen(request, answer)) is not None:
+            early, coming = foreseen, _fetching(asking, foreseen)
+
+
+def _fetching(asking: Asking[_Q, _R, _T], request: _Q) -> _Coming[_R]:
+    return _Coming(lambda: asking.fetch(request))
+
+
+class _Coming(Generic[_R]):
+    """What a thread requests."""
+
+    def __init__(self, request: Callable[[], _R]) -> None:
+        self._request = request
+        self._result: list[_R] = []
         self._error: BaseException | None = None
         self._fetched = threading.Event()
         if not begin(self._fetch, name="listing"):
@@ -94,15 +140,15 @@ class _Coming(Generic[_T]):
 
     def _fetch(self) -> None:
         try:
-            self._page = next(self._pages, None)
+            self._result.append(self._request())
         except BaseException as error:
             self._error = error
         finally:
             self._fetched.set()
 
-    def page(self) -> Page[_T] | None:
-        """Wait for the page; None if there is none."""
+    def result(self) -> _R:
+        """Wait for the result."""
         self._fetched.wait()
         if self._error is not None:
             raise self._error
-        return self._page
+        return self._result.pop()

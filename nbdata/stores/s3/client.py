@@ -318,7 +318,10 @@ class S3Client:
             digest = hashlib.md5(body, usedforsecurity=False).digest()
             sent["content-md5"] = base64.b64encode(digest).decode()
         response = self.send(method, key, query, sent, body)
-        data = response.read()
+        return response, self.document(response, response.read(), key)
+
+    def document(self, response: Response, data: bytes, key: str = "") -> ET.Element:
+        """Return the XML document in a response to a request for a key, with names without their namespace."""
         try:
             # Blanks may come first: they keep the connection alive while the store works (CompleteMultipartUpload).
             data = _NAMESPACE.sub(rb"\1", data.lstrip())
@@ -332,7 +335,7 @@ class S3Client:
         if root.tag in ("Error", "Unreadable"):  # S3 may send errors with 200 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")
-        return response, root
+        return root
 
     def _web_page(self) -> StoreUnavailable:
         return StoreUnavailable(

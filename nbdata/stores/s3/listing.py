@@ -2,65 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from nbdata.errors import StoreUnavailable
-from nbdata.stores.http.pages import Page, Pages
+from nbdata.stores.http.client import Response
+from nbdata.stores.http.pages import Pages, asked_ahead
 from nbdata.stores.objects import ObjectInfo
 from nbdata.stores.s3.answers import decoded, listed
 from nbdata.stores.s3.client import S3Client
 
-__all__ = ["children", "pages", "pages_of_folder", "pending"]
+__all__ = ["children", "entries", "objects", "pending"]
+
+_Query = dict[str, str]
+# Asking for it raises the error: so that comes behind the objects of the page before.
+_NOWHERE: _Query = {}
+# The token of the next page, which stands before the objects or behind them. One with an escape is left to the parser.
+_TOKEN = re.compile(rb"<NextContinuationToken>([!-%'-;=?-~]+)</NextContinuationToken>")
+_GOES_ON = re.compile(rb"<IsTruncated>true</IsTruncated>")
+_ENDS = 8 << 10
 
 
-def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
-    """Yield pages of the objects below a prefix that come after the key `after`."""
-    return _pages(client, prefix, after, {})
+def objects(client: S3Client, prefix: str, after: str) -> Iterator[ObjectInfo]:
+    """Yield the objects below a prefix that come after the key `after`; asks for one page ahead."""
+    begin = {"start-after": after} if after else {}
+    return asked_ahead(_Listing(client, prefix, after), {**_query(prefix), **begin})
 
 
-def pages_of_folder(client: S3Client, prefix: str) -> Iterator[Page[ObjectInfo]]:
-    """Yield pages of the objects and folders below a prefix, no deeper than the next slash."""
-    return _pages(client, prefix, "", {"delimiter": "/"})
+def entries(client: S3Client, prefix: str) -> Iterator[ObjectInfo]:
+    """Yield the objects and folders below a prefix, no deeper than the next slash; asks for one page ahead."""
+    return asked_ahead(_Listing(client, prefix, ""), {**_query(prefix), "delimiter": "/"})
 
 
-def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> Iterator[Page[ObjectInfo]]:
-    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000", **more}
-    if after:
-        query["start-after"] = after
-    pages = Pages(client.said(prefix))
-    while True:
-        root = client.xml("GET", "", query)
+def _query(prefix: str) -> _Query:
+    return {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
+
+
+class _Listing:
+    """One listing: see `nbdata.stores.http.pages.Asking`. A request is the query of a page."""
+
+    def __init__(self, client: S3Client, prefix: str, after: str) -> None:
+        self._client, self._said, self._after = client, client.said(prefix), after
+        self._pages = Pages(self._said)
+
+    def fetch(self, request: _Query) -> tuple[Response, bytes]:
+        if request == _NOWHERE:
+            raise StoreUnavailable(
+                "the store says that its listing goes on, and does not say where", path=self._said
+            )
+        response = self._client.send("GET", "", request)
+        return response, response.read()
+
+    def foreseen(self, request: _Query, answer: tuple[Response, bytes]) -> _Query | None:
+        """Return the query for the next page, if the page has a token in plain sight; the parser has the last word."""
+        data = answer[1]
+        ends = data[:_ENDS], data[max(_ENDS, len(data) - _ENDS) :]
+        found = next(filter(None, map(_TOKEN.search, ends)), None)
+        if found is None or not any(map(_GOES_ON.search, ends)):
+            return None
+        token = found[1].decode("ascii")
+        return _behind(request, token) if token != request.get("continuation-token") else None
+
+    def read(
+        self, request: _Query, answer: tuple[Response, bytes]
+    ) -> tuple[Sequence[ObjectInfo], _Query | None]:
+        root = self._client.document(*answer)
         more_said = (root.findtext("IsTruncated") or "").strip().lower()
         if root.tag != "ListBucketResult" and more_said not in ("true", "false"):
             # For example a login page. Taken for an empty bucket, it would make a mirror delete everything.
             raise StoreUnavailable(
-                "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
+                "the store's answer is no listing", path=self._client.name, got=f"<{root.tag[:40]}>"
             )
-        objects = sorted([*_folders(root), *listed(root)], key=_key) if more else listed(root)
-        ignored = objects and "start-after" in query and _key(objects[0]) <= _key(ObjectInfo(after, -1))
-        if ignored and "marker" not in query and root.find("KeyCount") is None:
-            query["marker"] = after  # version 1 of the listing begins there
-            continue
-        goes_on = more_said == "true"
-        pages.add(objects)
-        yield Page(objects, goes_on)
-        if not goes_on:
-            return
+        found = listed(root)
+        if "delimiter" in request:
+            found = sorted([*_folders(root), *found], key=_key)
+        ignored = found and "start-after" in request and _key(found[0]) <= _key(ObjectInfo(self._after, -1))
+        if ignored and "marker" not in request and root.find("KeyCount") is None:
+            return (), {**request, "marker": self._after}  # version 1 of the listing begins there
+        self._pages.add(found)
+        if more_said != "true":
+            return found, None
         token = root.findtext("NextContinuationToken")
-        if token and token != query.get("continuation-token"):
-            query["continuation-token"] = token
-            query.pop("start-after", None)
-            continue
+        if token and token != request.get("continuation-token"):
+            return found, _behind(request, token)
         # A server with only version 1 of the listing sends no token, and continues after `marker`.
-        last = objects[-1].key if objects else ""
-        if token or not last or last == query.get("marker"):
-            raise StoreUnavailable(
-                "the store says that its listing goes on, and does not say where",
-                path=client.said(prefix),
-            )
-        query.pop("continuation-token", None)
-        query |= {"start-after": last, "marker": last}
+        last = found[-1].key if found else ""
+        if token or not last or last == request.get("marker"):
+            return found, _NOWHERE
+        following = {**request, "start-after": last, "marker": last}
+        following.pop("continuation-token", None)
+        return found, following
+
+
+def _behind(request: _Query, token: str) -> _Query:
+    """Return the query for the page that a token leads to."""
+    following = {**request, "continuation-token": token}
+    following.pop("start-after", None)
+    return following
 
 
 def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:

@@ -19,7 +19,7 @@ from nbdata.stores.http.answers import if_match, in_base64, range_header
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests
-from nbdata.stores.http.pages import Pages, ahead
+from nbdata.stores.http.pages import Pages
 from nbdata.stores.s3 import deletion, listing
 from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
 from nbdata.stores.s3.client import S3Client
@@ -78,10 +78,10 @@ class S3Store(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return ahead(listing.pages(self._client, prefix, after))
+        return listing.objects(self._client, prefix, after)
 
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
-        return ahead(listing.pages_of_folder(self._client, prefix))
+        return listing.entries(self._client, prefix)
 
     def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
         return listing.children(self._client, prefix, limit)
