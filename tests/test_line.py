@@ -27,6 +27,8 @@ LINES = {
         "s3://bucket/data/ /w/data --files-from /w/list --size-only",
     ),
     "push": ("/w/data s3://bucket/data/ --part-size 8388608 --delete-source",),
+    "mount": ("s3://bucket/data/ /w/data --max-age 5 --cache 5000000 --keep", ""),
+    "unmount": ("/w/data",),
     "copy": ("s3://bucket/data/ s3://other/data/ --delete --part-size 8388608",),
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",

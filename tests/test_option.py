@@ -32,6 +32,8 @@ PLACES = {
     "du": ("s3://bucket/d/",),
     "convert": ("/w/d.py", "/w/in", "/w/out"),
     "cleanup": ("/w/d",),
+    "mount": ("s3://bucket/d/", "/w/m"),
+    "unmount": ("/w/m",),
 }
 VALUES = [object(), None, [], ["x"], [None], {}, {1: object()}, b"x", 3, -1, 3.5, True, "", Path("x"), print]
 OPTIONS = [(verb, name) for verb, cls in VERBS.items() for name in options_of(cls)]

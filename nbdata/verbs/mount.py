@@ -11,13 +11,13 @@ from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.options import Connecting, Verifying
+from nbdata.verbs.options import Verifying
 
 __all__ = ["Mount", "Unmount", "mount", "unmount"]
 
 
 @dataclass(frozen=True)
-class Mount(Verifying, Connecting):
+class Mount(Verifying):
     """Mount shows a folder of a store as a folder of the disk, for programs that open files by themselves:
     h5py, cv2, ffmpeg, ls. It is read only. A file that is read from its beginning to its end is compared
     with its checksum in the store. Without SOURCE, mount lists the mounts.
@@ -34,6 +34,14 @@ class Mount(Verifying, Connecting):
     source: str | None = argument("URL of a folder.", default=None, metavar="URL")
     target: str | None = argument(
         "Local folder, which is empty; it is made if it is not there.", default=None, metavar="FOLDER"
+    )
+    storage_options: dict[str, Any] | None = option(
+        None,
+        "Storage options by their fsspec names (key, secret, endpoint_url, anon, profile …). The value env:NAME is "
+        "read from the environment variable NAME. Repeatable.",
+        kind="pairs",
+        binding=True,
+        identity=False,
     )
     max_age: str = option(
         "60",

@@ -32,6 +32,7 @@ REASONS: dict[tuple[str, str], str] = {
         "cleanup",
         "on_error",
     ): "what root cannot delete needs a broken disk; all verbs share `engine/job/results.py`",
+    ("mount", "verify"): "it moves nothing; tests/files/mounted reads wrong bytes with it and without",
     ("cleanup", "fs"): "no file system of fsspec tells unfinished uploads, and files below a path are local",
 }
 

@@ -159,7 +159,7 @@ def _failed(note: Note, folder: str) -> NbdataError:
 def _library() -> str:
     """Return the name of libfuse 3; raise an error that says what is missing."""
     if importlib.util.find_spec("mfusepy") is None:
-        raise NbdataError("mount needs mfusepy", remedy="pip install 'nbdata[mount]'")
+        raise NbdataError("mount needs mfusepy", remedy="pip install mfusepy")
     library = find_library("fuse3")
     if library is None:
         raise NbdataError(

@@ -150,6 +150,13 @@ def test_wrong_bytes_are_an_error_and_not_data(s3: EmbeddedServer, bucket: str, 
                 path.read_bytes()
             proxy.begin()
             assert path.read_bytes() == data
+        with nbdata.mount(f"s3://{bucket}/data", str(tmp_path / "m"), verify="none") as mount:
+            proxy.begin(
+                lambda request, before: Fault("flip", BODY, 0.4) if request.start and not before else None
+            )
+            found = Path(mount.folder, "f").read_bytes()
+            assert len(found) == len(data)
+            assert found != data
 
 
 def test_keys_that_are_no_names_are_counted_and_named(
