@@ -73,10 +73,6 @@ class Mount(Verifying):
             raise BadOption("mount: FOLDER is missing", remedy=f"Write mount {self.source} FOLDER")
         if self.target is not None and is_url(self.target):
             raise BadOption(f"mount: {self.target} is a URL", expected="a local folder")
-        if self.fs is not None:
-            raise BadOption(
-                "mount: a file system object cannot be handed to another process", remedy="Give a URL"
-            )
         self.age()
 
     def age(self) -> float:
