@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
 from nbdata.files.mounted.mounts import Mounted
+from tests.conftest import client_of
 
 
 class Scene(NamedTuple):
@@ -37,12 +40,35 @@ def fill(disk: Path) -> None:
     (disk / "empty").write_bytes(b"")
 
 
-@pytest.fixture
-def scene(bucket: str, tmp_path: Path) -> Iterator[Scene]:
-    """The mount of a bucket of SeaweedFS."""
-    disk = tmp_path / "disk"
+def _scene(server: EmbeddedServer, folder: Path) -> Iterator[Scene]:
+    name, client = f"mount-{secrets.token_hex(4)}", client_of(server)
+    client.create_bucket(Bucket=name)
+    disk = folder / "disk"
     fill(disk)
-    url = f"s3://{bucket}/data"
+    url = f"s3://{name}/data"
     nbdata.push(str(disk), f"{url}/", quiet=True)
-    with nbdata.mount(url, str(tmp_path / "mount")) as mount:
+    with nbdata.mount(url, str(folder / "mount")) as mount:
         yield Scene(mount, url, disk)
+    client.delete_bucket(Bucket=name)  # SeaweedFS limits the number of volumes
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def environment(seaweedfs: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """SeaweedFS as the store for ``s3://``, for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in seaweedfs.environment().items():
+            patch.setenv(name, value)
+        yield seaweedfs
+
+
+@pytest.fixture(scope="module")
+def scene(environment: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A mount for tests that only read."""
+    yield from _scene(environment, tmp_path_factory.mktemp("scene"))
+
+
+@pytest.fixture
+def own_scene(environment: EmbeddedServer, tmp_path: Path) -> Iterator[Scene]:
+    """A mount for one test, which may end it."""
+    yield from _scene(environment, tmp_path)
