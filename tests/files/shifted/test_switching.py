@@ -293,3 +293,43 @@ def test_zipfile_writes_an_archive_and_does_not_lose_one_that_it_would_append_to
 
 def test_posixpath_itself_is_replaced(folder: str) -> None:
     assert posixpath.join("/x", folder) == folder
+
+
+def test_a_member_of_an_archive_does_not_lead_into_a_bucket(folder: str, tmp_path: Path) -> None:
+    with open(f"{folder}/f", "w") as file:
+        file.write("precious")
+    path = folder.removeprefix("s3://")
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        archive.writestr(f"s3://{path}/f", "evil")
+    with zipfile.ZipFile(tmp_path / "z.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    assert _read(f"{folder}/f") == "precious"
+    assert (tmp_path / f"out/s3:/{path}/f").read_text() == "evil"
+    assert os.path.join(tmp_path, f"s3:/{path}/f") == f"{tmp_path}/s3:/{path}/f"
+
+
+def test_a_folder_named_like_a_protocol_is_not_taken_for_a_store(
+    unshifted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = unshifted.removeprefix("s3://")
+    monkeypatch.chdir(tmp_path)
+    os.makedirs(f"{unshifted}/in")  # without a shift: a folder of the disk
+    Path(f"s3:/{path}/in/f").write_text("of the disk")
+    with nbdata.shift():
+        with open(f"{unshifted}/in/f", "w") as file:
+            file.write("of the store")
+        for top, _, files in os.walk("s3:"):
+            for name in files:
+                os.remove(os.path.join(top, name))
+        assert not os.path.lexists(f"s3:/{path}/in/f")
+        assert _read(f"{unshifted}/in/f") == "of the store"
+        with open(f"s3:/{path}/in/f", "w") as file:
+            file.write("of the disk")
+        assert glob.glob("**/f", recursive=True) == [f"s3:/{path}/in/f"]
+        with pytest.raises(BadOption, match="may mean s3://.* as well as a file in the folder 's3:'"):
+            for found in Path().rglob("f"):
+                found.unlink()
+        assert str(Path(unshifted)) == f"s3:/{path}"  # a text never raises
+        assert _read(f"{unshifted}/in/f") == "of the store"
+        shutil.rmtree("s3:")
+        assert Path(unshifted, "in/f").read_text() == "of the store"
