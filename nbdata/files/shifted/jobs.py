@@ -22,7 +22,16 @@ from nbdata.verbs.copy import Copy
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 
-__all__ = ["copy_file", "copy_folder", "is_pattern", "pull_file", "pull_folder", "push_file", "push_folder"]
+__all__ = [
+    "copy_file",
+    "copy_folder",
+    "is_pattern",
+    "mixes_options",
+    "pull_file",
+    "pull_folder",
+    "push_file",
+    "push_folder",
+]
 
 # Files up to this many bytes are copied by this process: to start a job for each would take longer.
 SMALL = 1 << 20
@@ -39,6 +48,11 @@ _Verb = type[Pull] | type[Push] | type[Copy]
 def is_pattern(*places: str) -> bool:
     """Return whether a verb would take a name for a pattern, because it holds ``*``, ``?``, ``[`` or ``{a,b}``."""
     return any(map(has_glob, places))
+
+
+def mixes_options(source: Target, there: Target) -> bool:
+    """Return whether a verb would use the options of the source for the target, which has none: another server's."""
+    return bool(source.options) and not there.options
 
 
 def pull_file(source: Target, path: str, size: int) -> None:

@@ -57,7 +57,7 @@ def copyfile(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
 def _within_stores(source: Target, there: Target) -> None:
     if source.by is there.by and there.place.store.can_copy(source.place.store):
         there.files.cp_file(source.url, there.url)
-    elif jobs.is_pattern(source.url):
+    elif jobs.is_pattern(source.url) or jobs.mixes_options(source, there):
         with source.files.open(source.url, "rb") as reading, there.files.open(there.url, "wb") as writing:
             shutil.copyfileobj(reading, writing, 8 << 20)
     else:
@@ -121,6 +121,8 @@ def copytree(
     by_file = copy_function not in _copies() or jobs.is_pattern(_text(src, source), _text(dst, there))
     if source is None:
         by_file = by_file or symlinks or ignore_dangling_symlinks
+    elif there is not None:
+        by_file = by_file or jobs.mixes_options(source, there)
     if by_file:
         return original(src, dst, symlinks, ignore, copy_function, ignore_dangling_symlinks, dirs_exist_ok)
     if not os.path.isdir(src):

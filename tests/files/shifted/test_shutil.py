@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
 from nbdata.files.shifted.places import target
 from tests.files.shifted.test_as_on_the_disk import _make, _tree
 
@@ -244,3 +248,23 @@ def test_a_store_never_fills(folder: str) -> None:
     assert shutil.disk_usage(folder).free > 1 << 60
     with pytest.raises(FileNotFoundError):
         shutil.disk_usage(f"{folder}/none")
+
+
+@pytest.mark.parametrize("size", [5, 3 << 20])
+def test_the_options_of_one_store_are_not_those_of_another(
+    size: int, folder: str, seaweedfs: EmbeddedServer
+) -> None:
+    own = f"s3://{secrets.token_hex(6)}"
+    seaweedfs.create_bucket(own.removeprefix("s3://"))
+    with contextlib.suppress(BadOption):  # another test may have made it
+        seaweedfs.create_bucket(folder.split("/")[2])
+    data = os.urandom(size)
+    with nbdata.shift(own, storage_options=seaweedfs.storage_options()):
+        with open(f"{own}/in/f", "wb") as file:
+            file.write(data)
+        shutil.copytree(f"{own}/in", f"{folder}/tree")
+        shutil.copy(f"{own}/in/f", f"{folder}/f")
+        shutil.move(f"{own}/in", f"{folder}/moved")
+        assert _below(folder) == {"f": data, "tree/f": data, "moved/f": data}
+        shutil.copytree(f"{folder}/tree", f"{own}/back")
+        assert _below(f"{own}/back") == {"f": data}
