@@ -68,6 +68,10 @@ def open_url(
     if opener is not None:
         raise io.UnsupportedOperation(f"a file in a store is opened by nbdata, not by an opener: {place.url}")
     with os_errors(file):
+        if place.slash:
+            if not {"w", "x", "a"} & set(mode):
+                info_of(place)
+            fail(errno.EISDIR, file)
         try:
             if "+" in mode:
                 _refuse_both(place, mode)
@@ -123,7 +127,16 @@ def info_of(place: Target) -> ObjectInfo | None:
     ------
     NotFound
         If there is neither.
+    NotADirectoryError
+        If there is an object, and the place was written as a folder, with a slash at its end.
     """
+    info = _info_of(place)
+    if info is not None and place.slash:
+        fail(errno.ENOTDIR, f"{place.url}/")
+    return info
+
+
+def _info_of(place: Target) -> ObjectInfo | None:
     listed = globbing.known(place.url)
     if listed is not None:
         return listed if isinstance(listed, ObjectInfo) else None
@@ -156,7 +169,7 @@ def access(path: Any, mode: int, **ignored: Any) -> bool:
     place = require(path)
     try:
         info_of(place)
-    except (NotFound, AccessDenied):
+    except (NotFound, NotADirectoryError, AccessDenied):
         return False
     return not (mode & os.W_OK and place.place.store.read_only)
 
@@ -358,6 +371,8 @@ def rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int
     if info is not None:
         if is_folder:
             fail(errno.EISDIR, src, dst)
+        if there.slash:
+            fail(errno.ENOTDIR, src, dst)
         with os_errors(src):
             trees.move_file(source, info, there)
         return

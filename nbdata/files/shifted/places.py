@@ -34,7 +34,7 @@ class Target(NamedTuple):
     by : Use
         The use of `nbdata.shift` whose options apply.
     slash : bool
-        Whether it was written with a slash at its end, so that it can only be a folder.
+        Whether it was written with a slash at its end, so that it can only be a folder; not for a web server.
     """
 
     url: str
@@ -133,7 +133,8 @@ def _target(url: str) -> Target | None:
     if by is None:
         return None
     bare = url.rstrip("/")
-    return Target(f"{bare}//" if bare.endswith(":") else bare, by, url.endswith("/"))
+    slash = url.endswith("/") and not url.startswith(("http://", "https://"))
+    return Target(f"{bare}//" if bare.endswith(":") else bare, by, slash)
 
 
 def _text(path: object) -> str | None:

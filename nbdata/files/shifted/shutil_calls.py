@@ -35,6 +35,8 @@ def copyfile(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
                 if info_of(there) is None:
                     fail(errno.EISDIR, dst)
             except NotFound:
+                if there.slash:  # else the next file with the same target would replace this one
+                    raise NotFound("no such folder", path=f"{there.url}/") from None
                 if not there.place.key:
                     raise
     if source is not None:

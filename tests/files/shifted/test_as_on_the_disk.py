@@ -235,6 +235,18 @@ _ACTS: dict[str, Callable[[str], Any]] = {
         _tree(f"{r}-2"),
     ),
     "move": lambda r: (shutil.move(f"{r}/a.txt", f"{r}/deep"), shutil.move(f"{r}/deep", f"{r}/m"), _tree(r)),
+    "moves to a folder that is not there": lambda r: [
+        _run(lambda r, n=name: shutil.move(f"{r}/{n}", f"{r}/none/"), r) for name in ("a.txt", "b.bin")
+    ],
+    "a slash after a file": lambda r: [
+        *(_run(lambda r, a=act: a(f"{r}/a.txt/"), r) for act in (os.stat, os.remove, os.listdir, _read)),
+        *(act(f"{r}/a.txt/") for act in (os.path.exists, os.path.isfile, os.path.isdir)),
+        os.access(f"{r}/a.txt/", os.R_OK),
+        _run(lambda r: os.rename(f"{r}/a.txt/", f"{r}/z"), r),
+        _run(lambda r: os.rename(f"{r}/a.txt", f"{r}/z/"), r),
+        _tree(r),
+    ],
+    "a slash after a new file": lambda r: [_run(lambda r, m=mode: _read(f"{r}/n/", m), r) for mode in "rwa"],
     "move onto": lambda r: shutil.move(f"{r}/deep/c.txt", f"{r}/other/x"),
     "rmtree": lambda r: (shutil.rmtree(f"{r}/deep"), _tree(r)),
     "rmtree of nothing": lambda r: shutil.rmtree(f"{r}/none"),

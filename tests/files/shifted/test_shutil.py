@@ -268,3 +268,13 @@ def test_the_options_of_one_store_are_not_those_of_another(
         assert _below(folder) == {"f": data, "tree/f": data, "moved/f": data}
         shutil.copytree(f"{folder}/tree", f"{own}/back")
         assert _below(f"{own}/back") == {"f": data}
+
+
+def test_files_for_a_folder_that_is_not_there_do_not_replace_each_other(folder: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+        for act in (shutil.copy, shutil.copy2, shutil.copyfile, shutil.move):
+            with pytest.raises(FileNotFoundError):
+                act(tmp_path / name, f"{folder}/none/")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert not os.path.exists(f"{folder}/none")

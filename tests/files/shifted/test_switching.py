@@ -326,9 +326,8 @@ def test_a_folder_named_like_a_protocol_is_not_taken_for_a_store(
         with open(f"s3:/{path}/in/f", "w") as file:
             file.write("of the disk")
         assert glob.glob("**/f", recursive=True) == [f"s3:/{path}/in/f"]
-        with pytest.raises(BadOption, match="may mean s3://.* as well as a file in the folder 's3:'"):
-            for found in Path().rglob("f"):
-                found.unlink()
+        with pytest.raises(BadOption, match=r"may mean s3://.* as well as a file in the folder 's3:'"):
+            list(map(Path.unlink, Path().rglob("f")))
         assert str(Path(unshifted)) == f"s3:/{path}"  # a text never raises
         assert _read(f"{unshifted}/in/f") == "of the store"
         shutil.rmtree("s3:")
