@@ -278,3 +278,24 @@ def test_files_for_a_folder_that_is_not_there_do_not_replace_each_other(folder: 
                 act(tmp_path / name, f"{folder}/none/")
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
     assert not os.path.exists(f"{folder}/none")
+
+
+def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path: Path) -> None:
+    def write(path: Any) -> bytes:
+        data = os.urandom(2 << 20)
+        with open(path, "wb") as file:
+            file.write(data)
+        return data
+
+    write(f"{folder}/f")
+    shutil.copy(f"{folder}/f", tmp_path)
+    for changed in ((tmp_path / "f",), (tmp_path / "f", f"{folder}/f")):
+        expected = [write(path) for path in changed][-1]
+        shutil.copy(f"{folder}/f", tmp_path)
+        assert changed == (tmp_path / "f",) or (tmp_path / "f").read_bytes() == expected
+        assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
+    for changed in ((f"{folder}/f",), (f"{folder}/f", tmp_path / "f")):
+        for path in changed:
+            write(path)
+        shutil.copy(tmp_path / "f", folder)
+        assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
