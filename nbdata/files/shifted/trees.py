@@ -14,7 +14,16 @@ from nbdata.files.shifted.places import Target
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import listing, retrying
 
-__all__ = ["MOST", "Tree", "delete_below", "holds_anything", "move_file", "move_folder", "tree_of"]
+__all__ = [
+    "MOST",
+    "Tree",
+    "delete_below",
+    "holds_anything",
+    "holds_files",
+    "move_file",
+    "move_folder",
+    "tree_of",
+]
 
 #: The most objects of a tree that is held in memory.
 MOST = 20_000
@@ -82,6 +91,12 @@ def holds_anything(place: Target) -> bool:
     found = place.place
     listed = listing(found.control, found.store, found.prefix)
     return any(info.key != found.prefix for info in itertools.islice(listed, 2))
+
+
+def holds_files(place: Target) -> bool:
+    """Return whether there is an object below a folder that stands for no folder."""
+    found = place.place
+    return any(not info.key.endswith("/") for info in listing(found.control, found.store, found.prefix))
 
 
 def delete_below(place: Target) -> None:

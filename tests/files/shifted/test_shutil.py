@@ -280,6 +280,35 @@ def test_files_for_a_folder_that_is_not_there_do_not_replace_each_other(folder: 
     assert not os.path.exists(f"{folder}/none")
 
 
+def test_what_is_no_file_or_folder_of_the_disk_is_copied_as_by_shutil(folder: str, tmp_path: Path) -> None:
+    _make(str(tmp_path / "in"))
+    os.symlink("a.txt", tmp_path / "in/link")
+    os.symlink("deep", tmp_path / "in/other/folder")
+    os.symlink(tmp_path / "in/deep", tmp_path / "in/linked")
+    (tmp_path / "in/bare").mkdir()
+    os.symlink("../bare", tmp_path / "in/other/empty")
+    os.unlink(tmp_path / "in/other/folder")
+    shutil.copytree(tmp_path / "in", tmp_path / "expected")
+    for ignore in (None, shutil.ignore_patterns("nothing")):
+        shutil.copytree(tmp_path / "in", f"{folder}/{ignore is None}", ignore=ignore)
+        assert _below(f"{folder}/{ignore is None}") == _below(str(tmp_path / "expected"))
+        assert os.path.isdir(f"{folder}/{ignore is None}/other/empty")
+
+
+def test_what_shutil_cannot_copy_is_told(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in/below").mkdir(parents=True)
+    (tmp_path / "in/fine").write_text("x")
+    os.mkfifo(tmp_path / "in/pipe")
+    os.symlink("none", tmp_path / "in/below/dangling")
+    os.symlink("..", tmp_path / "in/below/circle")
+    for ignore in (None, shutil.ignore_patterns("nothing")):
+        with pytest.raises(shutil.Error) as caught:
+            shutil.copytree(tmp_path / "in", f"{folder}/{ignore is None}", ignore=ignore)
+        told = {os.path.basename(source) for source, _, _ in caught.value.args[0]}
+        assert told == {"pipe", "dangling", "circle"}
+        assert _below(f"{folder}/{ignore is None}") == {"fine": b"x"}
+
+
 def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path: Path) -> None:
     def write(path: Any) -> bytes:
         data = os.urandom(2 << 20)
@@ -299,3 +328,21 @@ def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path:
             write(path)
         shutil.copy(tmp_path / "f", folder)
         assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
+
+
+def test_a_tree_of_empty_folders_is_moved_to_the_disk(folder: str, tmp_path: Path) -> None:
+    os.makedirs(f"{folder}/in/side")
+    os.makedirs(f"{folder}/in/deep/er")
+    shutil.move(f"{folder}/in", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out")) == ["deep", "side"]
+    assert os.path.isdir(tmp_path / "out/deep/er")
+
+
+def test_names_with_line_breaks_are_not_taken_for_two(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "a\nb"):
+        (tmp_path / "in" / name).write_text(name)
+    with pytest.raises(shutil.Error) as caught:  # moto keeps no such name
+        shutil.copytree(tmp_path / "in", f"{folder}/out", ignore=lambda *_: ["a", "b"])
+    assert [source for source, _, _ in caught.value.args[0]] == [str(tmp_path / "in/a\nb")]
+    assert _below(f"{folder}/out") == {}
