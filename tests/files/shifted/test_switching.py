@@ -332,3 +332,20 @@ def test_a_folder_named_like_a_protocol_is_not_taken_for_a_store(
         assert _read(f"{unshifted}/in/f") == "of the store"
         shutil.rmtree("s3:")
         assert Path(unshifted, "in/f").read_text() == "of the store"
+
+
+def test_a_mock_at_the_time_of_the_first_shift_does_not_keep_later_ones_out(unshifted: str) -> None:
+    lines = """
+import os
+from unittest import mock
+import nbdata
+real = os.listdir
+with mock.patch("os.listdir", lambda path: ["mocked"]):
+    with nbdata.shift():
+        assert os.listdir("/") == ["mocked"]
+with nbdata.shift():
+    os.makedirs(f"{URL}/in")
+    assert os.listdir(URL) == ["in"]
+assert os.listdir is real
+"""
+    subprocess.run([sys.executable, "-c", f"URL = {unshifted!r}{lines}"], check=True)
