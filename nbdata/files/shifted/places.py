@@ -13,7 +13,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.files.connections import Place
 from nbdata.files.names import store_url
 from nbdata.files.opening import filesystem
-from nbdata.files.shifted.uses import SCHEMES, Use, use_for
+from nbdata.files.shifted.uses import SCHEMES, SERVERS, Use, use_for
 from nbdata.paths import canonical
 
 __all__ = ["Target", "is_of_disk", "may_lead", "os_errors", "target", "text_of", "url_in"]
@@ -43,9 +43,9 @@ class Target(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The storage options; none for a web server that was not named."""
-        web = self.url.startswith(("http://", "https://"))
-        return {} if web and not self.by.places else self.by.options
+        """The storage options; none for a server that the URL names, and the shift does not."""
+        named = self.url.partition("://")[0] in SERVERS
+        return {} if named and not self.by.places else self.by.options
 
     @property
     def files(self) -> Any:

@@ -15,6 +15,7 @@ import pathlib
 import pickle
 import posixpath
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption
 from nbdata.files.shifted import active
+from nbdata.files.shifted.places import target
 from nbdata.files.shifted.replacing import REFUSED, REPLACED
 
 
@@ -190,9 +192,19 @@ def test_the_latest_use_that_is_for_a_url_decides_the_options(
         assert os.path.exists(f"{unshifted}-beside")
 
 
-def test_options_for_all_web_servers_are_refused() -> None:
+def test_options_go_to_no_server_that_is_not_named() -> None:
     with pytest.raises(BadOption, match="would go to every web server"):
         nbdata.shift("https", storage_options={"token": "x"})
+    with pytest.raises(BadOption, match="would go to every server"):
+        nbdata.shift("s3", "sftp", storage_options={"password": "x"})
+    with nbdata.shift(storage_options={"password": "x"}):
+        for url in ("sftp://host/f", "https://host/f", "webdav://host/f"):
+            assert (found := target(url)) is not None
+            assert found.options == {}
+    with nbdata.shift("sftp://host/in", storage_options={"password": "x"}):
+        assert (found := target("sftp://host/in/f")) is not None
+        assert found.options == {"password": "x"}
+        assert target("sftp://host.elsewhere/in/f") is None
     with pytest.raises(BadOption, match="no protocol of a store"):
         nbdata.shift("s4")
     with pytest.raises(BadOption, match="'auto' or 'none'"):
@@ -349,3 +361,25 @@ with nbdata.shift():
 assert os.listdir is real
 """
     subprocess.run([sys.executable, "-c", f"URL = {unshifted!r}{lines}"], check=True)
+
+
+def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: str) -> None:
+    switch = importlib.import_module("nbdata.files.shifted.shift")
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with switch._lock:
+            locked.set()
+            go_on.wait(0.2)  # the fork waits for it
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends it, where it waits for ever
+        with nbdata.shift():
+            os._exit(0)
+    go_on.set()
+    holding.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
