@@ -23,6 +23,7 @@ from nbdata.transfer.retry import listing_of_folder, retrying
 
 __all__ = [
     "access",
+    "check_name",
     "fail",
     "info_of",
     "listdir",
@@ -51,6 +52,14 @@ def require(path: object) -> Target:
     return found
 
 
+def check_name(place: Target) -> None:
+    """Raise the OSError of a name that is not UTF-8: stores refuse it, or keep another one in its place."""
+    try:
+        place.url.encode()
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not UTF-8, as keys are", place.url) from None
+
+
 def open_url(
     file: Any,
     mode: str = "r",
@@ -72,6 +81,8 @@ def open_url(
             if not {"w", "x", "a"} & set(mode):
                 info_of(place)
             fail(errno.EISDIR, file)
+        if "r" not in mode:
+            check_name(place)
         try:
             if "+" in mode:
                 _refuse_both(place, mode)
@@ -295,6 +306,7 @@ def _pass_on(error: OSError, onerror: Callable[[OSError], object] | None) -> Non
 def mkdir(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
     """Make a folder: in an object store, an empty object whose key ends in a slash."""
     place = require(path)
+    check_name(place)
     found = place.place
     with os_errors(path):
         try:
@@ -360,6 +372,7 @@ def rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int
         return
     if origin_of(source.url) != origin_of(there.url):
         fail(errno.EXDEV, src, dst)
+    check_name(there)
     with os_errors(src):
         info = info_of(source)
     try:

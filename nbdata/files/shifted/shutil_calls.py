@@ -14,7 +14,7 @@ from typing import Any
 
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.files.shifted import jobs, trees
-from nbdata.files.shifted.os_calls import fail, info_of, require
+from nbdata.files.shifted.os_calls import check_name, fail, info_of, require
 from nbdata.files.shifted.places import Target, os_errors, target
 from nbdata.optional_calls import set_time
 from nbdata.paths import join
@@ -30,6 +30,7 @@ def copyfile(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
     if source is not None and there is not None and source.url == there.url:
         raise shutil.SameFileError(f"{src!r} and {dst!r} are the same file")
     if there is not None:
+        check_name(there)
         with os_errors(dst):
             try:
                 if info_of(there) is None:

@@ -346,3 +346,37 @@ def test_names_with_line_breaks_are_not_taken_for_two(folder: str, tmp_path: Pat
         shutil.copytree(tmp_path / "in", f"{folder}/out", ignore=lambda *_: ["a", "b"])
     assert [source for source, _, _ in caught.value.args[0]] == [str(tmp_path / "in/a\nb")]
     assert _below(f"{folder}/out") == {}
+
+
+def test_names_that_are_not_utf_8_are_refused_and_stay_on_the_disk(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("\udcff", "\udcfe"):  # moto would keep both under one name
+        (tmp_path / "in" / name).write_text("x")
+        for act in (shutil.copy, shutil.move):
+            with pytest.raises(OSError, match="not UTF-8"):
+                act(tmp_path / "in" / name, f"{folder}/{name}")
+        with pytest.raises(OSError, match="not UTF-8"), open(f"{folder}/{name}", "w"):
+            pass
+        assert not os.path.exists(f"{folder}/{name}")
+    with pytest.raises(shutil.Error, match="not UTF-8"):
+        shutil.move(tmp_path / "in", f"{folder}/in")
+    assert len(os.listdir(tmp_path / "in")) == 2
+
+
+def test_what_replaced_a_file_without_an_etag_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.files.shifted import trees
+
+    folder, copy = f"memory://{secrets.token_hex(6)}", trees.copy_folder
+
+    def slowly(*args: Any) -> None:
+        copy(*args)
+        with open(f"{folder}/in/a.txt", "w") as file:
+            file.write("two")
+
+    with nbdata.shift():
+        _make(f"{folder}/in")
+        monkeypatch.setattr(trees, "copy_folder", slowly)
+        with pytest.raises(nbdata.SourceChanged, match="1 objects came"):
+            os.rename(f"{folder}/in", f"{folder}/out")
+        assert _below(f"{folder}/in") == {"a.txt": b"two"}
+        shutil.rmtree(folder)
