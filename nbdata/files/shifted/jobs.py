@@ -77,12 +77,13 @@ def push_file(path: str, there: Target, size: int) -> None:
 
 def pull_folder(source: Target, path: str, chosen: Iterable[str] | None = None) -> None:
     """Copy a folder of a store to the disk; with `chosen` only these paths below it."""
-    _folder(Pull, source.url + "/", path, source, chosen)
+    # Absolute: verbs take a "~" at the beginning for the home folder.
+    _folder(Pull, source.url + "/", os.path.abspath(path), source, chosen)
 
 
 def push_folder(path: str, there: Target, chosen: Iterable[str] | None = None) -> None:
     """Copy a folder of the disk to a store; with `chosen` only these paths below it."""
-    _folder(Push, path.rstrip("/") + "/", there.url + "/", there, chosen)
+    _folder(Push, os.path.abspath(path).rstrip("/") + "/", there.url + "/", there, chosen)
 
 
 def copy_folder(source: Target, there: Target, chosen: Iterable[str] | None = None) -> None:

@@ -146,7 +146,7 @@ def copytree(
         _make_empty(path, dst, there)
     told = {one for one, _, _ in failed}
     for path in () if chosen is None else chosen.apart:
-        one = join(os.fspath(src), path)
+        one = join(os.path.abspath(src), path)
         if one not in told:
             failed += _copied_apart(original, one, join(os.fspath(dst), path), ignore)
     if failed:

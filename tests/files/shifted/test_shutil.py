@@ -380,3 +380,17 @@ def test_what_replaced_a_file_without_an_etag_meanwhile_stays(monkeypatch: pytes
             os.rename(f"{folder}/in", f"{folder}/out")
         assert _below(f"{folder}/in") == {"a.txt": b"two"}
         shutil.rmtree(folder)
+
+
+def test_a_folder_named_like_the_home_folder_is_not_that(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("home/.ssh", "~"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "f").write_text(name)
+    shutil.copytree("~", f"{folder}/in")
+    assert _below(f"{folder}/in") == {"f": b"~"}
+    shutil.copytree(f"{folder}/in", "~/below")
+    assert _below(str(tmp_path)) == {"home/.ssh/f": b"home/.ssh", "~/f": b"~", "~/below/f": b"~"}
