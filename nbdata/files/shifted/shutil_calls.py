@@ -141,7 +141,7 @@ def copytree(
         os.makedirs(dst)  # Python's own error if it cannot be made
     chosen = None if ignore is None and source is not None else _Chosen(src, ignore)
     failed, report = _copied(src, dst, source, there, None if ignore is None else chosen)
-    empty = _markers(source) if chosen is None else iter(chosen.empty)
+    empty = chosen.empty if chosen is not None else () if source is None else _markers(source)
     for path in empty:
         _make_empty(path, dst, there)
     told = {one for one, _, _ in failed}
