@@ -220,7 +220,8 @@ def _entries(place: Target, given: str) -> Iterator[StoreEntry]:
         one = first
         while one is not None:
             name = one.key[len(found.prefix) :]
-            if name.rstrip("/"):  # else it is the object that stands for the folder itself
+            # Else it is the object that stands for the folder itself, or no path leads to it.
+            if name.rstrip("/") not in ("", ".", ".."):
                 folder = name.endswith("/")
                 name = name.rstrip("/")
                 yield StoreEntry(
@@ -262,9 +263,7 @@ def walk(
     given = os.fspath(top) if hasattr(top, "__fspath__") else str(top)
     try:
         tree = trees.tree_of(place)
-        yield from _walk(
-            given.rstrip("/") if given.rstrip("/")[-1:] != ":" else given, tree, topdown, onerror
-        )
+        yield from _walk(given, tree, topdown, onerror)
     except OSError as error:
         _pass_on(error, onerror)
 
@@ -288,7 +287,7 @@ def _walk(
     for name in list(folders):
         below = None if tree is None else tree.folders.get(name)
         if tree is None or below is not None:  # else the caller has put in a name that is not there
-            yield from _walk(f"{top}/{name}", below, topdown, onerror)
+            yield from _walk(f"{top}{'' if top.endswith('/') else '/'}{name}", below, topdown, onerror)
     if not topdown:
         yield top, folders, files
 

@@ -16,7 +16,7 @@ from nbdata.files.opening import filesystem
 from nbdata.files.shifted.uses import SCHEMES, SERVERS, Use, use_for
 from nbdata.paths import canonical
 
-__all__ = ["Target", "is_of_disk", "may_lead", "os_errors", "target", "text_of", "url_in"]
+__all__ = ["Target", "as_written", "is_of_disk", "may_lead", "os_errors", "target", "text_of", "url_in"]
 
 # The text of a path of pathlib, and the status of what is on the disk, by functions that are not replaced yet.
 _plain, _lstat = PurePath.__str__, os.lstat
@@ -125,7 +125,30 @@ def text_of(plain: str) -> str:
 def target(path: object) -> Target | None:
     """Return the place in a store that a path leads to; None for a path of the disk, or if no shift is for it."""
     url = url_in(path)
+    return _target(_resolved(url)) if url else None
+
+
+def as_written(path: object) -> Target | None:
+    """Return the same, but with ``..`` and what else leads elsewhere as it was written; no file is looked for there."""
+    url = url_in(path)
     return _target(url) if url else None
+
+
+def _resolved(url: str) -> str:
+    """Return a URL without ``.``, ``..`` and double slashes, as the disk takes them; that of a web server as it is."""
+    scheme, _, rest = url.partition("://")
+    root, _, below = rest.partition("/")
+    parts = below.split("/")
+    if scheme in ("http", "https") or not {"", ".", ".."} & {*parts[:-1], parts[-1] or "-"}:
+        return url
+    kept = list[str]()
+    for part in parts:
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    end = "/" if kept and parts[-1] in ("", ".", "..") else ""
+    return f"{scheme}://{root}/{'/'.join(kept)}{end}"
 
 
 def _target(url: str) -> Target | None:
@@ -134,7 +157,7 @@ def _target(url: str) -> Target | None:
         return None
     bare = url.rstrip("/")
     slash = url.endswith("/") and not url.startswith(("http://", "https://"))
-    return Target(f"{bare}//" if bare.endswith(":") else bare, by, slash)
+    return Target(bare if "://" in bare else f"{bare}//", by, slash)
 
 
 def _text(path: object) -> str | None:

@@ -78,7 +78,9 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
             return None
         some = True
         path = info.key[len(found.prefix) :]
-        if "//" in f"/{path}":  # names that no path means: folder by folder they are left out, too
+        if "//" in f"/{path}" or {".", ".."} & {
+            *path.split("/")
+        }:  # names that no path means: folder by folder they are left out, too
             return None
         if path:
             tree.add(path, info)

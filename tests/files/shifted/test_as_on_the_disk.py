@@ -238,6 +238,23 @@ _ACTS: dict[str, Callable[[str], Any]] = {
     "moves to a folder that is not there": lambda r: [
         _run(lambda r, n=name: shutil.move(f"{r}/{n}", f"{r}/none/"), r) for name in ("a.txt", "b.bin")
     ],
+    "paths that are not resolved": lambda r: [
+        _read(f"{r}/deep/../other/./x//c.txt"),
+        *(shutil.copy(f"{r}/a.txt", f"{r}{name}") for name in ("//deep//new.txt", "/deep/../new.txt")),
+        (os.path.exists(f"{r}/deep/.."), os.listdir(f"{r}/deep//er/../er/.")),
+        os.remove(f"{r}/other/../b.bin"),
+        shutil.rmtree(f"{r}/deep/../other"),
+        os.path.split(f"{r}/deep/../new.txt"),
+        str(Path(f"{r}/deep/../new.txt")),
+        _tree(r),
+    ],
+    "names with colons": lambda r: [
+        os.makedirs(f"{r}/s3:/x:"),
+        os.rename(f"{r}/a.txt", f"{r}/s3:/x:/a:"),
+        shutil.copytree(f"{r}/s3:", f"{r}/copy:"),
+        _tree(r),
+        _tree(f"{r}/copy:/"),
+    ],
     "a slash after a file": lambda r: [
         *(_run(lambda r, a=act: a(f"{r}/a.txt/"), r) for act in (os.stat, os.remove, os.listdir, _read)),
         *(act(f"{r}/a.txt/") for act in (os.path.exists, os.path.isfile, os.path.isdir)),

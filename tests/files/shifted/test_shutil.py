@@ -394,3 +394,16 @@ def test_a_folder_named_like_the_home_folder_is_not_that(
     assert _below(f"{folder}/in") == {"f": b"~"}
     shutil.copytree(f"{folder}/in", "~/below")
     assert _below(str(tmp_path)) == {"home/.ssh/f": b"home/.ssh", "~/f": b"~", "~/below/f": b"~"}
+
+
+def test_a_key_with_dots_leads_to_no_other_file(folder: str) -> None:
+    with open(f"{folder}/precious", "w") as file:
+        file.write("x")
+    for name in ("in/../../precious", "in/fine", "../precious"):
+        _put(f"{folder}/made", name, b"y")
+    for top, _, files in os.walk(f"{folder}/made"):
+        for name in files:
+            os.remove(f"{top}/{name}")
+    assert _below(folder) == {"precious": b"x"}
+    shutil.rmtree(f"{folder}/made")
+    assert os.listdir(folder) == ["precious"]
