@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,12 @@ def test_set_auth_is_used_from_then_on(url: str, monkeypatch: pytest.MonkeyPatch
     )
     mox.file.write(f"{url}/f", "x")
     assert mox.file.read(f"{url}/f") == "x"
+
+
+def test_a_call_changes_nothing_in_other_threads(url: str) -> None:
+    mox.file.write(f"{url}/f", "x")
+    walking = mox.file.walk(url)
+    assert next(walking) == (url, [], ["f"])
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(os.path.exists, f"{url}/f").result()
+    walking.close()

@@ -48,11 +48,11 @@ _on: list[_shifted.Shift] = []
 
 @contextlib.contextmanager
 def _files() -> Iterator[None]:
-    """Have Python's functions take URLs during a call, if they do not yet."""
+    """Have Python's functions take URLs during a call, if they do not yet; in other threads all stays as it is."""
     if _on:
         yield
     else:
-        with _shifted.shift(storage_options=_options):
+        with _shifted.shift_of_thread(_options):
             yield
 
 

@@ -7,7 +7,7 @@ Python's own function, unchanged.
 
 from __future__ import annotations
 
-from nbdata.files.shifted.shift import Shift, shift
+from nbdata.files.shifted.shift import Shift, shift, shift_of_thread
 from nbdata.files.shifted.uses import active
 
-__all__ = ["Shift", "active", "shift"]
+__all__ = ["Shift", "active", "shift", "shift_of_thread"]

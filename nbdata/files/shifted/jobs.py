@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+from nbdata.errors import TransferFailed
 from nbdata.files.shifted.places import Target
 from nbdata.paths import has_glob, join
 from nbdata.report import BAD_OUTCOMES, Report
@@ -22,7 +23,16 @@ from nbdata.verbs.copy import Copy
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 
-__all__ = ["copy_file", "copy_folder", "is_pattern", "pull_file", "pull_folder", "push_file", "push_folder"]
+__all__ = [
+    "copy_file",
+    "copy_folder",
+    "is_pattern",
+    "mixes_options",
+    "pull_file",
+    "pull_folder",
+    "push_file",
+    "push_folder",
+]
 
 # Files up to this many bytes are copied by this process: to start a job for each would take longer.
 SMALL = 1 << 20
@@ -41,10 +51,15 @@ def is_pattern(*places: str) -> bool:
     return any(map(has_glob, places))
 
 
+def mixes_options(source: Target, there: Target) -> bool:
+    """Return whether a verb would use the options of the source for the target, which has none: another server's."""
+    return bool(source.options) and not there.options
+
+
 def pull_file(source: Target, path: str, size: int) -> None:
     """Copy a file of a store to the disk, over what is there."""
     if size < 0 or (size > SMALL and not is_pattern(source.url)):
-        _run(Pull, source.url, path, source, quiet=size < _SHOWN)
+        _file(Pull, source.url, path, source, quiet=size < _SHOWN)
         return
     folder, block = os.path.dirname(path), disk_of(path)[2]
     limited = limited_folders(state_folder(), os.environ)
@@ -55,19 +70,20 @@ def pull_file(source: Target, path: str, size: int) -> None:
 def push_file(path: str, there: Target, size: int) -> None:
     """Copy a file of the disk to a store, over what is there."""
     if size > SMALL and not is_pattern(path):
-        _run(Push, path, there.url, there, quiet=size < _SHOWN)
+        _file(Push, path, there.url, there, quiet=size < _SHOWN)
     else:
         there.files.put_file(path, there.url)
 
 
 def pull_folder(source: Target, path: str, chosen: Iterable[str] | None = None) -> None:
     """Copy a folder of a store to the disk; with `chosen` only these paths below it."""
-    _folder(Pull, source.url + "/", path, source, chosen)
+    # Absolute: verbs take a "~" at the beginning for the home folder.
+    _folder(Pull, source.url + "/", os.path.abspath(path), source, chosen)
 
 
 def push_folder(path: str, there: Target, chosen: Iterable[str] | None = None) -> None:
     """Copy a folder of the disk to a store; with `chosen` only these paths below it."""
-    _folder(Push, path.rstrip("/") + "/", there.url + "/", there, chosen)
+    _folder(Push, os.path.abspath(path).rstrip("/") + "/", there.url + "/", there, chosen)
 
 
 def copy_folder(source: Target, there: Target, chosen: Iterable[str] | None = None) -> None:
@@ -77,7 +93,7 @@ def copy_folder(source: Target, there: Target, chosen: Iterable[str] | None = No
 
 def copy_file(source: Target, there: Target) -> None:
     """Copy a file of a store to another store, over what is there."""
-    _run(Copy, source.url, there.url, source, quiet=True, **_for_target(source, there))
+    _file(Copy, source.url, there.url, source, quiet=True, **_for_target(source, there))
 
 
 def _for_target(source: Target, there: Target) -> dict[str, Any]:
@@ -107,6 +123,16 @@ def _run(
     return report
 
 
+def _file(verb: _Verb, source: str, target: str, place: Target, *, quiet: bool, **more: Any) -> None:
+    """Copy a file; if it is a conflict to the verb, in a second run."""
+    try:
+        _run(verb, source, target, place, quiet=quiet, **more)
+    except TransferFailed as error:
+        if error.report is None or not error.report.counts.get(_CONFLICT):
+            raise
+        _run(verb, source, target, place, quiet=quiet, overwrite="always", **more)
+
+
 def _folder(
     verb: _Verb, source: str, target: str, place: Target, chosen: Iterable[str] | None, **more: Any
 ) -> None:
@@ -122,7 +148,12 @@ def _folder(
     if report is not None:
         failed += _failures(report, source, target)
         if report.counts.get(_CONFLICT):
-            conflicts = (row.path for row in report.rows if row.action == _CONFLICT)
+            changed = [row.path for row in report.rows if row.action == _CONFLICT]
+            conflicts = [path for path in changed if not {"\n", "\r"} & {*path}]
+            failed += [
+                (join(source, path), join(target, path), _CONFLICT)  # the list of a verb cannot name it
+                for path in {*changed} - {*conflicts}
+            ]
             again = _selected(verb, source, target, place, conflicts, overwrite="always", **more)
             if again is not None:
                 failed += _failures(again, source, target, also=_CONFLICT)

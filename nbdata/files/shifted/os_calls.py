@@ -23,6 +23,7 @@ from nbdata.transfer.retry import listing_of_folder, retrying
 
 __all__ = [
     "access",
+    "check_name",
     "fail",
     "info_of",
     "listdir",
@@ -51,6 +52,14 @@ def require(path: object) -> Target:
     return found
 
 
+def check_name(place: Target) -> None:
+    """Raise the OSError of a name that is not UTF-8: stores refuse it, or keep another one in its place."""
+    try:
+        place.url.encode()
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not UTF-8, as keys are", place.url) from None
+
+
 def open_url(
     file: Any,
     mode: str = "r",
@@ -68,6 +77,12 @@ def open_url(
     if opener is not None:
         raise io.UnsupportedOperation(f"a file in a store is opened by nbdata, not by an opener: {place.url}")
     with os_errors(file):
+        if place.slash:
+            if not {"w", "x", "a"} & set(mode):
+                info_of(place)
+            fail(errno.EISDIR, file)
+        if "r" not in mode:
+            check_name(place)
         try:
             if "+" in mode:
                 _refuse_both(place, mode)
@@ -123,7 +138,16 @@ def info_of(place: Target) -> ObjectInfo | None:
     ------
     NotFound
         If there is neither.
+    NotADirectoryError
+        If there is an object, and the place was written as a folder, with a slash at its end.
     """
+    info = _info_of(place)
+    if info is not None and place.slash:
+        fail(errno.ENOTDIR, f"{place.url}/")
+    return info
+
+
+def _info_of(place: Target) -> ObjectInfo | None:
     listed = globbing.known(place.url)
     if listed is not None:
         return listed if isinstance(listed, ObjectInfo) else None
@@ -156,7 +180,7 @@ def access(path: Any, mode: int, **ignored: Any) -> bool:
     place = require(path)
     try:
         info_of(place)
-    except (NotFound, AccessDenied):
+    except (NotFound, NotADirectoryError, AccessDenied):
         return False
     return not (mode & os.W_OK and place.place.store.read_only)
 
@@ -196,7 +220,8 @@ def _entries(place: Target, given: str) -> Iterator[StoreEntry]:
         one = first
         while one is not None:
             name = one.key[len(found.prefix) :]
-            if name.rstrip("/"):  # else it is the object that stands for the folder itself
+            # Else it is the object that stands for the folder itself, or no path leads to it.
+            if name.rstrip("/") not in ("", ".", ".."):
                 folder = name.endswith("/")
                 name = name.rstrip("/")
                 yield StoreEntry(
@@ -238,9 +263,7 @@ def walk(
     given = os.fspath(top) if hasattr(top, "__fspath__") else str(top)
     try:
         tree = trees.tree_of(place)
-        yield from _walk(
-            given.rstrip("/") if given.rstrip("/")[-1:] != ":" else given, tree, topdown, onerror
-        )
+        yield from _walk(given, tree, topdown, onerror)
     except OSError as error:
         _pass_on(error, onerror)
 
@@ -264,7 +287,7 @@ def _walk(
     for name in list(folders):
         below = None if tree is None else tree.folders.get(name)
         if tree is None or below is not None:  # else the caller has put in a name that is not there
-            yield from _walk(f"{top}/{name}", below, topdown, onerror)
+            yield from _walk(f"{top}{'' if top.endswith('/') else '/'}{name}", below, topdown, onerror)
     if not topdown:
         yield top, folders, files
 
@@ -282,6 +305,7 @@ def _pass_on(error: OSError, onerror: Callable[[OSError], object] | None) -> Non
 def mkdir(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
     """Make a folder: in an object store, an empty object whose key ends in a slash."""
     place = require(path)
+    check_name(place)
     found = place.place
     with os_errors(path):
         try:
@@ -347,6 +371,7 @@ def rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int
         return
     if origin_of(source.url) != origin_of(there.url):
         fail(errno.EXDEV, src, dst)
+    check_name(there)
     with os_errors(src):
         info = info_of(source)
     try:
@@ -358,6 +383,8 @@ def rename(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int
     if info is not None:
         if is_folder:
             fail(errno.EISDIR, src, dst)
+        if there.slash:
+            fail(errno.ENOTDIR, src, dst)
         with os_errors(src):
             trees.move_file(source, info, there)
         return

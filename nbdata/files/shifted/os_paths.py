@@ -12,8 +12,8 @@ import stat as modes
 from typing import Any
 
 from nbdata.errors import NotFound
-from nbdata.files.shifted.os_calls import require, stat
-from nbdata.files.shifted.places import may_lead, url_in
+from nbdata.files.shifted.os_calls import stat
+from nbdata.files.shifted.places import as_written, may_lead, url_in
 
 __all__ = [
     "absolute",
@@ -33,7 +33,8 @@ __all__ = [
 
 def _parts(path: Any) -> tuple[str, str, str]:
     """Return the scheme with what follows it, the bucket or server, and the rest from its slash on."""
-    url = require(path).url if url_in(path) else os.fspath(path)
+    place = as_written(path)
+    url = os.fspath(path) if place is None else place.url
     scheme, _, rest = url.partition("://")
     root, slash, below = rest.partition("/")
     return f"{scheme}://", root, slash + below

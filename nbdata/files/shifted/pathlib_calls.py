@@ -16,7 +16,7 @@ from typing import Any
 
 from nbdata.errors import NotFound
 from nbdata.files.shifted.os_calls import fail, info_of, open_url, require
-from nbdata.files.shifted.places import os_errors, target
+from nbdata.files.shifted.places import os_errors, target, text_of
 
 __all__ = ["absolute", "as_uri", "is_absolute", "text", "touch"]
 
@@ -35,8 +35,7 @@ def text(python: _Method) -> _Method:
         shown: str = python(self)
         if ":/" not in shown or not isinstance(self, PurePosixPath):
             return shown
-        found = target(shown)
-        return shown if found is None else found.url
+        return text_of(shown)
 
     return __str__
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from nbdata.errors import NbdataError
+from nbdata.errors import BadOption, NbdataError
 from nbdata.files.connections import Place
 from nbdata.files.names import store_url
 from nbdata.files.opening import filesystem
-from nbdata.files.shifted.uses import SCHEMES, Use, use_for
+from nbdata.files.shifted.uses import SCHEMES, SERVERS, Use, use_for
 from nbdata.paths import canonical
 
-__all__ = ["Target", "may_lead", "os_errors", "target", "url_in"]
+__all__ = ["Target", "as_written", "is_of_disk", "may_lead", "os_errors", "target", "text_of", "url_in"]
 
-# The text of a path of pathlib, by the method that is not replaced yet.
-_plain = PurePath.__str__
-# One slash is the form of str(Path("s3://bucket/file")).
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+# The text of a path of pathlib, and the status of what is on the disk, by functions that are not replaced yet.
+_plain, _lstat = PurePath.__str__, os.lstat
+# One slash is what pathlib leaves of the two. A text needs two: an archive may have a member "s3:/bucket/file".
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)")
 
 
 class Target(NamedTuple):
@@ -33,16 +33,19 @@ class Target(NamedTuple):
         In its usual form, without a slash at its end.
     by : Use
         The use of `nbdata.shift` whose options apply.
+    slash : bool
+        Whether it was written with a slash at its end, so that it can only be a folder; not for a web server.
     """
 
     url: str
     by: Use
+    slash: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
-        """The storage options; none for a web server that was not named."""
-        web = self.url.startswith(("http://", "https://"))
-        return {} if web and not self.by.places else self.by.options
+        """The storage options; none for a server that the URL names, and the shift does not."""
+        named = self.url.partition("://")[0] in SERVERS
+        return {} if named and not self.by.places else self.by.options
 
     @property
     def files(self) -> Any:
@@ -69,28 +72,92 @@ def may_lead(path: object) -> bool:
 def url_in(path: object) -> str:
     """Return the URL in a path, in its usual form; empty for a path of the disk.
 
-    ``s3:/bucket/file``, the form that pathlib makes of a URL, is one, too. A path of bytes is of the disk.
+    A path of pathlib has one slash where a URL has two. A path of bytes is of the disk.
+
+    Raises
+    ------
+    BadOption
+        For a path of pathlib that means a URL as well as a file of the working folder.
     """
     if not may_lead(path):
         return ""
-    text = _text(path) or ""
+    if not isinstance(path, PurePath):
+        return _url_of(_text(path) or "")
+    plain = _plain(path)
+    url = _url_of(plain, of_pathlib=True)
+    if url and is_of_disk(plain) and use_for(url) is not None:
+        name = plain.partition("/")[0]
+        raise BadOption(
+            f"{plain!r} may mean {url} as well as a file in the folder {name!r} of the working folder",
+            path=plain,
+            remedy=f"Rename or remove the folder ./{name}, or write the path as a text: {url!r}, or './{plain}'",
+        )
+    return url
+
+
+def _url_of(text: str, *, of_pathlib: bool = False) -> str:
     match = _SCHEME.match(text)
-    if match is None or match[1].lower() not in SCHEMES:
+    if match is None or not (match[2] or of_pathlib) or match[1].lower() not in SCHEMES:
         return ""
     rest = text[match.end() :].lstrip("/")
     return store_url(canonical(f"{match[1].lower()}://{rest}"))
 
 
+def is_of_disk(plain: str) -> bool:
+    """Return whether the working folder has a folder with the name of the protocol, such as ``s3:``.
+
+    ``os.makedirs("s3://bucket/folder")`` leaves one where no shift is on.
+    """
+    try:
+        _lstat(plain.partition("/")[0])
+    except OSError:
+        return False
+    return True
+
+
+def text_of(plain: str) -> str:
+    """Return the text of a path of pathlib, with the two slashes of a URL."""
+    url = _url_of(plain, of_pathlib=True)
+    found = None if not url or is_of_disk(plain) else _target(url)
+    return plain if found is None else found.url
+
+
 def target(path: object) -> Target | None:
     """Return the place in a store that a path leads to; None for a path of the disk, or if no shift is for it."""
     url = url_in(path)
-    if not url:
-        return None
+    return _target(_resolved(url)) if url else None
+
+
+def as_written(path: object) -> Target | None:
+    """Return the same, but with ``..`` and what else leads elsewhere as it was written; no file is looked for there."""
+    url = url_in(path)
+    return _target(url) if url else None
+
+
+def _resolved(url: str) -> str:
+    """Return a URL without ``.``, ``..`` and double slashes, as the disk takes them; that of a web server as it is."""
+    scheme, _, rest = url.partition("://")
+    root, _, below = rest.partition("/")
+    parts = below.split("/")
+    if scheme in ("http", "https") or not {"", ".", ".."} & {*parts[:-1], parts[-1] or "-"}:
+        return url
+    kept = list[str]()
+    for part in parts:
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    end = "/" if kept and parts[-1] in ("", ".", "..") else ""
+    return f"{scheme}://{root}/{'/'.join(kept)}{end}"
+
+
+def _target(url: str) -> Target | None:
     by = use_for(url)
     if by is None:
         return None
     bare = url.rstrip("/")
-    return Target(f"{bare}//" if bare.endswith(":") else bare, by)
+    slash = url.endswith("/") and not url.startswith(("http://", "https://"))
+    return Target(bare if "://" in bare else f"{bare}//", by, slash)
 
 
 def _text(path: object) -> str | None:

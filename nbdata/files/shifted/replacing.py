@@ -111,16 +111,17 @@ _LEFT_ALONE = frozenset(
     {"posix", "_io", "_pyio", "importlib._bootstrap", "importlib._bootstrap_external", "zipimport"}
 )
 
-# Python's function and ours, and the reverse, by the identity of the first; made when first needed.
+# Python's function and ours, and the reverse, by the identity of the first; each is made when first needed.
 _ours: dict[int, tuple[Any, Any]] = {}
 _theirs: dict[int, tuple[Any, Any]] = {}
 
 
 def replace() -> None:
     """Replace the functions, also in modules that came since the last time."""
-    if not _ours:
-        for one in (*REPLACED, *_refused()):
-            python = vars(one.holder)[one.name]
+    for one in (*REPLACED, *_refused()):
+        # Another function than the last time, if a test has a mock in its place, or the module was loaded again.
+        python = vars(one.holder)[one.name]
+        if id(python) not in _ours and id(python) not in _theirs:
             ours = _stand_in(python, one)
             _ours[id(python)], _theirs[id(ours)] = (python, ours), (ours, python)
     _exchange(_ours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,14 +10,16 @@ from typing import Any
 
 from nbdata.errors import BadOption
 from nbdata.files.names import STORES, store_url
-from nbdata.files.shifted.uses import OTHERS, SCHEMES, Use, active
+from nbdata.files.shifted.uses import OTHERS, SCHEMES, SERVERS, Use, active
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
 
-__all__ = ["Shift", "shift"]
+__all__ = ["Shift", "shift", "shift_of_thread"]
 
 # Guards what is active, and the replacing of functions.
 _lock = threading.RLock()
+# A child gets it free, and the functions all replaced or none of them.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Shift(Use):
@@ -77,7 +80,8 @@ def shift(*places: str, storage_options: Mapping[str, Any] | None = None, verify
     *places : str
         Protocols such as ``"s3"``, or URLs such as ``"s3://bucket/data"``: only for what begins so. None: all stores.
     storage_options : dict, optional
-        Storage options by their fsspec names, as for `nbdata.pull`. They go to no web server that `places` do not name.
+        Storage options by their fsspec names, as for `nbdata.pull`. A server that a URL names (http, sftp …) gets
+        them only if `places` name it.
     verify : str, default "auto"
         ``"auto"`` compares files that are read or written as a whole with the checksum in the store; ``"none"`` does
         not.
@@ -91,7 +95,7 @@ def shift(*places: str, storage_options: Mapping[str, Any] | None = None, verify
     Raises
     ------
     BadOption
-        For a protocol that is none of a store, or options for web servers that are not named.
+        For a protocol that is none of a store, or options for servers that are not named.
 
     Examples
     --------
@@ -107,12 +111,22 @@ def shift(*places: str, storage_options: Mapping[str, Any] | None = None, verify
             f"shift: storage_options is {type(storage_options).__name__}", expected="a dict of options"
         )
     made = Shift(tuple(map(_place, places)), storage_options or {}, verify)
-    if made.options and (unnamed := sorted({"http", "https", "nbhttp", "nbhttps"} & set(made.places))):
+    if made.options and (unnamed := sorted({*SERVERS} & set(made.places))):
+        what = "every web server" if unnamed[0].startswith("http") else "every server"
         raise BadOption(
-            f"shift: options for {unnamed[0]} would go to every web server",
+            f"shift: options for {unnamed[0]} would go to {what}",
             expected="the server that gets them",
-            remedy=f'Write shift("{unnamed[0].removeprefix("nb")}://server/", storage_options=…)',
+            remedy=f'Write shift("{unnamed[0]}://server/", storage_options=…)',
         )
+    return _on(made)
+
+
+def shift_of_thread(storage_options: Mapping[str, Any]) -> Shift:
+    """Do the same for all stores, in this thread only."""
+    return _on(Shift((), storage_options, "auto", threading.get_ident()))
+
+
+def _on(made: Shift) -> Shift:
     from nbdata.files.shifted import replacing
 
     with _lock:

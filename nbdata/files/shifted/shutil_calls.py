@@ -14,7 +14,7 @@ from typing import Any
 
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.files.shifted import jobs, trees
-from nbdata.files.shifted.os_calls import fail, info_of, require
+from nbdata.files.shifted.os_calls import check_name, fail, info_of, require
 from nbdata.files.shifted.places import Target, os_errors, target
 from nbdata.optional_calls import set_time
 from nbdata.paths import join
@@ -30,11 +30,14 @@ def copyfile(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
     if source is not None and there is not None and source.url == there.url:
         raise shutil.SameFileError(f"{src!r} and {dst!r} are the same file")
     if there is not None:
+        check_name(there)
         with os_errors(dst):
             try:
                 if info_of(there) is None:
                     fail(errno.EISDIR, dst)
             except NotFound:
+                if there.slash:  # else the next file with the same target would replace this one
+                    raise NotFound("no such folder", path=f"{there.url}/") from None
                 if not there.place.key:
                     raise
     if source is not None:
@@ -57,7 +60,7 @@ def copyfile(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
 def _within_stores(source: Target, there: Target) -> None:
     if source.by is there.by and there.place.store.can_copy(source.place.store):
         there.files.cp_file(source.url, there.url)
-    elif jobs.is_pattern(source.url):
+    elif jobs.is_pattern(source.url) or jobs.mixes_options(source, there):
         with source.files.open(source.url, "rb") as reading, there.files.open(there.url, "wb") as writing:
             shutil.copyfileobj(reading, writing, 8 << 20)
     else:
@@ -121,6 +124,8 @@ def copytree(
     by_file = copy_function not in _copies() or jobs.is_pattern(_text(src, source), _text(dst, there))
     if source is None:
         by_file = by_file or symlinks or ignore_dangling_symlinks
+    elif there is not None:
+        by_file = by_file or jobs.mixes_options(source, there)
     if by_file:
         return original(src, dst, symlinks, ignore, copy_function, ignore_dangling_symlinks, dirs_exist_ok)
     if not os.path.isdir(src):
@@ -134,23 +139,65 @@ def copytree(
             fail(errno.EEXIST, dst)
     else:
         os.makedirs(dst)  # Python's own error if it cannot be made
-    chosen = None if ignore is None else _Chosen(src, ignore)
-    with os_errors(dst if source is None else src):
-        if source is None:
-            assert there is not None
-            jobs.push_folder(os.fspath(src), there, chosen)
-        else:
-            try:
-                _from_store(source, dst, there, chosen)
-            except NotFound:  # to a verb, a folder without files is none
-                if trees.holds_anything(source):
-                    raise
-    empty = _empty_folders(src, source) if chosen is None else iter(chosen.empty)
+    chosen = None if ignore is None and source is not None else _Chosen(src, ignore)
+    failed, report = _copied(src, dst, source, there, None if ignore is None else chosen)
+    empty = chosen.empty if chosen is not None else () if source is None else _markers(source)
     for path in empty:
         _make_empty(path, dst, there)
+    told = {one for one, _, _ in failed}
+    for path in () if chosen is None else chosen.apart:
+        one = join(os.path.abspath(src), path)
+        if one not in told:
+            failed += _copied_apart(original, one, join(os.fspath(dst), path), ignore)
+    if failed:
+        error = shutil.Error(failed)
+        error.report = report  # type: ignore[attr-defined]  # for who wants to know more than shutil tells
+        raise error
     if there is not None and not os.path.isdir(dst):
         trees.make_marker(there)
     return dst
+
+
+def _copied(
+    src: Any, dst: Any, source: Target | None, there: Target | None, chosen: _Chosen | None
+) -> tuple[list[tuple[str, str, str]], Any]:
+    """Copy the files of a folder by a verb; return what failed, as shutil.Error has it, and the Report."""
+    try:
+        with os_errors(dst if source is None else src):
+            if source is not None:
+                _from_store(source, dst, there, chosen)
+            else:
+                assert there is not None
+                jobs.push_folder(os.fspath(src), there, chosen)
+    except shutil.Error as error:
+        return list(error.args[0]), getattr(error, "report", None)
+    except NotFound:  # to a verb, a folder without files is none
+        if source is not None and trees.holds_files(source):
+            raise
+    return [], None
+
+
+def _copied_apart(original: Any, src: str, dst: str, ignore: Any) -> list[tuple[str, str, str]]:
+    """Copy what a link leads to, or a file with an odd name; return what failed."""
+    try:
+        if os.path.isdir(src):
+            _refuse_circle(src)
+            copytree(original, src, dst, ignore=ignore, dirs_exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(dst), exist_ok=True)
+            shutil.copy2(src, dst)
+    except shutil.Error as error:
+        return list(error.args[0])
+    except OSError as error:
+        return [(src, dst, str(error))]
+    return []
+
+
+def _refuse_circle(link: str) -> None:
+    """Raise the error of a link to a folder that leads back to where it is."""
+    above, leads = os.path.realpath(os.path.dirname(link)), os.path.realpath(link)
+    if f"{above}/".startswith(f"{leads.rstrip('/')}/"):
+        fail(errno.ELOOP, link)
 
 
 def _from_store(source: Target, dst: Any, there: Target | None, chosen: Iterable[str] | None) -> None:
@@ -173,41 +220,50 @@ def _text(path: Any, found: Target | None) -> str:
 class _Chosen(Iterable[str]):
     """The paths of the files that the `ignore` of copytree leaves; it is called for each folder, as by shutil.
 
+    It looks at the folder when it is made.
+
     Attributes
     ----------
     empty : list of str
-        The folders without anything, after the iteration.
+        The folders without anything.
+    apart : list of str
+        What a verb leaves out, or cannot be told by a list: links to folders, what is no file, folders that cannot be
+        read, names with a line break.
     """
 
-    def __init__(self, folder: Any, ignore: Callable[[Any, list[str]], Iterable[str]]) -> None:
-        self._folder, self._ignore, self.empty = os.fspath(folder), ignore, list[str]()
+    def __init__(self, folder: Any, ignore: Callable[[Any, list[str]], Iterable[str]] | None) -> None:
+        self._ignore, self.empty, self.apart = ignore, list[str](), list[str]()
+        self._paths = list[str]()
+        self._look(os.fspath(folder), "")
 
     def __iter__(self) -> Iterator[str]:
-        self.empty = []
-        return self._below(self._folder, "")
+        return iter(self._paths)
 
-    def _below(self, folder: str, path: str) -> Iterator[str]:
-        with os.scandir(folder) as listed:
-            entries = list(listed)
-        ignored = set(self._ignore(folder, [entry.name for entry in entries]))
-        entries = [entry for entry in entries if entry.name not in ignored]
+    def _look(self, folder: str, path: str) -> None:
+        try:
+            with os.scandir(folder) as listed:
+                entries = list(listed)
+        except OSError:
+            if not path:
+                raise
+            self.apart.append(path.rstrip("/"))  # to be told when it is copied
+            return
+        if self._ignore is not None:
+            ignored = set(self._ignore(folder, [entry.name for entry in entries]))
+            entries = [entry for entry in entries if entry.name not in ignored]
         if not entries and path:
             self.empty.append(path.rstrip("/"))
         for entry in entries:
-            if entry.is_dir():
-                yield from self._below(join(folder, entry.name), f"{path}{entry.name}/")
-            else:
-                yield path + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                self._look(join(folder, entry.name), f"{path}{entry.name}/")
+            elif not entry.is_file() or (self._ignore is not None and {"\n", "\r"} & {*path, *entry.name}):
+                self.apart.append(path + entry.name)
+            elif self._ignore is not None:
+                self._paths.append(path + entry.name)
 
 
-def _empty_folders(src: Any, source: Target | None) -> Iterator[str]:
-    """Yield the paths of the folders below one that hold no files, and in a store of all that an object stands for."""
-    if source is None:
-        top = os.fspath(src)
-        for folder, folders, files in os.walk(top, followlinks=True):
-            if not folders and not files and folder != top:
-                yield os.path.relpath(folder, top)
-        return
+def _markers(source: Target) -> Iterator[str]:
+    """Yield the paths of all folders below one in a store that an object stands for."""
     found = source.place
     for info in listing(found.control, found.store, found.prefix):
         path = info.key[len(found.prefix) :]

@@ -7,6 +7,7 @@ import itertools
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from nbdata.errors import NotFound, SourceChanged
 from nbdata.files.shifted.jobs import copy_folder
@@ -14,7 +15,16 @@ from nbdata.files.shifted.places import Target
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import listing, retrying
 
-__all__ = ["MOST", "Tree", "delete_below", "holds_anything", "move_file", "move_folder", "tree_of"]
+__all__ = [
+    "MOST",
+    "Tree",
+    "delete_below",
+    "holds_anything",
+    "holds_files",
+    "move_file",
+    "move_folder",
+    "tree_of",
+]
 
 #: The most objects of a tree that is held in memory.
 MOST = 20_000
@@ -68,7 +78,9 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
             return None
         some = True
         path = info.key[len(found.prefix) :]
-        if "//" in f"/{path}":  # names that no path means: folder by folder they are left out, too
+        if "//" in f"/{path}" or {".", ".."} & {
+            *path.split("/")
+        }:  # names that no path means: folder by folder they are left out, too
             return None
         if path:
             tree.add(path, info)
@@ -82,6 +94,12 @@ def holds_anything(place: Target) -> bool:
     found = place.place
     listed = listing(found.control, found.store, found.prefix)
     return any(info.key != found.prefix for info in itertools.islice(listed, 2))
+
+
+def holds_files(place: Target) -> bool:
+    """Return whether there is an object below a folder that stands for no folder."""
+    found = place.place
+    return any(not info.key.endswith("/") for info in listing(found.control, found.store, found.prefix))
 
 
 def delete_below(place: Target) -> None:
@@ -113,7 +131,7 @@ def move_file(source: Target, info: ObjectInfo, there: Target) -> None:
     mine = source.place
     there.files.cp_file(source.url, there.url)
     now = retrying(mine.control, lambda: mine.store.head(mine.key))
-    if (now.etag, now.size, now.version) != (info.etag, info.size, info.version):
+    if (*_state(now), now.version) != (*_state(info), info.version):
         raise SourceChanged(
             "the file was replaced while it was given another name", path=source.url,
             remedy="Both names are there; look which one you want",
@@ -133,12 +151,12 @@ def move_folder(source: Target, there: Target) -> None:
     """
     mine = source.place
     with closing(sqlite3.connect("")) as seen:  # a temporary file, however many objects there are
-        seen.execute("create table seen (path blob primary key, etag text) without rowid")
+        seen.execute("create table seen (path blob primary key, state text) without rowid")
         for info in listing(mine.control, mine.store, mine.prefix):
             path = info.key[len(mine.prefix) :]
             if path.endswith("/") or not path:
                 make_marker(there, path)
-            seen.execute("insert or replace into seen values (?, ?)", (_bytes(path), info.etag))
+            seen.execute("insert or replace into seen values (?, ?)", (_bytes(path), repr(_state(info))))
         copy_folder(source, there)
         left = _delete_seen(source, seen)
     if left:
@@ -167,8 +185,8 @@ def _delete_seen(source: Target, seen: sqlite3.Connection) -> int:
         same = list[str]()
         for info in some:
             path = _bytes(info.key[len(mine.prefix) :])
-            row = seen.execute("select etag from seen where path = ?", (path,)).fetchone()
-            if row is not None and row[0] == info.etag:
+            row = seen.execute("select state from seen where path = ?", (path,)).fetchone()
+            if row is not None and row[0] == repr(_state(info)):
                 same.append(info.key)
         left += len(some) - len(same)
         if same:
@@ -176,6 +194,11 @@ def _delete_seen(source: Target, seen: sqlite3.Connection) -> int:
     if not left and not mine.store.flat:
         _remove_folders(source)
     return left
+
+
+def _state(info: ObjectInfo) -> tuple[Any, ...]:
+    """Return what tells an object from the one that replaced it; many stores have no ETags."""
+    return info.etag, info.size, info.modified
 
 
 def _bytes(text: str) -> bytes:

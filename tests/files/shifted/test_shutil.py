@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
 from nbdata.files.shifted.places import target
 from tests.files.shifted.test_as_on_the_disk import _make, _tree
 
@@ -244,3 +248,162 @@ def test_a_store_never_fills(folder: str) -> None:
     assert shutil.disk_usage(folder).free > 1 << 60
     with pytest.raises(FileNotFoundError):
         shutil.disk_usage(f"{folder}/none")
+
+
+@pytest.mark.parametrize("size", [5, 3 << 20])
+def test_the_options_of_one_store_are_not_those_of_another(
+    size: int, folder: str, seaweedfs: EmbeddedServer
+) -> None:
+    own = f"s3://{secrets.token_hex(6)}"
+    seaweedfs.create_bucket(own.removeprefix("s3://"))
+    with contextlib.suppress(BadOption):  # another test may have made it
+        seaweedfs.create_bucket(folder.split("/")[2])
+    data = os.urandom(size)
+    with nbdata.shift(own, storage_options=seaweedfs.storage_options()):
+        with open(f"{own}/in/f", "wb") as file:
+            file.write(data)
+        shutil.copytree(f"{own}/in", f"{folder}/tree")
+        shutil.copy(f"{own}/in/f", f"{folder}/f")
+        shutil.move(f"{own}/in", f"{folder}/moved")
+        assert _below(folder) == {"f": data, "tree/f": data, "moved/f": data}
+        shutil.copytree(f"{folder}/tree", f"{own}/back")
+        assert _below(f"{own}/back") == {"f": data}
+
+
+def test_files_for_a_folder_that_is_not_there_do_not_replace_each_other(folder: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+        for act in (shutil.copy, shutil.copy2, shutil.copyfile, shutil.move):
+            with pytest.raises(FileNotFoundError):
+                act(tmp_path / name, f"{folder}/none/")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert not os.path.exists(f"{folder}/none")
+
+
+def test_what_is_no_file_or_folder_of_the_disk_is_copied_as_by_shutil(folder: str, tmp_path: Path) -> None:
+    _make(str(tmp_path / "in"))
+    os.symlink("a.txt", tmp_path / "in/link")
+    os.symlink("deep", tmp_path / "in/other/folder")
+    os.symlink(tmp_path / "in/deep", tmp_path / "in/linked")
+    (tmp_path / "in/bare").mkdir()
+    os.symlink("../bare", tmp_path / "in/other/empty")
+    os.unlink(tmp_path / "in/other/folder")
+    shutil.copytree(tmp_path / "in", tmp_path / "expected")
+    for ignore in (None, shutil.ignore_patterns("nothing")):
+        shutil.copytree(tmp_path / "in", f"{folder}/{ignore is None}", ignore=ignore)
+        assert _below(f"{folder}/{ignore is None}") == _below(str(tmp_path / "expected"))
+        assert os.path.isdir(f"{folder}/{ignore is None}/other/empty")
+
+
+def test_what_shutil_cannot_copy_is_told(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in/below").mkdir(parents=True)
+    (tmp_path / "in/fine").write_text("x")
+    os.mkfifo(tmp_path / "in/pipe")
+    os.symlink("none", tmp_path / "in/below/dangling")
+    os.symlink("..", tmp_path / "in/below/circle")
+    for ignore in (None, shutil.ignore_patterns("nothing")):
+        with pytest.raises(shutil.Error) as caught:
+            shutil.copytree(tmp_path / "in", f"{folder}/{ignore is None}", ignore=ignore)
+        told = {os.path.basename(source) for source, _, _ in caught.value.args[0]}
+        assert told == {"pipe", "dangling", "circle"}
+        assert _below(f"{folder}/{ignore is None}") == {"fine": b"x"}
+
+
+def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path: Path) -> None:
+    def write(path: Any) -> bytes:
+        data = os.urandom(2 << 20)
+        with open(path, "wb") as file:
+            file.write(data)
+        return data
+
+    write(f"{folder}/f")
+    shutil.copy(f"{folder}/f", tmp_path)
+    for changed in ((tmp_path / "f",), (tmp_path / "f", f"{folder}/f")):
+        expected = [write(path) for path in changed][-1]
+        shutil.copy(f"{folder}/f", tmp_path)
+        assert changed == (tmp_path / "f",) or (tmp_path / "f").read_bytes() == expected
+        assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
+    for changed in ((f"{folder}/f",), (f"{folder}/f", tmp_path / "f")):
+        for path in changed:
+            write(path)
+        shutil.copy(tmp_path / "f", folder)
+        assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
+
+
+def test_a_tree_of_empty_folders_is_moved_to_the_disk(folder: str, tmp_path: Path) -> None:
+    os.makedirs(f"{folder}/in/side")
+    os.makedirs(f"{folder}/in/deep/er")
+    shutil.move(f"{folder}/in", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out")) == ["deep", "side"]
+    assert os.path.isdir(tmp_path / "out/deep/er")
+
+
+def test_names_with_line_breaks_are_not_taken_for_two(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "a\nb"):
+        (tmp_path / "in" / name).write_text(name)
+    with pytest.raises(shutil.Error) as caught:  # moto keeps no such name
+        shutil.copytree(tmp_path / "in", f"{folder}/out", ignore=lambda *_: ["a", "b"])
+    assert [source for source, _, _ in caught.value.args[0]] == [str(tmp_path / "in/a\nb")]
+    assert _below(f"{folder}/out") == {}
+
+
+def test_names_that_are_not_utf_8_are_refused_and_stay_on_the_disk(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("\udcff", "\udcfe"):  # moto would keep both under one name
+        (tmp_path / "in" / name).write_text("x")
+        for act in (shutil.copy, shutil.move):
+            with pytest.raises(OSError, match="not UTF-8"):
+                act(tmp_path / "in" / name, f"{folder}/{name}")
+        with pytest.raises(OSError, match="not UTF-8"), open(f"{folder}/{name}", "w"):
+            pass
+        assert not os.path.exists(f"{folder}/{name}")
+    with pytest.raises(shutil.Error, match="not UTF-8"):
+        shutil.move(tmp_path / "in", f"{folder}/in")
+    assert len(os.listdir(tmp_path / "in")) == 2
+
+
+def test_what_replaced_a_file_without_an_etag_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.files.shifted import trees
+
+    folder, copy = f"memory://{secrets.token_hex(6)}", trees.copy_folder
+
+    def slowly(*args: Any) -> None:
+        copy(*args)
+        with open(f"{folder}/in/a.txt", "w") as file:
+            file.write("two")
+
+    with nbdata.shift():
+        _make(f"{folder}/in")
+        monkeypatch.setattr(trees, "copy_folder", slowly)
+        with pytest.raises(nbdata.SourceChanged, match="1 objects came"):
+            os.rename(f"{folder}/in", f"{folder}/out")
+        assert _below(f"{folder}/in") == {"a.txt": b"two"}
+        shutil.rmtree(folder)
+
+
+def test_a_folder_named_like_the_home_folder_is_not_that(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("home/.ssh", "~"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "f").write_text(name)
+    shutil.copytree("~", f"{folder}/in")
+    assert _below(f"{folder}/in") == {"f": b"~"}
+    shutil.copytree(f"{folder}/in", "~/below")
+    assert _below(str(tmp_path)) == {"home/.ssh/f": b"home/.ssh", "~/f": b"~", "~/below/f": b"~"}
+
+
+def test_a_key_with_dots_leads_to_no_other_file(folder: str) -> None:
+    with open(f"{folder}/precious", "w") as file:
+        file.write("x")
+    for name in ("in/../../precious", "in/fine", "../precious"):
+        _put(f"{folder}/made", name, b"y")
+    for top, _, files in os.walk(f"{folder}/made"):
+        for name in files:
+            os.remove(f"{top}/{name}")
+    assert _below(folder) == {"precious": b"x"}
+    shutil.rmtree(f"{folder}/made")
+    assert os.listdir(folder) == ["precious"]

@@ -15,6 +15,7 @@ import pathlib
 import pickle
 import posixpath
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption
 from nbdata.files.shifted import active
+from nbdata.files.shifted.places import target
 from nbdata.files.shifted.replacing import REFUSED, REPLACED
 
 
@@ -190,9 +192,19 @@ def test_the_latest_use_that_is_for_a_url_decides_the_options(
         assert os.path.exists(f"{unshifted}-beside")
 
 
-def test_options_for_all_web_servers_are_refused() -> None:
+def test_options_go_to_no_server_that_is_not_named() -> None:
     with pytest.raises(BadOption, match="would go to every web server"):
         nbdata.shift("https", storage_options={"token": "x"})
+    with pytest.raises(BadOption, match="would go to every server"):
+        nbdata.shift("s3", "sftp", storage_options={"password": "x"})
+    with nbdata.shift(storage_options={"password": "x"}):
+        for url in ("sftp://host/f", "https://host/f", "webdav://host/f"):
+            assert (found := target(url)) is not None
+            assert found.options == {}
+    with nbdata.shift("sftp://host/in", storage_options={"password": "x"}):
+        assert (found := target("sftp://host/in/f")) is not None
+        assert found.options == {"password": "x"}
+        assert target("sftp://host.elsewhere/in/f") is None
     with pytest.raises(BadOption, match="no protocol of a store"):
         nbdata.shift("s4")
     with pytest.raises(BadOption, match="'auto' or 'none'"):
@@ -293,3 +305,81 @@ def test_zipfile_writes_an_archive_and_does_not_lose_one_that_it_would_append_to
 
 def test_posixpath_itself_is_replaced(folder: str) -> None:
     assert posixpath.join("/x", folder) == folder
+
+
+def test_a_member_of_an_archive_does_not_lead_into_a_bucket(folder: str, tmp_path: Path) -> None:
+    with open(f"{folder}/f", "w") as file:
+        file.write("precious")
+    path = folder.removeprefix("s3://")
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        archive.writestr(f"s3://{path}/f", "evil")
+    with zipfile.ZipFile(tmp_path / "z.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    assert _read(f"{folder}/f") == "precious"
+    assert (tmp_path / f"out/s3:/{path}/f").read_text() == "evil"
+    assert os.path.join(tmp_path, f"s3:/{path}/f") == f"{tmp_path}/s3:/{path}/f"
+
+
+def test_a_folder_named_like_a_protocol_is_not_taken_for_a_store(
+    unshifted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = unshifted.removeprefix("s3://")
+    monkeypatch.chdir(tmp_path)
+    os.makedirs(f"{unshifted}/in")  # without a shift: a folder of the disk
+    Path(f"s3:/{path}/in/f").write_text("of the disk")
+    with nbdata.shift():
+        with open(f"{unshifted}/in/f", "w") as file:
+            file.write("of the store")
+        for top, _, files in os.walk("s3:"):
+            for name in files:
+                os.remove(os.path.join(top, name))
+        assert not os.path.lexists(f"s3:/{path}/in/f")
+        assert _read(f"{unshifted}/in/f") == "of the store"
+        with open(f"s3:/{path}/in/f", "w") as file:
+            file.write("of the disk")
+        assert glob.glob("**/f", recursive=True) == [f"s3:/{path}/in/f"]
+        with pytest.raises(BadOption, match=r"may mean s3://.* as well as a file in the folder 's3:'"):
+            list(map(Path.unlink, Path().rglob("f")))
+        assert str(Path(unshifted)) == f"s3:/{path}"  # a text never raises
+        assert _read(f"{unshifted}/in/f") == "of the store"
+        shutil.rmtree("s3:")
+        assert Path(unshifted, "in/f").read_text() == "of the store"
+
+
+def test_a_mock_at_the_time_of_the_first_shift_does_not_keep_later_ones_out(unshifted: str) -> None:
+    lines = """
+import os
+from unittest import mock
+import nbdata
+real = os.listdir
+with mock.patch("os.listdir", lambda path: ["mocked"]):
+    with nbdata.shift():
+        assert os.listdir("/") == ["mocked"]
+with nbdata.shift():
+    os.makedirs(f"{URL}/in")
+    assert os.listdir(URL) == ["in"]
+assert os.listdir is real
+"""
+    subprocess.run([sys.executable, "-c", f"URL = {unshifted!r}{lines}"], check=True)
+
+
+def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: str) -> None:
+    switch = importlib.import_module("nbdata.files.shifted.shift")
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with switch._lock:
+            locked.set()
+            go_on.wait(0.2)  # the fork waits for it
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends it, where it waits for ever
+        with nbdata.shift():
+            os._exit(0)
+    go_on.set()
+    holding.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
