@@ -104,7 +104,7 @@ class WriteFile(io.BufferedIOBase):
                 self._growing = GrowingShard(target, last, self._pool, uploads)
             else:
                 self._growing = SpooledFile(target, last)
-        at_end(self, WriteFile.discard)
+        at_end(self, WriteFile.left_open)
 
     def write(self, data: Any, /) -> int:
         """Write bytes; return their number. Waits while too many parts are on their way."""
@@ -199,7 +199,20 @@ class WriteFile(io.BufferedIOBase):
             return
         if not begin(_give_up, growing, self._pool, name="files-forgotten"):
             _give_up(growing, self._pool)
-        warnings.warn(f"{self.name} was never closed, so it was not written", ResourceWarning, stacklevel=2)
+        self._warn()
+
+    def left_open(self) -> None:
+        """Give the file up as the interpreter ends, and warn; the file of a log is closed, as `logging` does later."""
+        if self._growing is None or self._pid != os.getpid() or _closed_by_logging(self):
+            return
+        self.discard()
+        self._warn()
+
+    def _warn(self) -> None:
+        # Python hides a ResourceWarning, and here what was written is lost.
+        warnings.warn(
+            f"{self.name} was never closed, so it was not written; open it in a with block", stacklevel=3
+        )
 
     def _end(self) -> None:
         self._handled = None
@@ -250,3 +263,20 @@ _Growing = GrowingShard | GrowingFile | SpooledFile
 
 # Half of what 10,000 parts of 16 MiB hold: parts are made for twice the size that is expected.
 _UNKNOWN = 5000 * (16 << 20)
+
+
+def _closed_by_logging(file: WriteFile) -> bool:
+    """Close the handler of `logging` that writes to a file, if there is one."""
+    logging: Any = sys.modules.get("logging")
+    for reference in list(getattr(logging, "_handlerList", ())):
+        handler = reference()
+        stream = getattr(handler, "stream", None)
+        if stream is not None and getattr(stream, "buffer", stream) is file:
+            handler.acquire()
+            try:
+                handler.flush()
+                handler.close()
+            finally:
+                handler.release()
+            return True
+    return False

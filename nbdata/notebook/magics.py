@@ -25,6 +25,7 @@ from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.listing import Ls
+from nbdata.verbs.mount import Mount, Unmount
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
                 raise Cancelled(
                     f"{cls.verb} was interrupted", remedy="See above what is kept and how to go on"
                 ) from None
-            if isinstance(result, Report):
+            if isinstance(result, Report) and cls not in (Mount, Unmount):
                 shown(result)  # its display has just shown it; as the cell's value it would appear twice
             elif cls is CacheStream and not name:
                 result.unnamed = partial(_has_no_name, shell)

@@ -123,7 +123,7 @@ def test_a_file_that_is_forgotten_is_not_written(s3_home: Home, way: str, size: 
     url = f"s3://{s3_home.path}/file"
     files = [_opened_by(way, url)]
     files[0].write("x" * size if way == "text" else DATA[:size])
-    with pytest.warns(ResourceWarning, match="never closed"):
+    with pytest.warns(UserWarning, match="never closed"):
         files.clear()
     _wait_for_what_was_forgotten()
     place = s3_home.files._at(url)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.kernel import Kernel
 
 Put = Callable[[dict[str, bytes]], str]
@@ -26,6 +28,22 @@ def test_cells_open_files_of_a_bucket_until_it_is_off(kernel: Kernel, put: Put) 
     )
     assert "still on, by nbdata.shift() in Python" in kernel.run("%shift off").text
     assert kernel.run("other.off()\n%shift status").text == "shift is off\n"
+
+
+@pytest.mark.needs("fuse")
+def test_a_cell_mounts_and_lists_the_mounts(kernel: Kernel, put: Put) -> None:
+    url = put({"d/a.txt": b"one"}) + "d"
+    assert f"<mount of {url} at " in _said(kernel, f"%mount {url} m")
+    assert kernel.run("print(open('m/a.txt').read())").text == "one\n"
+    assert url in _said(kernel, "%mount")
+    assert "is unmounted" in _said(kernel, "%unmount m")
+    assert "no mounts" in _said(kernel, "%nbdata mount")
+
+
+def _said(kernel: Kernel, line: str) -> str:
+    shown = kernel.run(line)
+    assert shown.error is None
+    return shown.text + "".join(shown.displays)
 
 
 def test_what_is_wrong_is_said_in_a_line(kernel: Kernel) -> None:

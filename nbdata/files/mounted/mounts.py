@@ -176,6 +176,8 @@ def _prepare(folder: str) -> None:
     """Make the folder, or find it empty; release what a mount that was killed left there."""
     if _is_ours(folder) and not any(note.lives for note in Note.all() if note.folder == folder):
         _release(folder)
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise BadOption("mount: this is a file, not a folder", path=folder)
     os.makedirs(folder, exist_ok=True)
     if os.path.ismount(folder):
         raise BadOption(

@@ -86,7 +86,9 @@ def open_url(
         try:
             if "+" in mode:
                 _refuse_both(place, mode)
-            return open_file(
+            if "r" not in mode and _is_folder_only(place):
+                fail(errno.EISDIR, file)
+            opened = open_file(
                 place.url,
                 mode,
                 buffering,
@@ -96,10 +98,21 @@ def open_url(
                 verify=place.by.verify,
                 storage_options=place.options,
             )
+            # As the builtin does: programs look at them.
+            getattr(opened, "buffer", opened).name = os.fspath(file)
+            if "b" not in mode:
+                opened.mode = mode
+            return opened
         except NotFound:
             if "r" in mode and _is_folder(place):
                 fail(errno.EISDIR, file)
             raise
+
+
+def _is_folder_only(place: Target) -> bool:
+    """Return whether a file would stand beside a folder of its name."""
+    found = place.place
+    return found.key != "" and trees.holds_anything(place, itself=True)
 
 
 def _is_folder(place: Target) -> bool:

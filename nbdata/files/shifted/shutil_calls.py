@@ -101,7 +101,7 @@ def copystat(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
     if target(dst) is not None:
         return
     found = os.stat(src)
-    if found.st_mtime_ns:  # a folder of a store has none
+    if found.st_mtime_ns and not os.path.isdir(src):  # a folder of a store has no time
         set_time(os.fspath(dst), found.st_mtime_ns)
 
 

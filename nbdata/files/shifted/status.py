@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any
 
 __all__ = ["FolderEntries", "StoreEntry", "status"]
 
+_STARTED = float(int(time.time()))
 _FILE, _FOLDER = stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755
 
 
@@ -21,11 +23,12 @@ def status(
     """Return the status of a file or folder in a store.
 
     Device and inode are made of the URL, so `os.path.samefile` works. Owner and group are those of this process.
-    A store knows one time, that of the last upload; all times of a folder are 0.
+    A store knows one time, that of the last upload. All times of a folder are that of the start of this process: it has
+    none, and what writes zip archives takes none before 1980.
     """
     if isinstance(modified, datetime):
         modified = modified.timestamp()
-    moment = modified or 0.0
+    moment = _STARTED if folder else modified or 0.0
     scheme, _, path = url.partition("://")
     device = _number(f"{scheme}://{path.partition('/')[0]}")
     head = (_FOLDER if folder else _FILE, _number(url), device, 1, os.getuid(), os.getgid(), max(size, 0))

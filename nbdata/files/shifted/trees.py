@@ -89,11 +89,13 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
     return tree
 
 
-def holds_anything(place: Target) -> bool:
-    """Return whether there is an object below a folder, besides the one that stands for the folder."""
+def holds_anything(place: Target, *, itself: bool = False) -> bool:
+    """Return whether there is an object below a folder; the one that stands for the folder counts with `itself`."""
     found = place.place
+    if itself and not found.store.flat:
+        return found.store.is_folder(found.prefix)
     listed = listing(found.control, found.store, found.prefix)
-    return any(info.key != found.prefix for info in itertools.islice(listed, 2))
+    return any(itself or info.key != found.prefix for info in itertools.islice(listed, 2))
 
 
 def holds_files(place: Target) -> bool:

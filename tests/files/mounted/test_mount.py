@@ -251,6 +251,8 @@ def test_what_is_wrong_is_said(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "full/f").write_text("x")
     with pytest.raises(NotFound, match="no such folder"):
         nbdata.mount(scene.url + "-none", str(tmp_path / "m"))
+    with pytest.raises(BadOption, match="this is a file"):
+        nbdata.mount(scene.url, str(tmp_path / "full/f"))
     with pytest.raises(BadOption, match="not empty"):
         nbdata.mount(scene.url, str(tmp_path / "full"))
     with pytest.raises(BadOption, match="mounted there already"):

@@ -81,6 +81,22 @@ def _read(path: str, mode: str = "r") -> Any:
         return file.read()
 
 
+def _named(path: str) -> Any:
+    found = []
+    for mode in ("r", "rb", "w", "wb", "a"):
+        with open(path, mode) as file:
+            found.append((file.name, getattr(file, "mode", "")))
+    return found
+
+
+def _zip_of_folders(root: str) -> Any:
+    with zipfile.ZipFile(f"{root}/z.zip", "w") as archive:
+        for path in sorted(Path(root, "deep").rglob("*")):
+            archive.write(path, path.relative_to(root))
+    with zipfile.ZipFile(f"{root}/z.zip") as archive:
+        return archive.namelist()
+
+
 def _path_read(path: str) -> Any:
     with Path(path).open("rb") as file:
         return file.read()
@@ -183,6 +199,9 @@ _ACTS: dict[str, Callable[[str], Any]] = {
     "read nothing": lambda r: _read(f"{r}/none"),
     "read a folder": lambda r: _read(f"{r}/deep"),
     "write": lambda r: _written(r, "w"),
+    "write on a folder": lambda r: _read(f"{r}/deep", "w"),
+    "name and mode": lambda r: _named(f"{r}/a.txt"),
+    "zip of folders": _zip_of_folders,
     "write x": lambda r: _written(r, "x"),
     "write x again": lambda r: _read(f"{r}/a.txt", "x"),
     "append": lambda r: (_written(r, "w"), _written(r, "a")),

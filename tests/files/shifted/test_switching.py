@@ -383,3 +383,23 @@ def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: s
     go_on.set()
     holding.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_log_is_written_and_a_file_that_stays_open_is_warned_of_at_the_end(unshifted: str) -> None:
+    lines = (
+        "import logging, json, sys\n"
+        "import nbdata\n"
+        "nbdata.shift()\n"
+        f"logging.basicConfig(filename='{unshifted}/log.txt', level='INFO')\n"
+        "logging.info('hello')\n"
+        f"json.dump([1], open('{unshifted}/dropped.json', 'w'))\n"
+        f"left = open('{unshifted}/left.txt', 'w')\n"
+        "left.write('x')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    for name in ("dropped.json", "left.txt"):
+        assert f"{name} was never closed, so it was not written" in ran.stderr
+    assert "log.txt" not in ran.stderr
+    with nbdata.shift():
+        assert os.listdir(unshifted) == ["log.txt"]
+        assert _read(f"{unshifted}/log.txt") == "INFO:root:hello\n"
