@@ -28,6 +28,8 @@ __all__ = [
 
 #: The most objects of a tree that is held in memory.
 MOST = 20_000
+# The state in which an object was seen, if it was copied.
+_STATE = "select state from seen join copied using (path) where path = ? and seen.size = copied.size"
 # Keys that one request deletes at most.
 _DELETED = 1000
 
@@ -153,17 +155,23 @@ def move_folder(source: Target, there: Target) -> None:
     """
     mine = source.place
     with closing(sqlite3.connect("")) as seen:  # a temporary file, however many objects there are
-        seen.execute("create table seen (path blob primary key, state text) without rowid")
+        seen.execute("create table seen (path blob primary key, state text, size int) without rowid")
+        seen.execute("create table copied (path blob primary key, size int) without rowid")
         for info in listing(mine.control, mine.store, mine.prefix):
             path = info.key[len(mine.prefix) :]
             if path.endswith("/") or not path:
                 make_marker(there, path)
-            seen.execute("insert or replace into seen values (?, ?)", (_bytes(path), repr(_state(info))))
+            found = _bytes(path), repr(_state(info)), info.size
+            seen.execute("insert or replace into seen values (?, ?, ?)", found)
         copy_folder(source, there)
+        # The copy may be a job that was begun before, by a call that was killed, and that knows less than was seen now.
+        for info in listing(there.place.control, there.place.store, there.place.prefix):
+            copied = _bytes(info.key[len(there.place.prefix) :]), info.size
+            seen.execute("insert or replace into copied values (?, ?)", copied)
         left = _delete_seen(source, seen)
     if left:
         raise SourceChanged(
-            f"{left:,} objects came, or were replaced, while the folder was given another name",
+            f"{left:,} objects came, or were replaced or not copied, while the folder was given another name",
             path=source.url,
             remedy="They stay under the old name; move them, too",
         )
@@ -180,14 +188,14 @@ def make_marker(folder: Target, below: str = "") -> None:
 
 
 def _delete_seen(source: Target, seen: sqlite3.Connection) -> int:
-    """Delete the objects that are as they were seen, and return how many others there are."""
+    """Delete the objects that are as they were seen, and were copied, and return how many others there are."""
     mine, left = source.place, 0
     listed = listing(mine.control, mine.store, mine.prefix)
     while some := list(itertools.islice(listed, _DELETED)):
         same = list[str]()
         for info in some:
             path = _bytes(info.key[len(mine.prefix) :])
-            row = seen.execute("select state from seen where path = ?", (path,)).fetchone()
+            row = seen.execute(_STATE, (path,)).fetchone()
             if row is not None and row[0] == repr(_state(info)):
                 same.append(info.key)
         left += len(some) - len(same)

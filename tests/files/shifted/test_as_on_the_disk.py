@@ -259,9 +259,6 @@ _ACTS: dict[str, Callable[[str], Any]] = {
         _tree(f"{r}-2"),
     ),
     "move": lambda r: (shutil.move(f"{r}/a.txt", f"{r}/deep"), shutil.move(f"{r}/deep", f"{r}/m"), _tree(r)),
-    "moves to a folder that is not there": lambda r: [
-        _run(lambda r, n=name: shutil.move(f"{r}/{n}", f"{r}/none/"), r) for name in ("a.txt", "b.bin")
-    ],
     "paths that are not resolved": lambda r: [
         _read(f"{r}/deep/../other/./x//c.txt"),
         *(shutil.copy(f"{r}/a.txt", f"{r}{name}") for name in ("//deep//new.txt", "/deep/../new.txt")),

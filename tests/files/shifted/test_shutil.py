@@ -407,3 +407,20 @@ def test_a_key_with_dots_leads_to_no_other_file(folder: str) -> None:
     assert _below(folder) == {"precious": b"x"}
     shutil.rmtree(f"{folder}/made")
     assert os.listdir(folder) == ["precious"]
+
+
+def test_what_was_not_copied_stays_under_the_old_name(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.files.shifted import trees
+
+    _make(f"{folder}/in")
+    copy = trees.copy_folder
+
+    def incompletely(*args: Any) -> None:
+        copy(*args)  # as a job that was begun before a.txt came
+        os.remove(f"{folder}/out/a.txt")
+
+    monkeypatch.setattr(trees, "copy_folder", incompletely)
+    with pytest.raises(nbdata.SourceChanged, match="1 objects came"):
+        os.rename(f"{folder}/in", f"{folder}/out")
+    assert sorted(_below(f"{folder}/in")) == ["a.txt"]
+    assert len(_below(f"{folder}/out")) == 8
