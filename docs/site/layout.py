@@ -22,6 +22,7 @@ docs/usage
 docs/verbs
 docs/stores
 docs/files-and-paths
+docs/mount
 docs/training
 docs/packed
 docs/convert
