@@ -25,6 +25,10 @@ class Panel:
         """Open a new tab with JupyterLab and the panel."""
         panel = cls(context.new_page())
         panel.page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
+        # The launcher, or the notebook, takes the focus when it opens: a key pressed just before would go there.
+        panel.page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.node.contains(document.activeElement)"
+        )
         panel.show()
         return panel
 
