@@ -68,7 +68,7 @@ export const upIcon = icon(
   'M12 4l-7 7 1.400 1.400L11 7.800V20h2V7.800l4.600 4.600L19 11z'
 );
 
-/** A disk with a broom's way out: less on it. */
+/** A disk, and an arrow out of it. */
 export const freeIcon = icon(
   'free',
   'M4 15h16v6H4zm12.500 2v2h2v-2zM6.500 13L12 3l5.500 10h-2.300L12 7.200 8.800 13z'

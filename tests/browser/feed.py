@@ -54,8 +54,8 @@ def job(job_id: str, **fields: Any) -> dict[str, Any]:
 class SentFeed:
     """Takes the place of the server's live feed in all tabs of a context.
 
-    Each new connection is sent the `first` jobs as they are by then. As the feed sends no more by itself, a page connects
-    anew after a minute.
+    Each new connection is sent the `first` jobs as they are by then. The feed sends no more by itself, so a page
+    connects anew after a minute.
     """
 
     def __init__(self, context: BrowserContext, *first: dict[str, Any]) -> None:

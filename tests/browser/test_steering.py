@@ -385,7 +385,7 @@ def test_a_kernel_in_which_nbdata_was_installed_is_told_to_load_it(
         expect(section).to_contain_text("nbdata is not installed in the kernel")
         run("# install nbdata, in vain")
         expect(section).to_have_count(0)
-        wait_until(lambda: len(questions) == 2)
+        wait_until(lambda: notebook.panel.page.wait_for_timeout(20) or len(questions) == 2)
         run("# install nbdata\nimportlib.util.find_spec = found")
         expect(section).to_contain_text("This notebook has not loaded nbdata.")
         expect(section).to_contain_text("%load_ext nbdata")

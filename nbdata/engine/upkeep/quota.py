@@ -48,7 +48,10 @@ def perform(run: Run, planned: Plan) -> Report:
     context = run.context
     if op.limit is not None:
         set_limit(context.state_dir, op.path, _limit(op.limit))
-    rooms = Ledger().room(op.path, limited_folders(context.state_dir, context.env))
+    # The files are counted anew for a new limit: a count of a minute ago could hide that it is too small.
+    rooms = Ledger().room(
+        op.path, limited_folders(context.state_dir, context.env), fresh=op.limit is not None
+    )
     kept = not is_inside(os.path.realpath(context.state_dir), os.path.realpath(runtime_folder()))
     here, device, _ = disk_of(op.path)
     disks = writable_disks()
@@ -159,10 +162,8 @@ def _too_small(limit: int | None, path: str, rooms: list[Room]) -> list[str]:
         figures = format_size(used), format_size(limit)
         if figures[0] == figures[1]:
             figures = f"{used:,} B", f"{limit:,} B"
-        return [
-            f"{figures[0]} are used there already, and the limit allows {figures[1]}: "
-            "nothing can be written there until less is used"
-        ]
+        told = f"{figures[0]} are used there already, and the limit allows {figures[1]}"
+        return [f"{told}: nothing can be written there until less is used"]
     return [] if limit else ["with a limit of 0 B, nothing can be written there"]
 
 
