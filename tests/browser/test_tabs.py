@@ -184,14 +184,14 @@ def test_pages_of_lab_and_of_notebook_7_agree_and_one_that_is_closed_takes_nothi
     job = Probe(items=1000, delay=50, tag="agree").start()
     for panel in panels:
         expect(panel.running(job.id)).to_be_visible()
-    panels[3].button(job.id, "Pause").click()
+    panels[3].press(job.id, "Pause")
     for panel in panels:
         expect(panel.job(job.id)).to_contain_text("Paused")
     panels.pop(0).page.close()
-    panels[0].button(job.id, "Resume").click()
+    panels[0].press(job.id, "Resume")
     for panel in panels:
         expect(panel.job(job.id)).to_contain_text("Running")
-    panels[1].button(job.id, "Cancel").click()
+    panels[1].press(job.id, "Cancel")
     for panel in panels:
         expect(panel.job(job.id)).to_contain_text("Cancelled")
     other.close()
