@@ -173,8 +173,8 @@ class StoreUnavailable(NbdataError, ConnectionError):
 class NotEnoughSpace(NbdataError, OSError):
     """The data does not fit: known before the start, or the disk filled meanwhile.
 
-    ``details`` holds ``needed`` and ``free`` in bytes, ``limit`` in bytes or None, ``source`` (the name of the limit)
-    and ``disks`` (paths of disks with enough room).
+    ``details`` holds ``needed`` and ``free`` in bytes, ``limit`` in bytes or None, ``source`` (the name of the limit),
+    ``root`` (the limited folder, or a path on the disk) and ``disks`` (paths of disks with enough room).
     """
 
     errno_code = errno.ENOSPC

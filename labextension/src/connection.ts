@@ -28,6 +28,12 @@ const LONGEST_WAIT = 30_000;
  * No close tells it, for example after the computer has slept.
  */
 const SILENCE = 45_000;
+/**
+ * Milliseconds in which the connection that takes the place of a silent one brings a message.
+ *
+ * Nothing is said before: a notice that comes and goes within a moment moves the cards while the user clicks on one.
+ */
+const PROMPT = 5_000;
 /** Milliseconds for which a page that nobody sees stays connected: as long as a sparkline remembers. */
 const UNSEEN = 1_000 * MINUTE;
 
@@ -109,6 +115,19 @@ export class Feed {
 
   /** Connect now, also while a reconnect is pending. */
   connect(): void {
+    this._open(SILENCE);
+  }
+
+  dispose(): void {
+    this._disposed = true;
+    document.removeEventListener('visibilitychange', this._onSeen);
+    window.clearTimeout(this._rest);
+    this._close();
+    Signal.clearData(this);
+  }
+
+  /** Connect anew; `patience` is how long the first message may take, in milliseconds. */
+  private _open(patience: number): void {
     this._close();
     if (this._disposed) {
       return;
@@ -120,7 +139,7 @@ export class Feed {
     }
     const socket = new settings.WebSocket(url);
     this._socket = socket;
-    this._expectMessage();
+    this._expectMessage(patience);
     let first = true;
     socket.onmessage = (message: MessageEvent): void => {
       this._failures = 0;
@@ -143,14 +162,6 @@ export class Feed {
     };
   }
 
-  dispose(): void {
-    this._disposed = true;
-    document.removeEventListener('visibilitychange', this._onSeen);
-    window.clearTimeout(this._rest);
-    this._close();
-    Signal.clearData(this);
-  }
-
   private readonly _onSeen = (): void => {
     window.clearTimeout(this._rest);
     if (document.hidden) {
@@ -160,12 +171,16 @@ export class Feed {
     }
   };
 
-  private _expectMessage(): void {
+  private _expectMessage(patience = SILENCE): void {
     window.clearTimeout(this._timer);
     this._timer = window.setTimeout(() => {
-      this._apply({ type: 'lost' });
-      this.connect();
-    }, SILENCE);
+      if (patience === PROMPT) {
+        this._apply({ type: 'lost' });
+        this._open(SILENCE);
+      } else {
+        this._open(PROMPT);
+      }
+    }, patience);
   }
 
   /** Disconnect, and do not reconnect by itself. */

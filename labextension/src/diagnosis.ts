@@ -60,7 +60,12 @@ export function usageOf(code: readonly string[]): Usage {
 
 /** True if code that is run in a kernel can change the answer. */
 export function canChange(code: string): boolean {
-  return NAMED.test(code) || /\binstall\b|^\s*%run\b/m.test(code);
+  return NAMED.test(code) || installs(code) || /^\s*%run\b/m.test(code);
+}
+
+/** True if code may install nbdata. */
+export function installs(code: string): boolean {
+  return /\binstall\b/.test(code);
 }
 
 /** Something that is wrong, and the line that mends it. */

@@ -2,16 +2,26 @@
 
 import * as React from 'react';
 
+import { gaugeKey } from './diskwords.js';
 import { precise } from './format.js';
 import { Disk, fullness, Seen, shareOf } from './model.js';
 import { Insert, Parts } from './parts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
-import { Tools } from './tools.js';
+import { Tools, Wanted } from './tools.js';
 import { diskFacts } from './words.js';
 
-function Gauge(props: { disk: Disk; seen: Seen; runs: Runs; insert: Insert }): React.JSX.Element {
+interface Shown {
+  seen: Seen;
+  runs: Runs;
+  insert: Insert;
+  /** The gauge whose tray *Free…* is to open. */
+  wanted: Wanted | null;
+}
+
+function Gauge(props: Shown & { disk: Disk }): React.JSX.Element {
   const { disk, seen, runs, insert } = props;
+  const wanted = props.wanted?.key === gaugeKey(disk) ? props.wanted : null;
   const { percent, level, word } = fullness(disk);
   const width = (bytes: number): string => `${shareOf(disk, bytes)}%`;
   const said = diskFacts(disk);
@@ -44,19 +54,16 @@ function Gauge(props: { disk: Disk; seen: Seen; runs: Runs; insert: Insert }): R
       </div>
       <Parts of={said} />
       {limit && <div className="nbd-Small nbd-Wrapped">{limit}</div>}
-      <Tools {...{ disk, seen, runs, insert }} />
+      <Tools {...{ disk, seen, runs, insert, wanted }} />
     </li>
   );
 }
 
 /** Shows all gauges; those of disks without a notebook and without a job are collapsed. */
-export function Disks(props: {
-  seen: Seen | null;
-  problem: string;
-  runs: Runs;
-  insert: Insert;
-}): React.JSX.Element {
-  const { seen, problem, runs, insert } = props;
+export function Disks(
+  props: Omit<Shown, 'seen'> & { seen: Seen | null; problem: string }
+): React.JSX.Element {
+  const { seen, problem, ...rest } = props;
   const here = seen?.disks.filter(disk => disk.here) ?? [];
   const others = seen?.disks.filter(disk => !disk.here) ?? [];
   return (
@@ -69,17 +76,14 @@ export function Disks(props: {
       )}
       {!problem && seen === null && <p className="nbd-Empty">{trans.__('Loading…')}</p>}
       <ul className="nbd-List">
-        {seen &&
-          here.map(disk => (
-            <Gauge key={`${disk.source} ${disk.path}`} {...{ disk, seen, runs, insert }} />
-          ))}
+        {seen && here.map(disk => <Gauge key={gaugeKey(disk)} {...{ disk, seen }} {...rest} />)}
       </ul>
       {seen && others.length > 0 && (
         <details className="nbd-Fold">
           <summary>{trans.__('Other disks (%1)', others.length)}</summary>
           <ul className="nbd-List">
             {others.map(disk => (
-              <Gauge key={disk.path} {...{ disk, seen, runs, insert }} />
+              <Gauge key={gaugeKey(disk)} {...{ disk, seen }} {...rest} />
             ))}
           </ul>
         </details>

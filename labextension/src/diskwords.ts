@@ -1,7 +1,7 @@
 /** Texts of what fills a disk, and of what a plan frees; pure functions. */
 
 import { duration, files, size } from './format.js';
-import { Disk, gaugeOf, Seen } from './model.js';
+import { Disk, gaugeOf, Lack, Seen } from './model.js';
 import { Fill, Filled, FILLS, Freeing, Result } from './results.js';
 import { trans } from './text.js';
 
@@ -89,4 +89,15 @@ export function firstFolder(disk: Disk, seen: Seen): string | null {
   }
   const disks = seen.disks.filter(one => !isLimit(one));
   return gaugeOf({ ...seen, disks }, seen.root)?.path === disk.path ? seen.root : null;
+}
+
+/** What tells a gauge from all others. */
+export function gaugeKey(disk: Disk): string {
+  return `${disk.source} ${disk.path}`;
+}
+
+/** Return the gauge of the limit or the disk that had no room for a job; null if none is shown. */
+export function fullGauge(seen: Seen, lack: Lack): Disk | null {
+  const disks = seen.disks.filter(disk => isLimit(disk) === lack.limited);
+  return gaugeOf({ ...seen, disks }, lack.folder) ?? gaugeOf(seen, lack.folder);
 }

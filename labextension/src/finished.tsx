@@ -4,6 +4,7 @@ import { editIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Failures } from './failures.js';
+import { freeIcon } from './icons.js';
 import { Commands, Details, State, Title } from './job.js';
 import { byDay, ended, Job, Runs } from './model.js';
 import { Button, OnlyCopied, Parts, Problem, useAttempt } from './parts.js';
@@ -15,17 +16,27 @@ export interface Revealed {
   key: string;
 }
 
-/** The buttons *Resume* or *Retry*, and *Edit and run*; nothing for a successful job. */
+/** The buttons *Free…* if there was no room, *Resume* or *Retry*, and *Edit and run*; nothing for a successful job. */
 function Again({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element | null {
   const { busy, problem, attempt } = useAttempt();
   const [isCopied, setCopied] = React.useState(false);
-  const [label, edit] = [again(job), trans.__('Edit and run')];
-  if (!label && !canEdit(job)) {
+  const [label, edit, free] = [again(job), trans.__('Edit and run'), trans.__('Free…')];
+  const { lacks } = job;
+  if (!label && !canEdit(job) && !lacks) {
     return null;
   }
   return (
     <>
       <div className="nbd-Again">
+        {lacks && (
+          <Button
+            label={free}
+            of={title(job)}
+            icon={freeIcon}
+            text
+            onClick={() => void attempt(free, () => commands.free(lacks))}
+          />
+        )}
         {label && (
           <Button
             label={label}

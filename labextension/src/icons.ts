@@ -68,6 +68,12 @@ export const upIcon = icon(
   'M12 4l-7 7 1.400 1.400L11 7.800V20h2V7.800l4.600 4.600L19 11z'
 );
 
+/** A disk, and an arrow out of it. */
+export const freeIcon = icon(
+  'free',
+  'M4 15h16v6H4zm12.500 2v2h2v-2zM6.500 13L12 3l5.500 10h-2.300L12 7.200 8.800 13z'
+);
+
 export const failedIcon = icon(
   'failed',
   'M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm-1.200 5h2.400v7h-2.400zm0 8.600h2.400V18h-2.400z'

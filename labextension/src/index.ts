@@ -109,7 +109,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-function commandsOf(app: JupyterFrontEnd, lab: ILabShell | null, front: Front): Commands {
+function commandsOf(
+  app: JupyterFrontEnd,
+  lab: ILabShell | null,
+  front: Front
+): Omit<Commands, 'free'> {
   return {
     act: async (job, action) => {
       if (await isAgreed(job, action)) {

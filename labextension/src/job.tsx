@@ -21,6 +21,7 @@ import {
   isFinished,
   isMoving,
   Job,
+  Lack,
   Speed,
   waitsForSpace
 } from './model.js';
@@ -52,6 +53,8 @@ export interface Commands {
   insert(line: string): Promise<boolean>;
   /** Opens a notebook, or shows it if it is open. */
   goTo(notebook: string): Promise<void>;
+  /** Opens the tray *Free…* of the limit or the disk that had no room. */
+  free(lack: Lack): Promise<void>;
   clearFinished(): Promise<void>;
   /** Asks the user first; true if the cache was cleared. */
   clearCache(cache: Cache): Promise<boolean>;

@@ -7,6 +7,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import {
   Answer,
   canChange,
+  installs,
   parseAnswer,
   QUESTION,
   Trouble,
@@ -23,13 +24,18 @@ interface Asked {
   answer: Answer | null;
   /** It has run code since that can have changed the answer. */
   isOld: boolean;
+  /** It has run code since that installs something. */
+  hasInstalled: boolean;
+  /** It was asked before: nbdata was missing, and may have been installed since. */
+  isAgain: boolean;
 }
 
 /**
  * Knows what is wrong with nbdata in the kernel of the notebook in front.
  *
  * A kernel is asked only while the panel is visible, and only for a notebook that uses nbdata or has no code yet. It is
- * asked once between two restarts. A busy kernel is never asked: the question would wait behind the user's cells.
+ * asked once between two restarts, and again if nbdata was missing and may have been installed since: then it is to be
+ * loaded, and no restart is needed. A busy kernel is never asked: the question would wait behind the user's cells.
  */
 export class Kernels {
   constructor(private readonly _front: Front) {
@@ -72,10 +78,13 @@ export class Kernels {
     let trouble: Trouble | null = null;
     if (kernel && (usage.isUsed || usage.isEmpty)) {
       const asked = this._asked.get(kernel);
+      const isMissing = asked?.answer?.state === 'missing';
       if (asked?.answer && !asked.isOld) {
-        trouble = troubleOf(asked.answer, usage, this._version);
-      } else if (!asked && this._isNear && isFree(kernel)) {
-        void this._ask(kernel);
+        // The cell itself shows that an installation failed.
+        const isTold = asked.isAgain && isMissing;
+        trouble = isTold ? null : troubleOf(asked.answer, usage, this._version);
+      } else if (this._isNear && isFree(kernel) && (!asked || (isMissing && asked.hasInstalled))) {
+        void this._ask(kernel, asked !== undefined);
       }
     }
     if (JSON.stringify(trouble) !== JSON.stringify(this._trouble)) {
@@ -84,8 +93,8 @@ export class Kernels {
     }
   }
 
-  private async _ask(kernel: Kernel.IKernelConnection): Promise<void> {
-    const asked: Asked = { answer: null, isOld: false };
+  private async _ask(kernel: Kernel.IKernelConnection, isAgain: boolean): Promise<void> {
+    const asked: Asked = { answer: null, isOld: false, hasInstalled: false, isAgain };
     this._asked.set(kernel, asked);
     kernel.statusChanged.connect(this._onStatus);
     kernel.iopubMessage.connect(this._onMessage);
@@ -129,9 +138,10 @@ export class Kernels {
     message: KernelMessage.IIOPubMessage
   ): void => {
     const asked = this._asked.get(kernel);
-    const { code } = message.content as { code?: unknown };
-    if (asked && message.header.msg_type === 'execute_input' && canChange(String(code))) {
+    const code = String((message.content as { code?: unknown }).code);
+    if (asked && message.header.msg_type === 'execute_input' && canChange(code)) {
       asked.isOld = true;
+      asked.hasInstalled ||= installs(code);
       this._look();
     }
   };

@@ -31,7 +31,8 @@ export function Limit(props: {
     <form
       onSubmit={event => {
         event.preventDefault();
-        if (line.said !== null) {
+        // Also while its line is still awaited: Enter follows the last key closely.
+        if (text.trim() && !line.problem) {
           begin(setting(text.trim()));
         }
       }}
@@ -56,7 +57,7 @@ export function Limit(props: {
         <button
           type="submit"
           className="nbd-Button nbd-mod-text nbd-Act"
-          aria-disabled={line.said === null || !text.trim()}
+          aria-disabled={!text.trim() || line.problem !== ''}
         >
           {trans.__('Set')}
         </button>
@@ -65,19 +66,21 @@ export function Limit(props: {
       {isRunning(run) && last && (
         <Busy text={trans.__('Setting')} cancel={() => void runs.cancel(last)} />
       )}
-      <Ended run={run} />
+      {!line.problem && <Ended run={run} />}
       {run?.result?.state === 'DONE' && (
-        <p role="status">
-          {isLifted
-            ? trans.__('There is no limit on this folder any more.')
-            : trans.__('The limit is set.')}
-        </p>
+        <div role="status">
+          <p>
+            {isLifted
+              ? trans.__('There is no limit on this folder any more.')
+              : trans.__('The limit is set.')}
+          </p>
+          {run.result.notes.map(note => (
+            <p key={note} className="nbd-Small nbd-Wrapped">
+              {note}
+            </p>
+          ))}
+        </div>
       )}
-      {run?.result?.notes.map(note => (
-        <p key={note} className="nbd-Small nbd-Wrapped">
-          {note}
-        </p>
-      ))}
     </form>
   );
 }

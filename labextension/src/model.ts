@@ -49,6 +49,14 @@ export interface Job {
   /** True if the rate of such a job can be limited. */
   limitable: boolean;
   here: boolean;
+  /** Where there was no room for a job that failed; null if that is not why. */
+  lacks: Lack | null;
+}
+
+/** A folder without room, as it came: its limit is reached, or its disk is full. */
+export interface Lack {
+  folder: string;
+  limited: boolean;
 }
 
 /** The room on a disk or in a limited folder; `source` is where the limit comes from. */
@@ -385,8 +393,14 @@ export function parseJob(value: unknown): Job {
     notebook: typeof job.notebook === 'string' && job.notebook ? job.notebook : null,
     maxRate: maybe(job.max_rate),
     limitable: job.can_limit === true,
-    here: job.here === true
+    here: job.here === true,
+    lacks: parseLack(job.lacks)
   };
+}
+
+function parseLack(value: unknown): Lack | null {
+  const { folder, limited } = raw(value);
+  return typeof folder === 'string' ? { folder, limited: limited === true } : null;
 }
 
 /** Parse a message of the live feed. */

@@ -8,15 +8,17 @@ import * as React from 'react';
 import { Caches } from './caches.js';
 import { Feed } from './connection.js';
 import { Disks } from './disks.js';
+import { fullGauge, gaugeKey } from './diskwords.js';
 import { Choice, possible, wideEnough } from './filter.js';
 import { Front } from './front.js';
 import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
 import { ThisKernel } from './kernel.js';
 import { Kernels } from './kernels.js';
-import { Cache, Job, sections } from './model.js';
+import { Cache, Disk, Job, Lack, sections } from './model.js';
 import { Runs } from './runs.js';
-import { trans } from './text.js';
+import { printable, trans } from './text.js';
+import { Wanted } from './tools.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
 
 /** Shows the jobs of the feed, the disks and the caches, and what is wrong in the kernel of the notebook in front. */
@@ -27,10 +29,11 @@ export class Panel extends ReactWidget {
   constructor(
     private readonly _feed: Feed,
     private readonly _gauges: Gauges,
-    private readonly _commands: Commands,
+    commands: Omit<Commands, 'free'>,
     private readonly _front: Front
   ) {
     super();
+    this._commands = { ...commands, free: lack => this._free(lack) };
     this.id = 'nbdata-panel';
     this.title.caption = trans.__('nbdata: disks and transfers');
     this.title.icon = nbdataIcon;
@@ -88,6 +91,7 @@ export class Panel extends ReactWidget {
           problem={this._gauges.problem}
           runs={this._runs}
           insert={line => this._commands.insert(line)}
+          wanted={this._wanted}
         />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
@@ -162,6 +166,25 @@ export class Panel extends ReactWidget {
     }
   }
 
+  /** Open the tray *Free…* of the gauge that had no room. */
+  private async _free(lack: Lack): Promise<void> {
+    const find = (): Disk | null => this._gauges.seen && fullGauge(this._gauges.seen, lack);
+    if (!find()) {
+      await this._gauges.refresh();
+    }
+    const disk = find();
+    if (!disk) {
+      throw new Error(trans.__('the disk of %1 is not known', printable(lack.folder)));
+    }
+    const taken = (): void => {
+      this._wanted = null; // or it would open again where its gauge is drawn anew
+    };
+    this._wanted = { key: gaugeKey(disk), taken };
+    this.update();
+  }
+
+  private readonly _commands: Commands;
+  private _wanted: Wanted | null = null;
   private readonly _runs = new Runs();
   private _jobs = '';
   private _choice: Choice = 'all';

@@ -17,14 +17,22 @@ type Name = 'fills' | 'free' | 'limit';
 /** The source of a limit that the panel can lift; as in `nbdata/space/limits.py`. */
 const BY_COMMAND = '%quota --limit';
 
+/** A gauge whose tray *Free…* is to open, because there was no room for a job. */
+export interface Wanted {
+  key: string;
+  /** Called once it is open. */
+  taken: () => void;
+}
+
 /** The buttons, and the tray of the one that was pressed. */
 export function Tools(props: {
   disk: Disk;
   seen: Seen;
   runs: Runs;
   insert: Insert;
+  wanted: Wanted | null;
 }): React.JSX.Element {
-  const { disk, seen, runs, insert } = props;
+  const { disk, seen, runs, insert, wanted } = props;
   const [open, setOpen] = React.useState<Name | null>(null);
   const first = firstFolder(disk, seen);
   const top = isLimit(disk) ? disk.path : (first ?? disk.path);
@@ -45,6 +53,17 @@ export function Tools(props: {
     },
     [runs]
   );
+  React.useEffect(() => {
+    const here = buttons.current;
+    if (wanted && here) {
+      wanted.taken();
+      here.closest('details')?.setAttribute('open', '');
+      setFolder(top);
+      setOpen('free');
+      // A tray that opens takes the focus; one that is open already keeps what was chosen in it.
+      here.parentElement?.querySelector<HTMLElement>('.nbd-Tray .nbd-Subheading')?.focus();
+    }
+  }, [wanted, top]);
   const toggle = (tray: Name): void => {
     setOpen(open === tray ? null : tray);
     if (tray === 'fills' && open !== tray && first !== null) {

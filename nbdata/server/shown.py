@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from nbdata.errors import error_from_dict
+from nbdata.errors import NbdataError, NotEnoughSpace, error_from_dict
 from nbdata.paths import is_inside, is_url
 from nbdata.report import Snapshot
 from nbdata.verbs import VERBS
@@ -52,7 +52,8 @@ def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     """Convert the snapshot to JSON-able data.
 
     ``can_limit`` says whether its rate can be limited, and ``notebook`` is the path of the notebook that began it
-    relative to `root`, or None if it is not known, or not one that JupyterLab can open.
+    relative to `root`, or None if it is not known, or not one that JupyterLab can open. ``lacks`` is where there was no
+    room for a job that failed, or None: ``folder``, and ``limited`` if it is a limit on it rather than its disk.
 
     Parameters
     ----------
@@ -65,7 +66,9 @@ def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     """
     data = {name: getattr(snapshot, name) for name in _FIELDS}
     data["key"] = key_of(snapshot)
-    data["error"] = str(error_from_dict(snapshot.error)) if snapshot.error else ""
+    error = error_from_dict(snapshot.error) if snapshot.error else None
+    data["error"] = "" if error is None else str(error)
+    data["lacks"] = _full(error) if snapshot.state == "FAILED" else None
     data["here"] = here
     data["can_limit"] = snapshot.verb in _LIMITED
     data["notebook"] = _below(snapshot.notebook, root)
@@ -76,6 +79,15 @@ def shown(snapshot: Snapshot, root: str, here: bool) -> dict[str, Any]:
     if data["folder"] is None:
         data["folder"] = _below(snapshot.source, root)
     return data
+
+
+def _full(error: NbdataError | None) -> dict[str, Any] | None:
+    """Where there was no room, if that is the error."""
+    if not isinstance(error, NotEnoughSpace):
+        return None
+    limited = error.details.get("limit") is not None
+    folder = error.details.get("root") or error.path  # jobs of older versions have no root
+    return {"folder": folder, "limited": limited} if folder and os.path.isabs(folder) else None
 
 
 def _below(place: str, root: str) -> str | None:

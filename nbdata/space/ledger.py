@@ -426,6 +426,7 @@ def not_enough(
             "free": room.free,
             "limit": room.domain.limit if room.domain.device is None else None,
             "source": room.domain.source,
+            "root": room.domain.root,
             "disks": [d.path for d in disks],
             "lines": {
                 "what": happened or "not enough space",

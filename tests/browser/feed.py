@@ -45,13 +45,18 @@ def job(job_id: str, **fields: Any) -> dict[str, Any]:
         "max_rate": None,
         "can_limit": True,
         "here": True,
+        "lacks": None,
     }
     job.update(fields)
     return {"key": f"{job_id}-{job['created']:.3f}", **job}
 
 
 class SentFeed:
-    """Takes the place of the server's live feed in all tabs of a context; each new tab is sent the `first` jobs."""
+    """Takes the place of the server's live feed in all tabs of a context.
+
+    Each new connection is sent the `first` jobs as they are by then. The feed sends no more by itself, so a page
+    connects anew after a minute.
+    """
 
     def __init__(self, context: BrowserContext, *first: dict[str, Any]) -> None:
         self._first = list(first)
@@ -64,6 +69,8 @@ class SentFeed:
 
     def send(self, *jobs: dict[str, Any]) -> None:
         """Send jobs that have changed to all tabs."""
+        known = {job["key"]: job for job in (*self._first, *jobs)}
+        self._first = list(known.values())
         for tab in self._tabs:
             tab.send(_message(list(jobs)))
 

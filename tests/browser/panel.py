@@ -16,7 +16,7 @@ class Panel:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.errors: list[str] = []
-        page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        page.on("console", lambda m: self._note(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.root = page.locator("#nbdata-panel")
 
@@ -25,6 +25,10 @@ class Panel:
         """Open a new tab with JupyterLab and the panel."""
         panel = cls(context.new_page())
         panel.page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
+        # The launcher, or the notebook, takes the focus when it opens: a key pressed just before would go there.
+        panel.page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.node.contains(document.activeElement)"
+        )
         panel.show()
         return panel
 
@@ -93,6 +97,11 @@ class Panel:
             return False
 
         wait_until(drag, why=lambda: f"the sidebar stays {self._box()['width']} wide")
+
+    def _note(self, error: str) -> None:
+        # JupyterLab's debugger says this if a notebook is closed while it asks the kernel.
+        if not error.startswith("Could not restore the debugger state"):
+            self.errors.append(error)
 
     def _box(self) -> FloatRect:
         box = self.root.bounding_box()

@@ -17,6 +17,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
+from tests.browser.feed import SentFeed, job
 from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel
 from tests.browser.test_looks import contrasts, overflow
@@ -99,8 +100,9 @@ def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
     nbdata.Pull(f"{url}old/", folder / "old").run(quiet=True)
     fill(folder, {"notes.txt": 50_000})
     refused = nbdata.Pull(f"{url}new/", folder / "new").start()
-    expect(panel.job(refused.id)).to_contain_text("Failed")
-    tray = opened(panel, lab, "Free…")
+    panel.button(refused.id, "Free…").click()
+    tray = gauge(panel, lab).locator(".nbd-Tray")
+    expect(tray.get_by_role("heading")).to_be_focused()
     expect(tray.locator(".nbd-Line code")).to_have_text(f"%cleanup {lab.root} --stored")
     tray.get_by_role("button", name="Show the plan").click()
     expect(tray.get_by_role("list", name="The plan")).to_contain_text("3.0 MB can be fetched again")
@@ -112,6 +114,44 @@ def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
     assert sorted(os.listdir(folder)) == ["notes.txt"]
     panel.press(refused.id, "Retry")
     wait_until((folder / "new" / "b.bin").exists)
+    assert panel.errors == []
+
+
+def test_a_job_without_room_leads_to_a_disk_that_is_folded_away(
+    context: BrowserContext, lab: Lab, shoot: Shoot
+) -> None:
+    disk = {
+        "path": "/",
+        "source": "the disk",
+        "limit": 100,
+        "used": 50,
+        "reserved": 0,
+        "free": 50,
+        "here": True,
+    }
+    seen = {"root": "/work", "caches": [], "disks": [disk, {**disk, "path": "/mnt/big", "here": False}]}
+    context.route("**/nbdata/api/disks*", lambda route: route.fulfill(json=seen))
+    lacks = {"folder": "/mnt/big/data", "limited": False}
+    SentFeed(
+        context,
+        job("full", state="FAILED", error="not enough space", lacks=lacks),
+        job("bad", state="FAILED", error="no such bucket"),
+    )
+    panel = Panel.open(context, lab)
+    panel.width(250)
+    tray = panel.root.locator(".nbd-Gauge", has_text="/mnt/big").locator(".nbd-Tray")
+    expect(panel.button("bad", "Retry")).to_be_visible()
+    expect(panel.button("bad", "Free…")).to_have_count(0)
+    shoot(panel.page, "lacks-room")
+    panel.button("full", "Free…").press("Enter")
+    expect(tray.get_by_role("heading", name="Free")).to_be_focused()
+    tray.get_by_label("Caches of samples").check()
+    panel.button("full", "Free…").click()
+    expect(tray.get_by_role("heading", name="Free")).to_be_focused()
+    expect(tray.get_by_label("Caches of samples")).to_be_checked()
+    panel.page.keyboard.press("Escape")
+    expect(tray).to_have_count(0)
+    assert overflow(panel) == []
     assert panel.errors == []
 
 
@@ -159,6 +199,12 @@ def test_a_limit_is_changed_and_lifted_by_keys(panel: Panel, lab: Lab, folder: P
     field.press("Enter")
     expect(tray).to_contain_text("The limit is set.")
     expect(gauge(panel, lab)).to_contain_text("free of 40.0 MB")
+    fill(folder, {"mine.bin": 2_000_000})
+    field.fill("500kB")
+    field.press("Enter")
+    said = tray.get_by_role("status").filter(has_text="The limit is set.")
+    expect(said).to_contain_text(re.compile(r"2\.0 MB are used there already, .* allows 500\.0 kB"))
+    shoot(panel.page, "limit-too-small")
     tray.get_by_role("button", name="Lift the limit").focus()
     keys.press("Enter")
     expect(gauge(panel, lab)).to_have_count(0)

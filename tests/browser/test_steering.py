@@ -364,6 +364,36 @@ def test_a_kernel_without_nbdata_or_with_another_version_is_told(
 
 
 @pytest.mark.long
+def test_a_kernel_in_which_nbdata_was_installed_is_told_to_load_it(
+    context: BrowserContext, lab: Lab, questions: list[str], shoot: Shoot
+) -> None:
+    startup = Path(lab.root.parent, "ipython/profile_default/startup")
+    startup.mkdir(parents=True, exist_ok=True)
+    (startup / "00-kernels.py").write_text(_STARTUP)
+    with Notebook(context, lab, "bare", "%pull s3://bucket/x/ x", run=False) as notebook:
+        section = notebook.panel.root.get_by_role("region", name="This kernel")
+
+        def run(code: str) -> None:
+            notebook.panel.page.evaluate(
+                """async code => {
+                    const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+                    await kernel.requestExecute({ code }).done;
+                }""",
+                code,
+            )
+
+        expect(section).to_contain_text("nbdata is not installed in the kernel")
+        run("# install nbdata, in vain")
+        expect(section).to_have_count(0)
+        wait_until(lambda: notebook.panel.page.wait_for_timeout(20) or len(questions) == 2)
+        run("# install nbdata\nimportlib.util.find_spec = found")
+        expect(section).to_contain_text("This notebook has not loaded nbdata.")
+        expect(section).to_contain_text("%load_ext nbdata")
+        assert len(questions) == 3
+        shoot(notebook.panel.page, "kernel-installed")
+
+
+@pytest.mark.long
 def test_a_notebook_that_does_not_use_nbdata_is_not_asked(
     context: BrowserContext, lab: Lab, questions: list[str]
 ) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
 import pytest
 
+from nbdata.disk import disk_error
+from nbdata.errors import NbdataError, NotFound
 from nbdata.report import Snapshot
 from nbdata.server.shown import shown
+from nbdata.space.ledger import Room, not_enough
+from nbdata.space.limits import Domain
 
 MODEL = Path(__file__).parents[2] / "labextension/src/model.ts"
 
@@ -39,6 +44,24 @@ def test_a_notebook_is_told_only_where_jupyterlab_can_open_it(path: str, told: s
 def test_only_verbs_that_take_a_limit_can_be_limited() -> None:
     limited = [verb for verb in ("pull", "push", "ls", "samples", "probe", "odd") if _can_limit(verb)]
     assert limited == ["pull", "push"]
+
+
+def test_a_job_that_failed_for_lack_of_space_says_where(tmp_path: Path) -> None:
+    disk = Domain("/mnt/disk", 7, 10, "free on the disk")
+    limit = Domain("/work/small", None, 10, "%quota --limit")
+
+    def where(error: NbdataError, state: str = "FAILED") -> object:
+        return shown(Snapshot("1", "pull", state=state, error=error.to_dict()), "/work", True)["lacks"]
+
+    def full(domain: Domain) -> NbdataError:
+        return not_enough(str(tmp_path), 11, 1, Room(domain, 0, 0, 10, None, 0))
+
+    assert where(full(limit)) == {"folder": "/work/small", "limited": True}
+    assert where(full(disk)) == {"folder": "/mnt/disk", "limited": False}
+    became_full = disk_error(OSError(errno.ENOSPC, "full"), str(tmp_path))
+    assert where(became_full) == {"folder": str(tmp_path), "limited": False}
+    assert where(NotFound("no such bucket", path="/work")) is None
+    assert where(full(disk), "CANCELLED") is None
 
 
 def _can_limit(verb: str) -> bool:

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { Answer, canChange, parseAnswer, troubleOf, usageOf } from '../diagnosis.js';
+import { Answer, canChange, installs, parseAnswer, troubleOf, usageOf } from '../diagnosis.js';
 
 const reply = (text: string) => ({ status: 'ok', data: { 'text/plain': text }, metadata: {} });
 
@@ -60,4 +60,5 @@ test('code that can install or load nbdata makes an answer old', () => {
   for (const code of ['%pull s3://b/x/ x', 'x = 1', 'run(5)']) {
     assert.ok(!canChange(code));
   }
+  assert.ok(installs('%pip install nbdata') && !installs('%load_ext nbdata'));
 });

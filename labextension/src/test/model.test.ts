@@ -242,6 +242,7 @@ test('nonsense from an agent of another version does no harm', () => {
   assert.equal(parseJob(null).state, 'INTERRUPTED');
   assert.equal(parseJob({ state: 'EXPLODED' }).state, 'INTERRUPTED');
   assert.equal(parseJob({ bytes: 'many', bytes_total: NaN }).bytesTotal, null);
+  assert.equal(parseJob({ lacks: { limited: true } }).lacks, null);
   assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '', version: '' });
   assert.deepEqual(parseSeen({ disks: 7, caches: {} }), { root: '', disks: [], caches: [] });
 });

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { ago, fillWords, firstFolder, freed, freeingWords, spelled } from '../diskwords.js';
+import {
+  ago,
+  fillWords,
+  firstFolder,
+  freed,
+  freeingWords,
+  fullGauge,
+  spelled
+} from '../diskwords.js';
 import { parseSeen } from '../model.js';
 import { csv, filled, freeing, isOver, parseLine, parseResult, plain } from '../results.js';
 
@@ -93,6 +101,21 @@ test('the tools of a gauge begin in the limited folder, or in that of the server
     seen.disks.map(one => firstFolder(one, seen)),
     ['/work/me', null, '/work/me', null]
   );
+});
+
+test('a job that had no room leads to the limit or the disk that had none', () => {
+  const disk = (path: string, source = 'the disk'): object => ({ path, source });
+  const seen = parseSeen({
+    root: '/work',
+    disks: [disk('/work', 'NBDATA_QUOTA'), disk('/work/me', '%quota --limit'), disk('/')]
+  });
+  const of = (folder: string, limited: boolean): string | undefined =>
+    fullGauge(seen, { folder, limited })?.path;
+  assert.equal(of('/work', true), '/work');
+  assert.equal(of('/work/me', true), '/work/me');
+  assert.equal(of('/work/me/data', false), '/');
+  assert.equal(of('/elsewhere', true), '/'); // its limit is lifted
+  assert.equal(fullGauge({ ...seen, disks: [] }, { folder: '/work', limited: true }), null);
 });
 
 test('the age of a scan, and sizes as a command takes them', () => {

@@ -124,6 +124,7 @@ def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:
         "free": room.free,
         "limit": None,
         "source": room.domain.source,
+        "root": room.domain.root,
         "disks": [],
     }
     error.details = numbers | error.details

@@ -48,7 +48,10 @@ def perform(run: Run, planned: Plan) -> Report:
     context = run.context
     if op.limit is not None:
         set_limit(context.state_dir, op.path, _limit(op.limit))
-    rooms = Ledger().room(op.path, limited_folders(context.state_dir, context.env))
+    # The files are counted anew for a new limit: a count of a minute ago could hide that it is too small.
+    rooms = Ledger().room(
+        op.path, limited_folders(context.state_dir, context.env), fresh=op.limit is not None
+    )
     kept = not is_inside(os.path.realpath(context.state_dir), os.path.realpath(runtime_folder()))
     here, device, _ = disk_of(op.path)
     disks = writable_disks()
@@ -78,8 +81,8 @@ def perform(run: Run, planned: Plan) -> Report:
     )
     if not os.path.isdir(op.path):
         report.notes.append(f"{op.path} does not exist; this is the disk that it would be on")
-    if op.limit is not None and _limit(op.limit) == 0:
-        report.notes.append("with a limit of 0 B, nothing can be written there")
+    if op.limit is not None:
+        report.notes += _too_small(_limit(op.limit), op.path, rooms)
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
     if any(table["caption"] == _CACHES for table in report.tables):
@@ -146,6 +149,22 @@ def _cleaned(folder: str, state_dir: str) -> str:
 
 def _limit(text: str) -> int | None:
     return None if text.lower() == "none" else parse_size(text, option="--limit")
+
+
+def _too_small(limit: int | None, path: str, rooms: list[Room]) -> list[str]:
+    """What a new limit forbids from the start; nothing if it leaves room."""
+    if limit is None:
+        return []
+    folder = os.path.realpath(path)
+    own = (room for room in rooms if room.domain.device is None and room.domain.root == folder)
+    used = next((room.used for room in own), 0)
+    if used > limit:
+        figures = format_size(used), format_size(limit)
+        if figures[0] == figures[1]:
+            figures = f"{used:,} B", f"{limit:,} B"
+        told = f"{figures[0]} are used there already, and the limit allows {figures[1]}"
+        return [f"{told}: nothing can be written there until less is used"]
+    return [] if limit else ["with a limit of 0 B, nothing can be written there"]
 
 
 def _room(room: Room, here: Disk) -> dict[str, Any]:

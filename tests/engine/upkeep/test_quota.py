@@ -61,6 +61,19 @@ def test_a_folder_that_does_not_exist_and_a_limit_of_nothing_are_noted(data: Pat
     assert "nothing can be written there" in nbdata.quota(data, limit="0GB", quiet=True).text()
 
 
+def test_a_limit_below_what_is_used_says_so_with_both_figures(data: Path, state: str) -> None:
+    nbdata.quota(data, limit="5GB", quiet=True)
+    (data / "y").write_bytes(bytes(500_000))  # after its files were counted for that limit
+    told = "1.5 MB are used there already, and the limit allows 300.0 kB: nothing can be written there until"
+    assert told in nbdata.quota(data, limit="300kB", quiet=True).text()
+    (data / "y").unlink()
+    notes = nbdata.quota(data, limit="999999B", quiet=True).notes
+    assert re.search(r"^1,0\d\d,\d{3} B are used there already, and the limit allows 999,999 B: ", notes[0])
+    assert len(nbdata.quota(data, limit="0GB", quiet=True).notes) == 1
+    for enough in ("5GB", "none"):
+        assert nbdata.quota(data, limit=enough, quiet=True).notes == []
+
+
 def test_a_plan_sets_nothing(data: Path, state: str) -> None:
     plan = nbdata.quota(data, limit="5GB", dry_run=True)
     assert plan.actions == {"set limit": [1, 5 * 10**9]}
