@@ -105,7 +105,7 @@ def test_the_end_of_a_transfer_is_told_once_with_what_to_do_next(
     wait_until(lambda: asked)
     page.reload()
     panel.show()
-    expect(panel.running("vols20")).to_be_visible()  # as the first message says
+    expect(panel.job("vols20")).to_be_visible()  # and is told of no more
     assert page.locator(".Toastify__toast").count() == 0
     assert len(asked) == 1
     assert "/jobs/bad/again" in asked[0]
