@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from nbdata.notebook.general_magics import NAME
+from nbdata.notebook.shift_magic import NAME as SHIFT
 from nbdata.verbs import VERBS
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE
@@ -16,7 +17,7 @@ from tests.waiting import PATIENCE
 __all__ = ["OWN_MAGICS", "TwinKernels", "cell", "without_own"]
 
 #: The magics that nbdata adds; it replaces `%ls`, which runs IPython's own unless a URL follows.
-OWN_MAGICS = {f"%{name}" for name in (*VERBS, NAME) if name != "ls"} | {"%%cache_stream"}
+OWN_MAGICS = {f"%{name}" for name in (*VERBS, SHIFT, NAME) if name != "ls"} | {"%%cache_stream"}
 
 # Values that differ between any two kernels: addresses, process ids, and the files of cells, named by process id.
 _CHANGING = [

@@ -64,6 +64,7 @@ def test_programs_find_and_copy_what_is_in_the_store(scene: Scene, tmp_path: Pat
     assert len(listed.splitlines()) == 301
 
 
+@pytest.mark.long
 def test_files_are_read_only_and_the_users(scene: Scene) -> None:
     status = (scene.folder / "big.bin").stat()
     assert status.st_mode & 0o777 == 0o444
@@ -83,6 +84,7 @@ def test_files_are_read_only_and_the_users(scene: Scene) -> None:
         (scene.folder / "empty/below").read_bytes()
 
 
+@pytest.mark.long
 def test_reads_anywhere_give_what_a_local_copy_gives(scene: Scene) -> None:
     data = (scene.disk / "big.bin").read_bytes()
 
@@ -124,6 +126,7 @@ def test_an_extension_in_c_that_holds_the_interpreter_reads_from_it(scene: Scene
     c.fclose(ctypes.c_void_p(file))
 
 
+@pytest.mark.long
 def test_a_file_that_is_replaced_is_never_a_mix(bucket: str, tmp_path: Path) -> None:
     files = nbdata.filesystem(f"s3://{bucket}")
     files.pipe_file(f"{bucket}/data/f", b"a" * 4_000_000)
@@ -166,6 +169,7 @@ def test_wrong_bytes_are_an_error_and_not_data(s3: EmbeddedServer, bucket: str, 
             assert found != data
 
 
+@pytest.mark.long
 def test_keys_that_are_no_names_are_counted_and_named(
     moto: EmbeddedServer, moto_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +187,7 @@ def test_keys_that_are_no_names_are_counted_and_named(
     files.rm(f"{moto_bucket}/odd", recursive=True)
 
 
+@pytest.mark.long
 def test_a_mount_in_use_stays_and_says_who_holds_it(own_scene: Scene) -> None:
     with open(own_scene.folder / "big.bin", "rb"):
         with pytest.raises(NbdataError, match=rf"it is in use: .*process {os.getpid()}.* has .*/big\.bin"):
@@ -236,6 +241,7 @@ def test_a_killed_mount_is_an_error_at_once_and_is_released_by_the_next(own_scen
         assert [own_scene.url, again.folder] in [row[:2] for row in nbdata.mount().tables[0]["rows"]]
 
 
+@pytest.mark.long
 def test_many_threads_read_many_files(scene: Scene) -> None:
     def read(number: int) -> bool:
         name = f"many/{number % 300:04}.bin"
@@ -246,6 +252,7 @@ def test_many_threads_read_many_files(scene: Scene) -> None:
     assert threading.active_count() < 50
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/f").write_text("x")

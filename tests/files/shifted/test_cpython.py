@@ -9,7 +9,7 @@ import pytest
 from tests.files.shifted.cpython import SUITES, outcomes
 
 # Outcomes that need no shift to differ from one run to the next are none of these suites' business here.
-_SHORT = ("test_shutil", "test_glob", "test_tempfile")
+_SHORT = ("test_shutil", "test_glob")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_a_tree_goes_to_the_disk_and_back(folder: str, tmp_path: Path) -> None:
     assert os.path.isdir(f"{folder}/again/empty/inside")
 
 
+@pytest.mark.long
 def test_an_empty_folder_is_copied_both_ways(folder: str, tmp_path: Path) -> None:
     os.makedirs(f"{folder}/in")
     shutil.copytree(f"{folder}/in", tmp_path / "out")
@@ -67,6 +68,7 @@ def test_what_both_sides_changed_is_replaced_and_never_a_conflict(folder: str, t
     assert _below(f"{folder}/in")["a.txt"] == b"here again"
 
 
+@pytest.mark.long
 def test_a_second_copy_fetches_only_what_is_new(folder: str, tmp_path: Path, capfd: Any) -> None:
     _make(f"{folder}/in")
     shutil.copytree(f"{folder}/in", tmp_path / "out")
@@ -147,6 +149,7 @@ def test_a_file_goes_there_and_back(size: int, folder: str, tmp_path: Path) -> N
     assert (tmp_path / "g").read_text() == "changed, too"
 
 
+@pytest.mark.long
 def test_files_with_the_signs_of_patterns_in_their_names_are_copied(folder: str, tmp_path: Path) -> None:
     for size in (5, 2 << 20):
         for name in ("[a]*.bin", "{a,b}.bin", "what?.bin"):
@@ -160,6 +163,7 @@ def test_files_with_the_signs_of_patterns_in_their_names_are_copied(folder: str,
     assert len(_below(f"{folder}/[tree]*")) == 3
 
 
+@pytest.mark.long
 def test_errors_of_copyfile_are_those_of_the_disk(folder: str, tmp_path: Path) -> None:
     with open(f"{folder}/f", "w") as file:
         file.write("x")
@@ -185,6 +189,7 @@ def test_errors_of_copyfile_are_those_of_the_disk(folder: str, tmp_path: Path) -
     assert _tree(folder) == [(folder, [], ["f"])]
 
 
+@pytest.mark.long
 def test_a_function_to_copy_with_is_called_for_each_file(folder: str, tmp_path: Path) -> None:
     _make(f"{folder}/in")
     copied = []
@@ -280,6 +285,7 @@ def test_files_for_a_folder_that_is_not_there_do_not_replace_each_other(folder: 
     assert not os.path.exists(f"{folder}/none")
 
 
+@pytest.mark.long
 def test_what_is_no_file_or_folder_of_the_disk_is_copied_as_by_shutil(folder: str, tmp_path: Path) -> None:
     _make(str(tmp_path / "in"))
     os.symlink("a.txt", tmp_path / "in/link")
@@ -295,6 +301,7 @@ def test_what_is_no_file_or_folder_of_the_disk_is_copied_as_by_shutil(folder: st
         assert os.path.isdir(f"{folder}/{ignore is None}/other/empty")
 
 
+@pytest.mark.long
 def test_what_shutil_cannot_copy_is_told(folder: str, tmp_path: Path) -> None:
     (tmp_path / "in/below").mkdir(parents=True)
     (tmp_path / "in/fine").write_text("x")
@@ -309,6 +316,7 @@ def test_what_shutil_cannot_copy_is_told(folder: str, tmp_path: Path) -> None:
         assert _below(f"{folder}/{ignore is None}") == {"fine": b"x"}
 
 
+@pytest.mark.long
 def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path: Path) -> None:
     def write(path: Any) -> bytes:
         data = os.urandom(2 << 20)
@@ -330,6 +338,7 @@ def test_large_files_that_both_sides_changed_are_replaced(folder: str, tmp_path:
         assert _below(folder) == {"f": (tmp_path / "f").read_bytes()}
 
 
+@pytest.mark.long
 def test_a_tree_of_empty_folders_is_moved_to_the_disk(folder: str, tmp_path: Path) -> None:
     os.makedirs(f"{folder}/in/side")
     os.makedirs(f"{folder}/in/deep/er")
@@ -338,6 +347,7 @@ def test_a_tree_of_empty_folders_is_moved_to_the_disk(folder: str, tmp_path: Pat
     assert os.path.isdir(tmp_path / "out/deep/er")
 
 
+@pytest.mark.long
 def test_names_with_line_breaks_are_not_taken_for_two(folder: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a", "b", "a\nb"):
@@ -396,6 +406,7 @@ def test_a_folder_named_like_the_home_folder_is_not_that(
     assert _below(str(tmp_path)) == {"home/.ssh/f": b"home/.ssh", "~/f": b"~", "~/below/f": b"~"}
 
 
+@pytest.mark.long
 def test_a_key_with_dots_leads_to_no_other_file(folder: str) -> None:
     with open(f"{folder}/precious", "w") as file:
         file.write("x")
@@ -409,6 +420,7 @@ def test_a_key_with_dots_leads_to_no_other_file(folder: str) -> None:
     assert os.listdir(folder) == ["precious"]
 
 
+@pytest.mark.long
 def test_what_was_not_copied_stays_under_the_old_name(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from nbdata.files.shifted import trees
 
