@@ -57,7 +57,7 @@ def exists(path: Any) -> bool:
     """Return whether there is such a file or folder."""
     try:
         stat(path)
-    except (NotFound, NotADirectoryError, ValueError):
+    except (NotFound, NotADirectoryError):
         return False
     return True
 
@@ -66,7 +66,7 @@ def isfile(path: Any) -> bool:
     """Return whether there is such a file."""
     try:
         return modes.S_ISREG(stat(path).st_mode)
-    except (NotFound, NotADirectoryError, ValueError):
+    except (NotFound, NotADirectoryError):
         return False
 
 
@@ -74,7 +74,7 @@ def isdir(path: Any) -> bool:
     """Return whether there is such a folder."""
     try:
         return modes.S_ISDIR(stat(path).st_mode)
-    except (NotFound, NotADirectoryError, ValueError):
+    except (NotFound, NotADirectoryError):
         return False
 
 

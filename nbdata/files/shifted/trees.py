@@ -80,10 +80,8 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
             return None
         some = True
         path = info.key[len(found.prefix) :]
-        if "//" in f"/{path}" or {".", ".."} & {
-            *path.split("/")
-        }:  # names that no path means: folder by folder they are left out, too
-            return None
+        if "//" in f"/{path}" or {".", ".."} & set(path.split("/")):
+            return None  # no path means such a name; listed folder by folder it is left out
         if path:
             tree.add(path, info)
     if not some and found.key and not found.store.is_folder(found.prefix):

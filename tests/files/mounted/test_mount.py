@@ -271,3 +271,12 @@ def test_what_is_wrong_is_said(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="has mounted nothing there"):
         nbdata.unmount(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["full", "m"]
+
+
+@pytest.mark.long
+def test_a_file_is_read_through_the_cache_on_the_disk(scene: Scene, tmp_path: Path) -> None:
+    with nbdata.mount(scene.url, str(tmp_path / "m"), cache="50MB", cache_dir=str(tmp_path)) as mount:
+        for _ in range(2):
+            assert Path(mount.folder, "big.bin").read_bytes() == (scene.disk / "big.bin").read_bytes()
+    held = sum(path.stat().st_size for path in (tmp_path / ".nbdata").rglob("*") if path.is_file())
+    assert held > 9_000_000

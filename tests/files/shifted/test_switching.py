@@ -403,3 +403,10 @@ def test_a_log_is_written_and_a_file_that_stays_open_is_warned_of_at_the_end(uns
     with nbdata.shift():
         assert os.listdir(unshifted) == ["log.txt"]
         assert _read(f"{unshifted}/log.txt") == "INFO:root:hello\n"
+
+
+def test_options_that_make_no_sense_are_not_taken_for_a_missing_file(unshifted: str) -> None:
+    with nbdata.shift(storage_options={"key": "without a secret"}):
+        for ask in (os.path.exists, os.path.isfile, os.path.isdir):
+            with pytest.raises(BadOption, match="belong together"):
+                ask(unshifted)
