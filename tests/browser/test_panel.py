@@ -231,7 +231,7 @@ def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Pane
     for job in jobs:
         job.wait()
     finished = panel.root.get_by_role("list", name="Finished").get_by_role("listitem")
-    more = panel.root.get_by_role("button", name="more", exact=False)
+    more = panel.root.get_by_role("button", name=re.compile(r"^Show \d+ more$"))
     expect(more).to_be_visible()
     expect(finished).to_have_count(10)
     expect(panel.job(jobs[-1].id)).to_be_visible()

@@ -102,7 +102,8 @@ def copystat(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True)
         return
     found = os.stat(src)
     if found.st_mtime_ns and not os.path.isdir(src):  # a folder of a store has no time
-        set_time(os.fspath(dst), found.st_mtime_ns)
+        path = os.fspath(dst)
+        set_time(os.path.realpath(path) if follow_symlinks else path, found.st_mtime_ns)
 
 
 def copymode(original: Any, src: Any, dst: Any, *, follow_symlinks: bool = True) -> None:
