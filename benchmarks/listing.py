@@ -60,6 +60,8 @@ class Bucket:
     def page(self, query: dict[str, str]) -> bytes:
         """Return one page of the listing."""
         prefix = query.get("prefix", "")
+        if self.per_folder and query.get("delimiter"):
+            return self._folder_page(prefix, query)
         after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
         first = int(after.rpartition("-")[2]) + 1 if after else 0
         last = min(self.objects, first + min(_PAGE, int(query.get("max-keys", _PAGE))))
@@ -70,6 +72,35 @@ class Bucket:
         )
         more = "" if last >= self.objects else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
         return (_DOCUMENT % (prefix, last - first, str(bool(more)).lower(), more, entries)).encode()
+
+    def _folder_page(self, prefix: str, query: dict[str, str]) -> bytes:
+        """Return one page of the listing of a single folder, with the folders in it as common prefixes."""
+        after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
+        most = min(_PAGE, int(query.get("max-keys", _PAGE)))
+        folders = -(-self.objects // self.per_folder)
+        folder = prefix.removeprefix(PREFIX).rstrip("/")
+        entries, shown, last, more = "", 0, 0, ""
+        if prefix == PREFIX:
+            first = int(after.rpartition("-")[2]) + 1 if after else 0
+            shown, last = min(most, folders - first), min(folders, first + most)
+            entries = "".join(
+                f"<CommonPrefixes><Prefix>{PREFIX}{n:06d}/</Prefix></CommonPrefixes>" for n in range(first, last)
+            )
+            more = "" if last >= folders else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
+        elif folder.isdigit() and int(folder) < folders and prefix.endswith("/"):
+            begin = int(folder) * self.per_folder
+            end = min(self.objects, begin + self.per_folder)
+            first = int(after.rpartition("-")[2]) + 1 if after else begin
+            last = min(end, first + most)
+            shown = last - first
+            entries = "".join(
+                _ENTRY % (PREFIX + self.name(n), hashlib.md5(content(n)).hexdigest()) for n in range(first, last)
+            )
+            more = "" if last >= end else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
+        elif PREFIX.startswith(prefix) or (folder.isdigit() and int(folder) < folders):
+            below = PREFIX if PREFIX.startswith(prefix) else prefix + "/"
+            shown, entries = 1, f"<CommonPrefixes><Prefix>{below}</Prefix></CommonPrefixes>"
+        return (_DOCUMENT % (prefix, shown, str(bool(more)).lower(), more, entries)).encode()
 
     def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
         """Return status, additional headers and body of the response to a request."""
