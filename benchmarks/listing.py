@@ -84,7 +84,8 @@ class Bucket:
             first = int(after.rpartition("-")[2]) + 1 if after else 0
             shown, last = min(most, folders - first), min(folders, first + most)
             entries = "".join(
-                f"<CommonPrefixes><Prefix>{PREFIX}{n:06d}/</Prefix></CommonPrefixes>" for n in range(first, last)
+                f"<CommonPrefixes><Prefix>{PREFIX}{n:06d}/</Prefix></CommonPrefixes>"
+                for n in range(first, last)
             )
             more = "" if last >= folders else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
         elif folder.isdigit() and int(folder) < folders and prefix.endswith("/"):
@@ -94,7 +95,8 @@ class Bucket:
             last = min(end, first + most)
             shown = last - first
             entries = "".join(
-                _ENTRY % (PREFIX + self.name(n), hashlib.md5(content(n)).hexdigest()) for n in range(first, last)
+                _ENTRY % (PREFIX + self.name(n), hashlib.md5(content(n)).hexdigest())
+                for n in range(first, last)
             )
             more = "" if last >= end else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
         elif PREFIX.startswith(prefix) or (folder.isdigit() and int(folder) < folders):

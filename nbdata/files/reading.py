@@ -100,6 +100,15 @@ class ReadFile(io.BufferedIOBase):
             self.readinto(whole[len(view) :])
         return data.getvalue()
 
+    def read_parts(self, size: int) -> list[memoryview]:
+        """Read at most so many bytes as parts of what is held, without a copy; they outlive the file."""
+        start, end = self._range(size)
+        parts = list[memoryview]()
+        while start < end:
+            parts.append(self._view(start, end))
+            start = self._at
+        return parts
+
     def read1(self, size: int = -1, /) -> bytes:
         """Read some bytes, those that one request brings."""
         start, end = self._range(size)

@@ -1,35 +1,50 @@
-"""Answers the kernel's calls for a mount. Importing this needs mfusepy and libfuse."""
+"""Answers the kernel's requests for a mount; see `nbdata.files.mounted.wire` for what they are called."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import mfusepy
+from collections.abc import Callable
+from typing import NamedTuple
 
 from nbdata.errors import AccessDenied, NbdataError, NotFound
+from nbdata.files.mounted import wire
 from nbdata.files.mounted.folders import Folders
-from nbdata.files.mounted.open_files import Failures, OpenFiles
+from nbdata.files.mounted.nodes import Nodes
+from nbdata.files.mounted.open_files import MOST, Failures, OpenFiles
+from nbdata.files.mounted.serving import Answer
 from nbdata.files.read_memory import MEMORY
 from nbdata.sizes import format_duration, format_size
+from nbdata.stores.base import ObjectInfo
 
 __all__ = ["ABOUT", "Calls"]
 
 #: A text file at the top of each mount that says what is mounted, and how it goes.
 ABOUT = ".nbdata-mount"
 _FILE, _FOLDER = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
-_BLOCK = 4096
-# Numbers of open texts about the mount begin here.
-_TEXTS = 1 << 40
+# Numbers of open texts about the mount, and of open folders, begin here.
+_TEXTS, _LISTINGS = 1 << 40, 1 << 41
+# Files whose version is remembered, so that what the kernel holds of them stays valid.
+_VERSIONS = 100_000
+# Seconds for which the kernel may believe what it was told of a file, and that there is none, at most.
+_BELIEVED, _NONE_BELIEVED = 10.0, 1.0
+_READ = struct.Struct("=QQI")  # handle, offset, size
+_NO_ENTRY = bytes(128)
 
 
-class Calls(mfusepy.Operations):  # type: ignore[misc]  # it has no types
-    """Each method is the call of its name, see ``fuse_operations`` of libfuse 3.
+class _Listing(NamedTuple):
+    """A folder as it was when it was opened: its path, and its names with what they are."""
+
+    path: str
+    names: list[tuple[str, ObjectInfo | None]]
+
+
+class Calls:
+    """The answers for one mount; safe to use from many threads.
 
     Parameters
     ----------
@@ -37,136 +52,187 @@ class Calls(mfusepy.Operations):  # type: ignore[misc]  # it has no types
         What is mounted, without secrets.
     folders : Folders
     files : OpenFiles
-    mounted : callable
-        Called once the kernel has the mount.
+    max_age : float
+        Seconds that a listing is remembered.
     say : callable
         Writes a line to the log.
     """
 
-    use_ns = True
-
     def __init__(
-        self,
-        url: str,
-        folders: Folders,
-        files: OpenFiles,
-        mounted: Callable[[], None],
-        say: Callable[[str], None],
+        self, url: str, folders: Folders, files: OpenFiles, max_age: float, say: Callable[[str], None]
     ) -> None:
-        self._url, self._folders, self._files = url, folders, files
-        self._mounted, self._say = mounted, say
+        self._url, self._folders, self._files, self._say = url, folders, files, say
+        self._believed, self._none_believed = min(max_age, _BELIEVED), min(max_age, _NONE_BELIEVED)
         self._failures = Failures()
         self._began = time.time_ns()
         self._owner = os.getuid(), os.getgid()
-        self._texts: dict[int, bytes] = {}
-        self._versions: dict[str, tuple[str, int]] = {}  # of the files whose bytes the kernel may hold
+        self._nodes = Nodes()
         self._lock = threading.Lock()
+        self._next = 0
+        self._texts: dict[int, bytes] = {}
+        self._listings: dict[int, _Listing] = {}
+        self._versions: dict[str, tuple[str, int]] = {}  # of the files whose bytes the kernel may hold
+        self._answers: dict[int, Callable[[wire.Request], Answer]] = {
+            wire.LOOKUP: self._look_up,
+            wire.GETATTR: self._attributes,
+            wire.OPEN: self._open,
+            wire.READ: self._read,
+            wire.RELEASE: self._release,
+            wire.OPENDIR: self._open_folder,
+            wire.READDIR: self._list,
+            wire.READDIRPLUS: self._list,
+            wire.RELEASEDIR: self._release_folder,
+            wire.STATFS: lambda _: [wire.space()],
+            wire.DESTROY: lambda _: [],
+        }
 
-    def init_with_config(self, conn_info: Any, config_3: Any) -> None:
-        self._mounted()
+    def answer(self, request: wire.Request) -> Answer | None:
+        """Return the answer to a request; None if it has none."""
+        asked = self._answers.get(request.asked)
+        if asked is None:
+            if request.asked in (wire.FORGET, wire.BATCH_FORGET):
+                self._nodes.forget(wire.forgotten(request))
+                return None
+            return (
+                None if request.asked == wire.INTERRUPT else errno.ENOSYS
+            )  # then the kernel never asks it again
+        try:
+            return asked(request)
+        except NotFound:
+            return errno.ENOENT
+        except NbdataError as error:
+            return self._told(request, error)
+        except OSError as error:
+            return error.errno or errno.EIO
+
+    def _told(self, request: wire.Request, error: NbdataError) -> int:
+        """Tell of an error, and return what the system calls it."""
+        path = self._nodes.path(request.node)
+        self._failures.add(path, error)
+        self._say(f"{path}: {type(error).__name__}: {error}")
+        return errno.EACCES if isinstance(error, AccessDenied) else errno.EIO
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def getattr(self, path: str, fh: Any = None) -> dict[str, int]:
-        path = path[1:]
+    def _look_up(self, request: wire.Request) -> Answer:
+        above = self._nodes.path(request.node)
+        name = os.fsdecode(bytes(request.body).rstrip(b"\0"))
+        path = f"{above}/{name}" if above else name
+        try:
+            found = self._status(path)
+        except NotFound:
+            return [wire.no_entry(self._none_believed)]
+        self._nodes.looked_up(found.number, path)
+        return [wire.entry(found, self._believed)]
+
+    def _attributes(self, request: wire.Request) -> Answer:
+        return [wire.attributes(self._status(self._nodes.path(request.node)), self._believed)]
+
+    def _status(self, path: str) -> wire.Attributes:
         if path == ABOUT:
-            return self._status(path, _FILE, len(self._about()), time.time_ns())
-        with self._told(path):
-            info = self._folders.find(path)
+            return self._with(self._folders.inode(path), _FILE, len(self._about()), time.time_ns())
+        info = self._folders.find(path)
+        number = self._folders.inode(path)
         if info is None:
-            return self._status(path, _FOLDER, 0, self._began)
-        size, modified = info.size, info.modified
-        if size < 0:
-            with self._told(path):
-                size = self._folders.size_of(path)
-        return self._status(path, _FILE, size, self._began if modified is None else int(modified * 1e9))
+            return self._with(number, _FOLDER, 0, self._began)
+        size = self._folders.size_of(path) if info.size < 0 else info.size
+        return self._with(number, _FILE, size, self._changed(info))
 
-    def _status(self, path: str, mode: int, size: int, moment: int) -> dict[str, int]:
-        return {
-            "st_mode": mode,
-            "st_ino": self._folders.inode(path),
-            "st_nlink": 2 if mode == _FOLDER else 1,
-            "st_size": size,
-            "st_uid": self._owner[0],
-            "st_gid": self._owner[1],
-            "st_blocks": -(-size // 512),
-            "st_blksize": 1 << 20,
-            **{f"st_{name}": moment for name in ("atime", "mtime", "ctime")},
-        }
+    def _with(self, number: int, mode: int, size: int, moment: int) -> wire.Attributes:
+        return wire.Attributes(number, mode, size, moment, self._owner)
 
-    def readdir(self, path: str, fh: Any) -> Iterator[tuple[str, dict[str, int], int]]:
-        path = path[1:]
-        with self._told(path):
-            names = self._folders.names(path)
-        begin = f"{path}/" if path else ""
-        found = [(".", _FOLDER), ("..", _FOLDER)]
-        found += [(name, _FOLDER if info is None else _FILE) for name, info in names.items()]
-        if not path:
-            found.append((ABOUT, _FILE))
-        return iter(
-            [
-                (name, {"st_mode": mode, "st_ino": self._folders.inode(begin + name)}, 0)
-                for name, mode in found
-            ]
-        )
+    def _changed(self, info: ObjectInfo) -> int:
+        return self._began if info.modified is None else int(info.modified * 1e9)
 
-    def statfs(self, path: str) -> dict[str, int]:
-        return {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_namemax": 255}
+    # -- folders ---------------------------------------------------------------------------------
+
+    def _open_folder(self, request: wire.Request) -> Answer:
+        path = self._nodes.path(request.node)
+        names = list(self._folders.names(path).items())
+        with self._lock:
+            if len(self._listings) >= MOST:
+                return errno.EMFILE
+            self._next += 1
+            handle = _LISTINGS + self._next
+            self._listings[handle] = _Listing(path, names)
+        return [wire.opened(handle)]
+
+    def _list(self, request: wire.Request) -> Answer:
+        """Answer with as many names from an offset on as there is room for."""
+        handle, offset, room = _READ.unpack_from(request.body)
+        listing, plus = self._listings[handle], request.asked == wire.READDIRPLUS
+        special = [(".", None), ("..", None), *([] if listing.path else [(ABOUT, None)])]
+        begin = f"{listing.path}/" if listing.path else ""
+        parts = list[bytes]()
+        looked_up = list[tuple[int, str]]()
+        for at in range(offset, len(special) + len(listing.names)):
+            told = at >= len(special)
+            name, info = listing.names[at - len(special)] if told else special[at]
+            path = begin + name
+            number = self._folders.inode(path) if told or name == ABOUT else request.node
+            mode = _FOLDER if info is None and name != ABOUT else _FILE
+            part = wire.listed(number, os.fsencode(name), mode, at + 1)
+            entry = b""
+            if plus:
+                entry = _NO_ENTRY  # then the kernel asks for it
+                if told and (info is None or info.size >= 0):
+                    size, moment = (0, self._began) if info is None else (info.size, self._changed(info))
+                    entry = wire.entry(self._with(number, mode, size, moment), self._believed)
+            room -= len(entry) + len(part)
+            if room < 0:
+                break
+            parts += (entry, part)
+            if entry is not _NO_ENTRY and plus:
+                looked_up.append((number, path))
+        self._nodes.all_looked_up(looked_up)
+        return [b"".join(parts)]
+
+    def _release_folder(self, request: wire.Request) -> Answer:
+        self._listings.pop(_READ.unpack_from(request.body)[0], None)
+        return []
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def open(self, path: str, fi: Any) -> int:
-        path = path[1:]
-        if fi.flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    def _open(self, request: wire.Request) -> Answer:
+        path = self._nodes.path(request.node)
         if path == ABOUT:
             with self._lock:
-                fi.fh = _TEXTS + len(self._texts)
-                while fi.fh in self._texts:
-                    fi.fh += 1
-                self._texts[fi.fh] = self._about()
-            fi.direct_io = 1  # its length changes
-            return 0
-        with self._told(path):
-            info = self._folders.find(path)
-            if info is None:
-                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-            number, same = self._files.open(path, info)
-        fi.fh = number
-        if not same:
-            fi.direct_io = 1  # the kernel may believe in another length
-        else:
-            version = (info.etag, info.size)
-            fi.keep_cache = int(bool(info.etag) and self._versions.get(path) == version)
-            with self._lock:
-                self._versions[path] = version
-                while len(self._versions) > _VERSIONS:
-                    del self._versions[next(iter(self._versions))]
-        return 0
+                self._next += 1
+                handle = _TEXTS + self._next
+                self._texts[handle] = self._about()
+            return [wire.opened(handle, wire.DIRECT_IO)]  # its length changes
+        info = self._folders.find(path)
+        if info is None:
+            return errno.EISDIR
+        handle, same = self._files.open(path, info)
+        if not same:  # the kernel may believe in another length
+            return [wire.opened(handle, wire.DIRECT_IO)]
+        version = (info.etag, info.size)
+        with self._lock:
+            right = bool(info.etag) and self._versions.get(path) == version
+            self._versions[path] = version
+            while len(self._versions) > _VERSIONS:
+                del self._versions[next(iter(self._versions))]
+        return [wire.opened(handle, wire.KEEP_CACHE if right else 0)]
 
-    def read(self, path: str, size: int, offset: int, fi: Any) -> bytes:
-        if fi.fh >= _TEXTS:
-            return self._texts.get(fi.fh, b"")[offset : offset + size]
-        with self._told(path[1:]):
-            try:
-                return self._files.read(fi.fh, size, offset)
-            except NbdataError:
-                with self._lock:  # what the kernel holds of it may be wrong
-                    self._versions.pop(path[1:], None)
-                raise
+    def _read(self, request: wire.Request) -> Answer:
+        handle, offset, size = _READ.unpack_from(request.body)
+        if handle >= _TEXTS:
+            return [self._texts.get(handle, b"")[offset : offset + size]]
+        try:
+            return self._files.read(handle, size, offset)
+        except NbdataError:
+            with self._lock:  # what the kernel holds of it may be wrong
+                self._versions.pop(self._nodes.path(request.node), None)
+            raise
 
-    def release(self, path: str, fi: Any) -> int:
-        if self._texts.pop(fi.fh, None) is None:
-            self._files.close(fi.fh)
-        return 0
-
-    def destroy(self, path: str) -> None:
-        self._files.ahead.close()
+    def _release(self, request: wire.Request) -> Answer:
+        (handle,) = struct.unpack_from("=Q", request.body)
+        if self._texts.pop(handle, None) is None:
+            self._files.close(handle)
+        return []
 
     # -- what is told ----------------------------------------------------------------------------
-
-    def _told(self, path: str) -> _Told:
-        return _Told(path, self._failures, self._say)
 
     def _about(self) -> bytes:
         failures, odd = self._failures, self._folders.odd
@@ -182,28 +248,3 @@ class Calls(mfusepy.Operations):  # type: ignore[misc]  # it has no types
             *(f"  {key!r}" for key in odd.some),
         ]
         return ("\n".join(lines) + "\n").encode(errors="backslashreplace")
-
-
-# Files whose version is remembered, so that what the kernel holds of them stays valid.
-_VERSIONS = 100_000
-
-
-class _Told:
-    """Converts errors to those of the operating system, and tells all but *there is no such file*."""
-
-    __slots__ = ("_failures", "_path", "_say")
-
-    def __init__(self, path: str, failures: Failures, say: Callable[[str], None]) -> None:
-        self._path, self._failures, self._say = path, failures, say
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NotFound):
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
-        if isinstance(error, NbdataError):
-            self._failures.add(self._path, error)
-            self._say(f"{self._path}: {type(error).__name__}: {error}")
-            number = errno.EACCES if isinstance(error, AccessDenied) else errno.EIO
-            raise OSError(number, os.strerror(number)) from error

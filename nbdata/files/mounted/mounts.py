@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import weakref
-from ctypes.util import find_library
 from types import TracebackType
 from typing import Any
 
 from nbdata.client.launch import spawn
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, error_from_dict
+from nbdata.files.mounted.device import DEVICE, KIND
 from nbdata.files.mounted.notes import Note
 from nbdata.redaction import redacted
 from nbdata.rendering import printable
@@ -103,7 +103,7 @@ def mounted(operation: Mount) -> Mounted | Report:
         return mounts()
     assert operation.target is not None
     folder = os.path.realpath(operation.target.rstrip("/") or "/")
-    library = _library()
+    _check_device()
     _prepare(folder)
     name = secrets.token_hex(8)
     note = Note.of(name)
@@ -117,7 +117,6 @@ def mounted(operation: Mount) -> Mounted | Report:
         "cache_dir": operation.cache_dir,
         "keep": operation.keep,
         "allow_other": operation.allow_other,
-        "library": library,
         "remedy": _RIGHT,
     }
     ours, theirs = socket.socketpair()
@@ -156,20 +155,13 @@ def _failed(note: Note, folder: str) -> NbdataError:
     )
 
 
-def _library() -> str:
-    """Return the name of libfuse 3; raise an error that says what is missing."""
-    if importlib.util.find_spec("mfusepy") is None:
-        raise NbdataError("mount needs mfusepy", remedy="pip install mfusepy")
-    library = find_library("fuse3")
-    if library is None:
-        raise NbdataError(
-            "mount needs libfuse 3, a library of the system",
-            remedy="apt-get install libfuse3-3 fuse3 (or conda install libfuse); else nbdata.shift() or pull",
-        )
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        what = "is not for this user" if os.path.exists("/dev/fuse") else "is missing"
-        raise AccessDenied(f"mount needs /dev/fuse, which {what}", remedy=_RIGHT)
-    return library
+def _check_device() -> None:
+    """Raise an error that says what is missing."""
+    if sys.platform != "linux":
+        raise NbdataError("mount is for Linux alone", remedy="Use nbdata.shift(), or pull")
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        what = "is not for this user" if os.path.exists(DEVICE) else "is missing"
+        raise AccessDenied(f"mount needs {DEVICE}, which {what}", remedy=_RIGHT)
 
 
 def _prepare(folder: str) -> None:
@@ -255,7 +247,7 @@ def _release(folder: str) -> None:
 
 def _is_ours(folder: str) -> bool:
     """Whether a mount of nbdata is at a folder, whether its process lives or not. Nothing is asked of the mount."""
-    return (folder, "fuse.nbdata") in mounted_disks()
+    return (folder, KIND) in mounted_disks()
 
 
 def _holders(folder: str) -> list[str]:

@@ -44,10 +44,10 @@ class OpenFile:
         self._whole_to = 0
         self._wrong: NbdataError | None = None
 
-    def read(self, size: int, offset: int) -> bytes:
-        """Return the bytes from an offset on, fewer at the end of the file."""
+    def read(self, size: int, offset: int) -> list[memoryview]:
+        """Return the bytes from an offset on, fewer at the end of the file, in parts that are not copied."""
         if not isinstance(self._source, ReadFile):
-            return bytes(memoryview(self._source)[offset : offset + size])
+            return [memoryview(self._source)[offset : offset + size]]
         with self._turn:
             if (
                 0 < offset - self._next <= _NEAR
@@ -61,14 +61,14 @@ class OpenFile:
                 self._wrong = without_calls(error)  # type: ignore[assignment]
                 raise
 
-    def _read(self, source: ReadFile, size: int, offset: int) -> bytes:
+    def _read(self, source: ReadFile, size: int, offset: int) -> list[memoryview]:
         source.seek(offset)
-        data = source.read(size)
-        self._next = offset + len(data)
+        parts = source.read_parts(size)
+        self._next = source.tell()
         self._turn.notify_all()
         self._note(offset, self._next)
         source.compare_to(self._whole_to)
-        return data
+        return parts
 
     def _note(self, start: int, end: int) -> None:
         """Note what was read, so that all of it is compared although it did not come in order."""
@@ -137,8 +137,8 @@ class OpenFiles:
             self._open[number] = OpenFile(source)
         return number, same
 
-    def read(self, number: int, size: int, offset: int) -> bytes:
-        """Read an open file."""
+    def read(self, number: int, size: int, offset: int) -> list[memoryview]:
+        """Read an open file; see `OpenFile.read`."""
         return self._open[number].read(size, offset)
 
     def close(self, number: int) -> None:

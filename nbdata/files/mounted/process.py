@@ -26,9 +26,6 @@ from nbdata.redaction import ScrubbedStream, redacted
 
 __all__ = ["main"]
 
-# Seconds for which the kernel may believe what it was told of a file, at most.
-_BELIEVED = 10.0
-
 
 def main(name: str) -> None:
     """Serve the mount of that name (see `nbdata.files.mounted.notes`) until it is unmounted."""
@@ -69,13 +66,13 @@ def _answer(caller: socket.socket, answer: dict[str, Any]) -> None:
 
 def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
     from nbdata.files.cached import FileCache
+    from nbdata.files.mounted import device
+    from nbdata.files.mounted.calls import Calls
     from nbdata.files.mounted.folders import Folders
     from nbdata.files.mounted.open_files import OpenFiles
+    from nbdata.files.mounted.serving import Server
     from nbdata.files.opening import filesystem
 
-    os.environ["FUSE_LIBRARY_PATH"] = order[
-        "library"
-    ]  # mfusepy would prefer libfuse 2, which does not know all options
     url, folder, options = order["url"], order["folder"], order["options"]
     place: Place = filesystem(url, verify=order["verify"], **options).place(url)
     folders = Folders(place, order["max_age"])
@@ -83,45 +80,23 @@ def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
         raise NotFound("no such folder", path=redacted(url))
     cache = order["cache"] and FileCache(order["cache"], order["cache_dir"], options, order["verify"])
     files = OpenFiles(place, folders, order["verify"], cache or None)
-
-    import mfusepy
-
-    from nbdata.files.mounted.calls import Calls
-
-    mounted = threading.Event()
+    calls = Calls(redacted(url), folders, files, order["max_age"], say)
 
     def tell() -> None:
+        device.read_ahead(folder)
         Note(name, redacted(url), folder, time.time(), os.getpid()).write()
-        mounted.set()
         _answer(caller, {})
         if not order["keep"]:
             threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
         say(f"mount {os.getpid()} of {redacted(url)} at {folder}")
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    believed = min(order["max_age"], _BELIEVED)
+    signal.signal(signal.SIGTERM, lambda *_: device.unmount(folder))
     try:
-        mfusepy.FUSE(
-            Calls(redacted(url), folders, files, tell, say),
-            folder,
-            raw_fi=True,
-            foreground=True,
-            ro=True,
-            default_permissions=True,
-            allow_other=bool(order["allow_other"]),
-            fsname=_shown(url),
-            subtype="nbdata",
-            use_ino=True,
-            attr_timeout=believed,
-            entry_timeout=believed,
-            negative_timeout=min(believed, 1.0),
-        )
-    except RuntimeError as error:
-        if not mounted.is_set():
-            raise NbdataError(
-                f"the folder could not be mounted (fuse: {error})", path=folder, remedy=order["remedy"]
-            ) from None
-        raise
+        opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
+    except NbdataError as error:
+        raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
+    Server(opened, calls.answer, tell, say).run()
 
 
 def _shown(url: str) -> str:
@@ -134,4 +109,4 @@ def _end_with(caller: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while caller.recv(1):
             pass
-    os.kill(os.getpid(), signal.SIGTERM)  # libfuse unmounts, also if files are open
+    os.kill(os.getpid(), signal.SIGTERM)  # it unmounts, also if files are open

@@ -1,0 +1,136 @@
+"""Makes a mount, which gives a descriptor of ``/dev/fuse`` that the kernel's requests come from; and ends it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+
+from nbdata.errors import NbdataError
+
+__all__ = ["DEVICE", "KIND", "mount", "read_ahead", "unmount"]
+
+#: The device, and how the table of mounts calls the kind of a mount of nbdata.
+DEVICE, KIND = "/dev/fuse", "fuse.nbdata"
+# mount(2): no writes, no programs that run as another user, no devices.
+_RDONLY, _NOSUID, _NODEV, _DETACH = 1, 2, 4, 2
+# KiB that the kernel reads ahead of a program that reads a file forward; its own 128 make many small requests.
+_AHEAD = 1024
+
+
+def mount(source: str, folder: str, *, allow_other: bool) -> int:
+    """Mount a file system at a folder, and return the descriptor from which its requests are read.
+
+    Root calls mount(2). For other users, and where that is not allowed, ``fusermount3`` does it, and hands the
+    descriptor over.
+
+    Parameters
+    ----------
+    source : str
+        What the table of mounts calls it.
+    folder : str
+        An absolute path.
+    allow_other : bool
+        Whether other users may read it.
+
+    Raises
+    ------
+    NbdataError
+        If it cannot be mounted. The error says why, and has no remedy.
+    """
+    others = ["allow_other"] * allow_other
+    if os.geteuid() == 0:
+        device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        options = [f"fd={device}", "rootmode=40000", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
+        failed = _call(
+            "mount",
+            source,
+            folder,
+            KIND,
+            _RDONLY | _NOSUID | _NODEV,
+            [*options, "default_permissions", *others],
+        )
+        if not failed:
+            return device
+        os.close(device)
+    else:
+        failed = ""
+    program = shutil.which("fusermount3") or shutil.which("fusermount")
+    if program is None:
+        raise NbdataError(
+            f"it could not be mounted ({failed or 'there is no fusermount3 here'})", path=folder
+        )
+    return _ask(program, source, folder, ["ro", "nosuid", "nodev", "default_permissions", *others], failed)
+
+
+def _call(name: str, *words: object) -> str:
+    """Call a function of the C library with texts and numbers; return what failed, an empty text if nothing."""
+    library = ctypes.CDLL(None, use_errno=True)
+    converted = [
+        os.fsencode(word)
+        if isinstance(word, str)
+        else os.fsencode(",".join(word))
+        if isinstance(word, list)
+        else word
+        for word in words
+    ]
+    if name == "mount":
+        converted[3] = ctypes.c_ulong(converted[3])  # type: ignore[arg-type]
+    return os.strerror(ctypes.get_errno()) if getattr(library, name)(*converted) else ""
+
+
+def _ask(program: str, source: str, folder: str, options: list[str], failed: str) -> int:
+    """Have fusermount3 mount it; it sends the descriptor over a socket whose number it is told."""
+    options = [*options, f"fsname={source}", f"subtype={KIND.partition('.')[2]}"]
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            ran = subprocess.Popen(
+                [program, "-o", ",".join(options), "--", folder],
+                env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+        with ran:
+            ours.settimeout(60)
+            descriptors = array.array("i")
+            with contextlib.suppress(OSError):
+                _, told, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
+                for level, kind, data in told:
+                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                        descriptors.frombytes(data[: descriptors.itemsize])
+            _, error = ran.communicate(timeout=60)
+    if not descriptors:
+        raise NbdataError(
+            f"it could not be mounted ({error.strip() or failed or program + ' failed'})", path=folder
+        )
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]
+
+
+def unmount(folder: str) -> None:
+    """End a mount of this process at once, also if files in it are open."""
+    if os.geteuid() == 0 and not _call("umount2", folder, _DETACH):
+        return
+    program = shutil.which("fusermount3") or shutil.which("fusermount")
+    if program is not None:
+        subprocess.run([program, "-u", "-z", "--", folder], check=False, capture_output=True)
+
+
+def read_ahead(folder: str) -> None:
+    """Have the kernel read more ahead, in larger requests, if this user may say so (root, outside most containers)."""
+    number = os.stat(folder).st_dev
+    with (
+        contextlib.suppress(OSError),
+        open(
+            f"/sys/class/bdi/{os.major(number)}:{os.minor(number)}/read_ahead_kb", "w", encoding="ascii"
+        ) as file,
+    ):
+        file.write(str(_AHEAD))
