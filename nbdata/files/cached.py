@@ -146,6 +146,12 @@ class CachedWindow:
             self._start, self._block = start, memoryview(data)
         return self._block[start - self._start : end - self._start]
 
+    def goes_on(self, start: int) -> bool:
+        """Return True: reads from the disk follow each other."""
+        return True
+
+    apart = view
+
     def close(self) -> None:
         """Drop the block."""
         self._block = memoryview(b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -14,6 +15,8 @@ __all__ = ["MEMORY", "Holder", "ReadMemory"]
 
 _DEFAULT = 64 << 20
 _NAME = "NBDATA_READ_MEMORY"
+# A file that was read in the last so many seconds has a right to its part of the memory; others give theirs back.
+_LATELY = 1.0
 
 
 class Holder(Protocol):
@@ -36,44 +39,50 @@ class ReadMemory:
     """Divides the memory among open files; safe to use from many threads.
 
     A file that is read always gets what it is asked for at that moment. What is left is for reading ahead, and for what
-    other files still hold; those that were read longest ago give theirs back first.
+    other files still hold. Files that are read at the same time get equal parts of it; those that were read longest ago
+    give theirs back first.
     """
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._files: WeakKeyDictionary[Holder, None] = WeakKeyDictionary()  # the one read last comes last
+        # When each was read; the one read last comes last.
+        self._files: WeakKeyDictionary[Holder, float] = WeakKeyDictionary()
 
-    def share(self, holder: Holder, needed: int, wanted: int) -> int:
-        """Return how many bytes a file may hold: at least `needed`, at most `wanted`.
+    def share(self, holder: Holder, needed: int, wanted: int) -> tuple[int, int]:
+        """Return how many bytes a file may hold, at least `needed`, at most `wanted`; and its part of the memory.
 
         Raises
         ------
         BadOption
             If ``NBDATA_READ_MEMORY`` is no size.
         """
-        limit = _limit(os.environ)
+        limit, now = _limit(os.environ), time.monotonic()
         with self._lock:
             self._files.pop(holder, None)
-            others = list(self._files)
-            for other in others:
-                if not other.held:
+            others = list[tuple[Holder, bool]]()
+            for other, moment in list(self._files.items()):
+                if other.held:
+                    others.append((other, now - moment < _LATELY))
+                else:
                     self._files.pop(other, None)
-            used = sum(other.held for other in others)
+            used = sum(other.held for other, _ in others)
+            part = limit // (1 + sum(lately for _, lately in others))
+            wanted = max(needed, min(wanted, part))
             holder.held = share = max(needed, min(wanted, limit - used))
-            self._files[holder] = None
-        for other in others:
-            if used + wanted <= limit:
+            self._files[holder] = now
+        for other, lately in others:
+            if used + (needed if lately else wanted) <= limit:
                 break
             used -= other.held
             other.let_go()
-        return share
+        return share, part
 
     def holds(self, holder: Holder, size: int) -> None:
         """Note how much a file holds now."""
         with self._lock:
             holder.held = size
             if size and holder not in self._files:
-                self._files[holder] = None
+                self._files[holder] = time.monotonic()
 
     @property
     def used(self) -> int:

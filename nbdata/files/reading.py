@@ -109,6 +109,15 @@ class ReadFile(io.BufferedIOBase):
             start = self._at
         return parts
 
+    def goes_on(self, start: int) -> bool:
+        """Whether a read at an offset is near others, or what it asks for is held; see `read_apart`."""
+        return self._window.goes_on(start)
+
+    def read_apart(self, start: int, size: int) -> memoryview:
+        """Return bytes at an offset that is far from others, perhaps fewer; many threads may do so at a time."""
+        end = min(start + size, self.size)
+        return self._window.apart(start, end)[: end - start] if start < end else memoryview(b"")
+
     def read1(self, size: int = -1, /) -> bytes:
         """Read some bytes, those that one request brings."""
         start, end = self._range(size)

@@ -58,7 +58,9 @@ class Window:
         self._place, self._info = place, first.info
         self._blocks = deque([_Block(0, first.data)], _KEPT)
         self._behind = len(first.data)  # where a read that goes forward goes on
-        self._end = 0  # of the last read
+        self._end = self._apart = 0  # of the last read, and of the last one that was apart
+        self._flying = 0  # bytes that are fetched apart just now
+        self._most = _LARGE  # of a block, as far as the memory allows
         # Reads in succession that went forward, up to the number that gets the most read ahead.
         self._forward = 0
         # The blocks that are fetched ahead: number, first byte, and the byte after the last one.
@@ -83,6 +85,29 @@ class Window:
         with self._lock:
             block = self._held(start) or self._fetched(start, end)
             return block.data[start - block.start : end - block.start]
+
+    def goes_on(self, start: int) -> bool:
+        """Whether a read finds its first byte here, or goes on near the end of one before; else see `apart`."""
+        with self._lock:
+            near = (self._behind, self._apart)
+            return self._held(start) is not None or any(end <= start <= end + _SKIP for end in near)
+
+    def apart(self, start: int, end: int) -> memoryview:
+        """Return bytes from `start` on, as `view` does, for a read that jumps; many threads may do so at a time."""
+        end = min(max(end, start + _LEAST), start + _LARGE, self._info.size)
+        with self._lock:
+            self._share(end - start, 0)
+            self._flying += end - start
+        try:
+            block = _Block(start, self._range(start, end))
+        finally:
+            with self._lock:
+                self._flying -= end - start
+        with self._lock:
+            self._blocks.append(block)
+            self._apart = block.end
+            self._note()
+        return block.data
 
     def at_hand(self, start: int, end: int) -> memoryview:
         """Return those bytes from `start` on that are held, none if the first is not; fetches nothing."""
@@ -116,15 +141,18 @@ class Window:
         return block
 
     def _alone(self, start: int, end: int) -> _Block:
-        """Fetch a range by itself."""
+        """Fetch a block by itself."""
         end = min(end, start + _LARGE, self._info.size)
         self._share(end - start, 0)
+        return _Block(start, self._range(start, end))
+
+    def _range(self, start: int, end: int) -> Content:
         data = bytearray(end - start)
         view = memoryview(data)
         with Reader(self._place.control, self._place.store, self._info, start, end) as reader:
             while view and (count := reader.readinto(view)):
                 view = view[count:]
-        return _Block(start, data)
+        return data
 
     def _next(self, start: int, end: int) -> _Block:
         """Fetch the block at `start`, or take it from those that are on their way, and have more fetched.
@@ -137,7 +165,8 @@ class Window:
             self._forget_ahead()
         guessed = max(0, self._forward - 1)
         wanted = end - start if end - start <= _LONG else -(-(end - start) // _AHEAD)
-        step = min(max(_SMALL << guessed, wanted), _LARGE)
+        step = max(min(_SMALL << guessed, self._most, _LARGE), min(wanted, _LARGE))
+        step = 1 << (step - 1).bit_length()
         if not self._ahead:
             self._plan(start, step)
         first = self._ahead[0]
@@ -153,7 +182,9 @@ class Window:
         return _Block(first[1], pieces[0])
 
     def _plan(self, start: int, size: int) -> int:
-        end = min(start + size, self._info.size)
+        """Plan a block that ends where servers often cut an object, too: at a multiple of its size, a power of two."""
+        end = start + size
+        end = min(end - end % size, self._info.size)
         number = next(self._numbers)
         self._ranges[number] = (start, end)
         self._ahead.append((number, start, end))
@@ -176,13 +207,17 @@ class Window:
     # -- memory ----------------------------------------------------------------------------------
 
     def _share(self, needed: int, ahead: int) -> int:
-        held = sum(len(block.data) for block in self._blocks)
-        share = MEMORY.share(self, held + needed, held + needed + ahead)
-        return share - held
+        """Return how many bytes may be fetched, at least those needed; where memory is short, drop blocks for them."""
+        held = self._flying + sum(len(block.data) for block in self._blocks)
+        share, part = MEMORY.share(self, needed, held + needed + ahead)
+        while len(self._blocks) > 1 and held + needed + ahead > share:
+            held -= len(self._blocks.popleft().data)
+        self._most = max(_LEAST, 1 << (part // (_AHEAD + 2)).bit_length() - 1)
+        return max(needed, share - held)
 
     def _note(self) -> None:
         ahead = sum(end - start for _, start, end in self._ahead)
-        MEMORY.holds(self, ahead + sum(len(block.data) for block in self._blocks))
+        MEMORY.holds(self, self._flying + ahead + sum(len(block.data) for block in self._blocks))
 
     def _drop(self, block: tuple[int, int, int]) -> None:
         self._ranges.pop(block[0], None)

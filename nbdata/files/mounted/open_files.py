@@ -46,20 +46,34 @@ class OpenFile:
 
     def read(self, size: int, offset: int) -> list[memoryview]:
         """Return the bytes from an offset on, fewer at the end of the file, in parts that are not copied."""
-        if not isinstance(self._source, ReadFile):
-            return [memoryview(self._source)[offset : offset + size]]
-        with self._turn:
-            if (
-                0 < offset - self._next <= _NEAR
-            ):  # in order, they are read ahead and compared with the checksum
-                self._turn.wait_for(lambda: offset <= self._next, _PATIENCE)
-            if self._wrong is not None:  # the kernel asks again for what failed
-                raise self._wrong
-            try:
-                return self._read(self._source, size, offset)
-            except (ChecksumMismatch, SourceChanged) as error:
-                self._wrong = without_calls(error)  # type: ignore[assignment]
-                raise
+        source = self._source
+        if not isinstance(source, ReadFile):
+            return [memoryview(source)[offset : offset + size]]
+        try:
+            with self._turn:
+                if (
+                    0 < offset - self._next <= _NEAR
+                ):  # in order, they are read ahead and compared with the checksum
+                    self._turn.wait_for(lambda: offset <= self._next, _PATIENCE)
+                if self._wrong is not None:  # the kernel asks again for what failed
+                    raise self._wrong
+                if source.goes_on(offset):
+                    return self._read(source, size, offset)
+            return self._read_apart(source, size, offset)
+        except (ChecksumMismatch, SourceChanged) as error:
+            self._wrong = without_calls(error)  # type: ignore[assignment]
+            raise
+
+    def _read_apart(self, source: ReadFile, size: int, offset: int) -> list[memoryview]:
+        """Read at a place far from the others, while other threads do so, too."""
+        parts, end = list[memoryview](), min(offset + size, source.size)
+        while offset < end:
+            parts.append(source.read_apart(offset, end - offset))
+            with self._turn:
+                self._note(offset, offset + len(parts[-1]))
+                source.compare_to(self._whole_to)
+            offset += len(parts[-1])
+        return parts
 
     def _read(self, source: ReadFile, size: int, offset: int) -> list[memoryview]:
         source.seek(offset)
