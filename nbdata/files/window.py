@@ -166,7 +166,8 @@ class Window:
         guessed = max(0, self._forward - 1)
         wanted = end - start if end - start <= _LONG else -(-(end - start) // _AHEAD)
         step = max(min(_SMALL << guessed, self._most, _LARGE), min(wanted, _LARGE))
-        step = 1 << (step - 1).bit_length()
+        if self._forward > 1:
+            step = 1 << (step - 1).bit_length()
         if not self._ahead:
             self._plan(start, step)
         first = self._ahead[0]
@@ -182,9 +183,10 @@ class Window:
         return _Block(first[1], pieces[0])
 
     def _plan(self, start: int, size: int) -> int:
-        """Plan a block that ends where servers often cut an object, too: at a multiple of its size, a power of two."""
         end = start + size
-        end = min(end - end % size, self._info.size)
+        if self._forward > 1:  # servers often cut an object at such places, too
+            end -= end % size
+        end = min(end, self._info.size)
         number = next(self._numbers)
         self._ranges[number] = (start, end)
         self._ahead.append((number, start, end))
@@ -212,7 +214,7 @@ class Window:
         share, part = MEMORY.share(self, needed, held + needed + ahead)
         while len(self._blocks) > 1 and held + needed + ahead > share:
             held -= len(self._blocks.popleft().data)
-        self._most = max(_LEAST, 1 << (part // (_AHEAD + 2)).bit_length() - 1)
+        self._most = 1 << max(_LEAST, part // (_AHEAD + 2)).bit_length() - 1
         return max(needed, share - held)
 
     def _note(self) -> None:
