@@ -1,4 +1,4 @@
-/** Talks to nbdata's server extension: the live feed, the disks, and commands for jobs and caches. */
+/** Talks to nbdata's server extension: the live feed, the disks, and commands for jobs, caches and mounts. */
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -13,6 +13,7 @@ import {
   Job,
   MINUTE,
   Model,
+  Mount,
   parseSeen,
   parseUpdate,
   reduce,
@@ -75,7 +76,7 @@ export async function clearFinished(): Promise<void> {
   await ask('jobs/finished/clear', 'POST');
 }
 
-/** Fetch the current limits, disks and caches. */
+/** Fetch the current limits, disks, caches and mounts. */
 export async function look(): Promise<Seen> {
   return parseSeen(await ask('disks', 'GET'));
 }
@@ -83,6 +84,11 @@ export async function look(): Promise<Seen> {
 /** Delete a cache that no process uses. */
 export async function clearCache(cache: Cache): Promise<void> {
   await ask('caches/clear', 'POST', { path: cache.path });
+}
+
+/** End a mount that no process uses. */
+export async function unmount(mount: Mount): Promise<void> {
+  await ask('mounts/unmount', 'POST', { path: mount.path });
 }
 
 /**

@@ -81,11 +81,21 @@ export interface Cache {
   inUse: boolean;
 }
 
-/** The state of the disks and caches at one moment; `root` is the folder of the file browser. */
+/** A folder of a store that is mounted; `alive` unless its process was killed. */
+export interface Mount {
+  path: string;
+  source: string;
+  /** In seconds. */
+  age: number;
+  alive: boolean;
+}
+
+/** The state of disks, caches and mounts at one moment; `root` is the folder of the file browser. */
 export interface Seen {
   root: string;
   disks: Disk[];
   caches: Cache[];
+  mounts: Mount[];
 }
 
 /** A message of the live feed. */
@@ -416,8 +426,25 @@ export function parseUpdate(value: unknown): Update {
 
 /** Parse the response of the route `disks`. */
 export function parseSeen(value: unknown): Seen {
-  const { root, disks, caches } = raw(value);
-  return { root: text(root), disks: parseDisks(disks), caches: parseCaches(caches) };
+  const { root, disks, caches, mounts } = raw(value);
+  return {
+    root: text(root),
+    disks: parseDisks(disks),
+    caches: parseCaches(caches),
+    mounts: parseMounts(mounts)
+  };
+}
+
+function parseMounts(value: unknown): Mount[] {
+  return list(value).map(item => {
+    const mount = raw(item);
+    return {
+      path: text(mount.path),
+      source: name(mount.source),
+      age: count(mount.age),
+      alive: mount.alive === true
+    };
+  });
 }
 
 function parseCaches(value: unknown): Cache[] {

@@ -1,4 +1,4 @@
-/** The sidebar panel: the kernel if something is wrong there, disks, caches if there are any, transfers below. */
+/** The sidebar panel: the kernel if something is wrong there, disks, caches and mounts if there are any, transfers. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
@@ -6,7 +6,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import * as React from 'react';
 
 import { Caches } from './caches.js';
-import { Feed } from './connection.js';
+import { Feed, unmount } from './connection.js';
 import { Disks } from './disks.js';
 import { fullGauge, gaugeKey } from './diskwords.js';
 import { Choice, possible, wideEnough } from './filter.js';
@@ -15,13 +15,14 @@ import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
 import { ThisKernel } from './kernel.js';
 import { Kernels } from './kernels.js';
-import { Cache, Disk, Job, Lack, sections } from './model.js';
+import { Cache, Disk, Job, Lack, Mount, sections } from './model.js';
+import { Mounts } from './mounts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';
 import { Wanted } from './tools.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
 
-/** Shows the jobs of the feed, the disks and the caches, and what is wrong in the kernel of the notebook in front. */
+/** Shows the jobs of the feed, disks, caches and mounts, and what is wrong in the kernel of the notebook in front. */
 export class Panel extends ReactWidget {
   /** Called when the user has chosen whose transfers are listed. */
   keepChoice: (choice: Choice) => void = () => undefined;
@@ -94,6 +95,7 @@ export class Panel extends ReactWidget {
           wanted={this._wanted}
         />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
+        <Mounts mounts={this._gauges.seen?.mounts ?? []} end={mount => this._endMount(mount)} />
         <Transfers
           model={this._feed.model}
           commands={this._commands}
@@ -164,6 +166,11 @@ export class Panel extends ReactWidget {
     if (await this._commands.clearCache(cache)) {
       await this._gauges.refresh();
     }
+  }
+
+  private async _endMount(mount: Mount): Promise<void> {
+    await unmount(mount);
+    await this._gauges.refresh();
   }
 
   /** Open the tray *Free…* of the gauge that had no room. */

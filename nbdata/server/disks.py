@@ -1,4 +1,6 @@
-"""Limits, disks and caches for the panel: runs ``%quota``'s queries and ``%cleanup`` of one cache in this process.
+"""Limits, disks, caches and mounts for the panel.
+
+``%quota``'s queries, ``%cleanup`` of one cache and ``%unmount`` run in this process.
 
 They do not run in the agent, because looking at the panel must neither start an agent nor keep it alive.
 """
@@ -14,8 +16,10 @@ from typing import Any
 
 from nbdata.client.inline import inline_host
 from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.files.mounted.notes import Note
 from nbdata.server.workers import Workers
 from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.mount import Unmount
 from nbdata.verbs.quota import Quota
 
 __all__ = ["Disks"]
@@ -37,13 +41,15 @@ class Disks:
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
         self._at = -_FRESH
         self._gauges, self._caches = list[dict[str, Any]](), list[dict[str, Any]]()
+        self._mounts = list[dict[str, Any]]()
         self._looking: asyncio.Task[None] | None = None
 
     async def seen(self) -> dict[str, Any]:
-        """Return the server's folder as ``root``, the gauges of ``disks``, and the sample ``caches``.
+        """Return the server's folder as ``root``, the gauges of ``disks``, the sample ``caches``, and the ``mounts``.
 
         Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks or
-        jobs are *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use.
+        jobs are *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use. A mount has path,
+        source, its *age* in seconds, and whether its process is *alive*.
 
         One query at a time serves all callers that wait meanwhile, so slow disks block one thread instead of all.
         """
@@ -51,7 +57,12 @@ class Disks:
             self._looking = asyncio.get_running_loop().create_task(self._renew())
         if self._looking is not None:
             await asyncio.shield(self._looking)
-        return {"root": self._root, "disks": self._gauges, "caches": self._caches}
+        return {
+            "root": self._root,
+            "disks": self._gauges,
+            "caches": self._caches,
+            "mounts": self._mounts,
+        }
 
     def outdate(self) -> None:
         """Look anew at the next call of `seen`: something has changed the disks."""
@@ -70,10 +81,24 @@ class Disks:
         await self._workers.run(lambda: _clear(path))
         self.outdate()
 
+    async def unmount(self, path: str) -> None:
+        """End a mount, as ``unmount PATH`` does.
+
+        Raises
+        ------
+        NotFound
+            If nbdata has mounted nothing there.
+        NbdataError
+            If files in it are open.
+        """
+        await self._workers.run(lambda: Unmount(target=path).run())
+        self.outdate()
+
     async def _renew(self) -> None:
         try:
             written = self._written()
             self._gauges, self._caches = await self._workers.run(lambda: self._look(written))
+            self._mounts = await self._workers.run(_mounts)
             self._at = time.monotonic()
         finally:
             self._looking = None
@@ -140,6 +165,14 @@ def _clear(path: str) -> None:
     if report.counts.get("in use"):
         reason = next(str(row.detail["reason"]) for row in report.rows if row.action == "in use")
         raise BadOption(f"it cannot be cleared now: {reason}", path=path, remedy="Clear it after that")
+
+
+def _mounts() -> list[dict[str, Any]]:
+    now = time.time()
+    return [
+        {"path": one.folder, "source": one.url, "age": max(0.0, now - one.began), "alive": one.lives}
+        for one in Note.all()
+    ]
 
 
 def _numbers(room: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,9 @@ class _Disks(Handler):
         self.finish(json.dumps(seen))
 
 
-class _ClearCache(Handler):
+class _WithPath(Handler):
+    """Does something with the path in the body."""
+
     _track_activity = True
 
     @web.authenticated
@@ -125,11 +127,24 @@ class _ClearCache(Handler):
         if not isinstance(said, dict) or not isinstance(said.get("path"), str):
             raise web.HTTPError(400, 'the body is {"path": PATH}')
         try:
-            await self.disks.clear(said["path"])
+            await self.do(said["path"])
         except NbdataError as error:
             self.refuse(error)
             return
         self.finish(json.dumps({"done": True}))
+
+    async def do(self, path: str) -> None:
+        raise NotImplementedError
+
+
+class _ClearCache(_WithPath):
+    async def do(self, path: str) -> None:
+        await self.disks.clear(path)
+
+
+class _Unmount(_WithPath):
+    async def do(self, path: str) -> None:
+        await self.disks.unmount(path)
 
 
 class _Live(WebSocketMixin, WebSocketHandler, Route):
@@ -195,5 +210,6 @@ def routes(
         (at("line"), LineRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
+        (at("mounts/unmount"), _Unmount, shared),
         (at("live"), _Live, shared),
     ]

@@ -41,6 +41,7 @@ ROUTES = {
     "nbdata/api/line": ["POST"],
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
+    "nbdata/api/mounts/unmount": ["POST"],
     "nbdata/api/live": ["GET"],
 }
 UPGRADE = {
@@ -312,6 +313,13 @@ def test_only_a_cache_is_cleared_and_no_other_folder(lab: Lab, tmp_path: Path, t
         assert lab.ask("nbdata/api/caches/clear", "POST", body=body).status == 400
     assert (tmp_path / "data" / "a.txt").exists()
     assert looks_like.exists()
+
+
+def test_only_a_mount_of_nbdata_is_unmounted(lab: Lab, tmp_path: Path) -> None:
+    for path in (str(tmp_path), "/", "/proc"):
+        answer = lab.ask("nbdata/api/mounts/unmount", "POST", body=json.dumps({"path": path}).encode())
+        assert (answer.status, "has mounted nothing there" in answer.body) == (404, True)
+    assert lab.ask("nbdata/api/mounts/unmount", "POST", body=b"{}").status == 400
 
 
 def test_browsers_that_leave_make_room_for_others(lab: Lab) -> None:
