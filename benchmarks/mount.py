@@ -32,7 +32,7 @@ from measure import BIN, machine_cpu, process_cpu
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.files.mounted.notes import Note
+from nbdata.space.mounts import Note
 
 WAYS = ("nbdata", "rclone", "s3fs")
 BUCKET, MIB = "bench-mount", 1 << 20

@@ -16,7 +16,7 @@ from typing import Any
 
 from nbdata.client.inline import inline_host
 from nbdata.errors import BadOption, NbdataError, NotFound
-from nbdata.files.mounted.notes import Note
+from nbdata.files.mounted.mounts import listed
 from nbdata.server.workers import Workers
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.mount import Unmount
@@ -171,7 +171,7 @@ def _mounts() -> list[dict[str, Any]]:
     now = time.time()
     return [
         {"path": one.folder, "source": one.url, "age": max(0.0, now - one.began), "alive": one.lives}
-        for one in Note.all()
+        for one in listed()
     ]
 
 

@@ -18,7 +18,8 @@ __all__ = ["Cleanup", "cleanup"]
 @dataclass(frozen=True)
 class Cleanup(Storing):
     """Cleanup deletes partial files and locks that no process holds. Below a URL it aborts unfinished
-    uploads that nbdata began. It leaves the folders of running, queued and paused jobs alone.
+    uploads that nbdata began. It leaves the folders of running, queued and paused jobs alone. Mounts whose
+    process was killed are released.
 
     With ``--all`` it also deletes the files that nbdata wrote below PATH, each only if it is unchanged
     since, and the caches of ``samples --cache``.

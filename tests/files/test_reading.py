@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -151,6 +152,36 @@ def test_many_open_files_share_one_bound_of_memory(big: str, monkeypatch: pytest
         assert file.read() == BIG
         file.close()
     assert MEMORY.used == 0
+
+
+def test_files_that_are_read_at_the_same_time_take_no_bytes_from_each_other(
+    proxy: FaultProxy, big: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_READ_MEMORY", "16MB")
+    tally = proxy.begin()
+    files = [nbdata.open(big, "rb") for _ in range(4)]
+    for at in range(0, len(BIG), 1 << 20):
+        assert all(file.read(1 << 20) == BIG[at : at + (1 << 20)] for file in files)
+        assert MEMORY.used <= (16 << 20) + 4 * (2 << 20)  # beside what they are asked for just now
+    for file in files:
+        file.close()
+    assert sum(tally.down.values()) <= 1.1 * 4 * len(BIG)
+
+
+def test_reads_at_other_places_run_side_by_side(proxy: FaultProxy, big: str) -> None:
+    window = nbdata.open(big, "rb")._window
+    together = threading.Barrier(4)
+
+    def wait(request: Exchange, before: int) -> None:
+        together.wait(30)  # each waits until all four are asked for
+
+    proxy.begin(wait)
+    places = [(3 << 20) + number * (2 << 20) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(map(window.goes_on, places))
+        found = list(pool.map(lambda at: bytes(window.apart(at, at + 1000)[:1000]), places))
+    assert found == [BIG[at : at + 1000] for at in places]
+    assert all(map(window.goes_on, places[-1:]))
 
 
 def test_a_child_of_a_fork_goes_on_reading(big: str) -> None:

@@ -42,6 +42,7 @@ from nbdata.seals import Seals
 from nbdata.sizes import counted, format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
+from nbdata.space.mounts import dead_mounts
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks
 from nbdata.transfer.retry import retrying
@@ -65,9 +66,10 @@ def plan(run: Run) -> Plan:
     planned = Plan("cleanup", op.source)
     run.kept = op.source if is_url(op.source) else _opened(run.folders, op.source)
     rows = run.row_file("plan")
-    planned.details["dead"] = (
-        0 if is_url(op.source) else dead_locks(remove=False) + dead_holders(remove=False)
-    )
+    local = not is_url(op.source)
+    planned.details["dead"] = dead_locks(remove=False) + dead_holders(remove=False) if local else 0
+    if local and (dead := dead_mounts(run.kept, remove=False)):
+        planned.notes.append(f"mounts whose process was killed, and that are released: {dead:,}")
     freed = dict.fromkeys(("", STORED, ONLY_HERE), 0)
     kept = dict.fromkeys((ONLY_HERE, NOT_ASKED), 0)
     for row in _found(run, op, run.kept, planned):
@@ -160,6 +162,8 @@ class _Cleaning:
         else:
             if dead := dead_locks() + dead_holders():
                 self.results.counts["dead locks"] = dead
+            if dead := dead_mounts(self.root):
+                self.results.counts["dead mounts"] = dead
             found = map(Leftover.of, self.plan.rows)
             for folder, rows in _batches(found):
                 self._below(folder, rows)

@@ -11,11 +11,12 @@ import socket
 import subprocess
 
 from nbdata.errors import NbdataError
+from nbdata.space.mounts import KIND, run_unmount
 
-__all__ = ["DEVICE", "KIND", "mount", "read_ahead", "unmount"]
+__all__ = ["DEVICE", "mount", "read_ahead", "unmount"]
 
-#: The device, and how the table of mounts calls the kind of a mount of nbdata.
-DEVICE, KIND = "/dev/fuse", "fuse.nbdata"
+#: Where the kernel's requests come from.
+DEVICE = "/dev/fuse"
 # mount(2): no writes, no programs that run as another user, no devices.
 _RDONLY, _NOSUID, _NODEV, _DETACH = 1, 2, 4, 2
 # KiB that the kernel reads ahead of a program that reads a file forward; its own 128 make many small requests.
@@ -119,9 +120,7 @@ def unmount(folder: str) -> None:
     """End a mount of this process at once, also if files in it are open."""
     if os.geteuid() == 0 and not _call("umount2", folder, _DETACH):
         return
-    program = shutil.which("fusermount3") or shutil.which("fusermount")
-    if program is not None:
-        subprocess.run([program, "-u", "-z", "--", folder], check=False, capture_output=True)
+    run_unmount(folder, lazy=True)
 
 
 def read_ahead(folder: str) -> None:

@@ -6,9 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import socket
-import subprocess
 import sys
 import time
 import weakref
@@ -17,16 +15,15 @@ from typing import Any
 
 from nbdata.client.launch import spawn
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, error_from_dict
-from nbdata.files.mounted.device import DEVICE, KIND
-from nbdata.files.mounted.notes import Note
+from nbdata.files.mounted.device import DEVICE
 from nbdata.redaction import redacted
 from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.sizes import format_duration
-from nbdata.space.limits import mounted_disks
+from nbdata.space.mounts import Note, dead_mounts, is_mounted, release, run_unmount
 from nbdata.verbs.mount import Mount, Unmount
 
-__all__ = ["Mounted", "mounted", "mounts", "unmounted"]
+__all__ = ["Mounted", "listed", "mounted", "mounts", "unmounted"]
 
 # Seconds that a mount may take to be there, and that its process may take to end.
 _PATIENCE, _ENDING = 90.0, 20.0
@@ -166,8 +163,7 @@ def _check_device() -> None:
 
 def _prepare(folder: str) -> None:
     """Make the folder, or find it empty; release what a mount that was killed left there."""
-    if _is_ours(folder) and not any(note.lives for note in Note.all() if note.folder == folder):
-        _release(folder)
+    dead_mounts(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise BadOption("mount: this is a file, not a folder", path=folder)
     os.makedirs(folder, exist_ok=True)
@@ -179,16 +175,19 @@ def _prepare(folder: str) -> None:
         raise BadOption("mount: the folder is not empty, and what is in it would be hidden", path=folder)
 
 
+def listed() -> list[Note]:
+    """Return the notes of all mounts of this user, oldest first, also of those whose process was killed."""
+    return Note.all()
+
+
 def mounts() -> Report:
     """Return a report of all mounts of this user; forgets those whose process was killed, and releases them."""
-    rows = list[list[str]]()
-    for note in Note.all():
-        if note.lives:
-            rows.append([note.url, note.folder, format_duration(time.time() - note.began)])
-            continue
-        if _is_ours(note.folder) and not any(one.folder == note.folder and one.lives for one in Note.all()):
-            _release(note.folder)
-        note.remove()
+    dead_mounts()
+    rows = [
+        [note.url, note.folder, format_duration(time.time() - note.began)]
+        for note in Note.all()
+        if note.lives
+    ]
     report = Report("mount", headline="no mounts" if not rows else f"mounts: {len(rows):,}")
     if rows:
         report.tables = [{"caption": "", "head": ["source", "folder", "for"], "rows": rows}]
@@ -211,12 +210,12 @@ def unmounted(operation: Unmount) -> Report:
 
 def _unmount(note: Note) -> None:
     if not note.lives:
-        if _is_ours(note.folder):
-            _release(note.folder)
-    elif failed := _run_unmount(note.folder):
+        if is_mounted(note.folder):
+            release(note.folder)
+    elif failed := run_unmount(note.folder):
         holders = _holders(note.folder)
         told = f"it is in use: {'; '.join(holders)}" if holders else f"it stays: {failed}"
-        if _is_ours(note.folder):
+        if is_mounted(note.folder):
             raise NbdataError(
                 told, path=note.folder, remedy="Close the files, or leave the folder, and say it again"
             )
@@ -225,29 +224,6 @@ def _unmount(note: Note) -> None:
         time.sleep(0.02)
     if not note.lives:
         note.remove()
-
-
-def _run_unmount(folder: str, *, lazy: bool = False) -> str:
-    """Run the system's program that unmounts; return what it says if that fails."""
-    fuser = shutil.which("fusermount3") or shutil.which("fusermount")
-    words = [fuser, "-u"] if fuser else ["umount"]
-    words += [*(["-z" if fuser else "-l"] if lazy else []), folder]
-    try:
-        ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        return f"{words[0]} cannot be run ({error.strerror})"
-    return "" if ran.returncode == 0 else (ran.stderr.strip() or f"{words[0]} ended with {ran.returncode}")
-
-
-def _release(folder: str) -> None:
-    """Unmount what no process serves any more."""
-    if failed := _run_unmount(folder, lazy=True):
-        raise NbdataError(f"a mount whose process was killed is still there: {failed}", path=folder)
-
-
-def _is_ours(folder: str) -> bool:
-    """Whether a mount of nbdata is at a folder, whether its process lives or not. Nothing is asked of the mount."""
-    return (folder, KIND) in mounted_disks()
 
 
 def _holders(folder: str) -> list[str]:

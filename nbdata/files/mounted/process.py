@@ -20,15 +20,15 @@ from typing import Any
 from nbdata.agent.log import Log, say
 from nbdata.errors import NbdataError, NotFound
 from nbdata.files.connections import Place
-from nbdata.files.mounted.notes import Note
 from nbdata.lock_files import file_lock
 from nbdata.redaction import ScrubbedStream, redacted
+from nbdata.space.mounts import Note
 
 __all__ = ["main"]
 
 
 def main(name: str) -> None:
-    """Serve the mount of that name (see `nbdata.files.mounted.notes`) until it is unmounted."""
+    """Serve the mount of that name (see `nbdata.space.mounts`) until it is unmounted."""
     sys.stderr = sys.stdout = ScrubbedStream(Log(2))
     with socket.socket(fileno=os.dup(0)) as caller:
         order = json.loads(_line(caller))

@@ -19,7 +19,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NbdataError, NotFound
-from nbdata.files.mounted.notes import Note
+from nbdata.space.mounts import Note, is_mounted
 from tests.faults.proxy import BODY, Fault, FaultProxy
 from tests.files.mounted.conftest import Scene
 from tests.waiting import wait_until
@@ -239,6 +239,22 @@ def test_a_killed_mount_is_an_error_at_once_and_is_released_by_the_next(own_scen
     with nbdata.mount(own_scene.url, own_scene.mount.folder) as again:
         assert (Path(again.folder) / "empty").exists()
         assert [own_scene.url, again.folder] in [row[:2] for row in nbdata.mount().tables[0]["rows"]]
+
+
+@pytest.mark.long
+def test_cleanup_releases_a_mount_whose_process_was_killed(own_scene: Scene, tmp_path: Path) -> None:
+    (note,) = [one for one in Note.all() if one.folder == own_scene.mount.folder]
+    with nbdata.mount(own_scene.url, str(tmp_path / "lives")) as other:
+        os.kill(note.process, signal.SIGKILL)
+        wait_until(lambda: not note.lives)
+        assert nbdata.cleanup(str(tmp_path), dry_run=True) is not None
+        assert is_mounted(note.folder)
+        report = nbdata.cleanup(str(tmp_path), quiet=True)
+        assert report.counts["dead mounts"] == 1
+        assert not is_mounted(note.folder)
+        assert os.listdir(note.folder) == []
+        assert (Path(other.folder) / "empty").exists()
+        assert other.folder in repr(nbdata.mount().tables)
 
 
 @pytest.mark.long

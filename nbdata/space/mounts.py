@@ -1,16 +1,27 @@
-"""Notes of the mounts of this user, in the runtime folder: which there are, and whether their processes live."""
+"""The mounts of this user: notes of them in the runtime folder, whether their processes live, and what a dead one left.
+
+A mount whose process was killed stays in the system's table, and all that look into it get an error.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import dataclass
 
+from nbdata.errors import NbdataError
 from nbdata.lock_files import held
+from nbdata.paths import is_inside
 from nbdata.runtime import runtime_folder
+from nbdata.space.limits import mounted_disks
 
-__all__ = ["Note"]
+__all__ = ["KIND", "Note", "dead_mounts", "is_mounted", "release", "run_unmount"]
+
+#: How the system's table of mounts calls the kind of a mount of nbdata.
+KIND = "fuse.nbdata"
 
 # The most bytes of a note.
 _LONGEST = 64 << 10
@@ -105,3 +116,62 @@ def _folder() -> str:
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     return folder
+
+
+def is_mounted(folder: str) -> bool:
+    """Whether a mount of nbdata is at a folder, whether its process lives or not. Nothing is asked of the mount."""
+    return (folder, KIND) in mounted_disks()
+
+
+def run_unmount(folder: str, *, lazy: bool = False) -> str:
+    """Run the system's program that unmounts; return what it says if that fails."""
+    fuser = shutil.which("fusermount3") or shutil.which("fusermount")
+    words = [fuser, "-u"] if fuser else ["umount"]
+    words += [*(["-z" if fuser else "-l"] if lazy else []), "--", folder]
+    try:
+        ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        return f"{words[0]} cannot be run ({error.strerror})"
+    return "" if ran.returncode == 0 else (ran.stderr.strip() or f"{words[0]} ended with {ran.returncode}")
+
+
+def release(folder: str) -> None:
+    """Unmount what no process serves any more.
+
+    Raises
+    ------
+    NbdataError
+        If the system refuses.
+    """
+    if failed := run_unmount(folder, lazy=True):
+        raise NbdataError(f"a mount whose process was killed is still there: {failed}", path=folder)
+
+
+def dead_mounts(root: str = "/", *, remove: bool = True) -> int:
+    """Release the mounts at or below a folder whose process was killed, and forget them; return how many were there.
+
+    Parameters
+    ----------
+    root : str
+        An absolute path without links.
+    remove : bool
+        False: only count them.
+
+    Raises
+    ------
+    NbdataError
+        If the system refuses to unmount one.
+    """
+    notes = Note.all()
+    alive = {one.folder for one in notes if one.lives}
+    dead = 0
+    for note in notes:
+        if note.lives or not is_inside(note.folder, root):
+            continue
+        there = note.folder not in alive and is_mounted(note.folder)
+        dead += there
+        if remove:
+            if there and is_mounted(note.folder):
+                release(note.folder)
+            note.remove()
+    return dead
