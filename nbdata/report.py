@@ -185,7 +185,7 @@ class Plan(Record):
             f"{action} {count:,}" + (f" ({size})" if (size := self._size_of(action)) else "")
             for action, (count, _) in self.actions.items()
         )
-        text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
+        text = f"{self.verb} {self.source}".rstrip() + (f" → {self.target}" if self.target else "")
         text += f": {what or ('nothing selected' if self.empty else 'nothing to do')}"
         if self.present:
             text += f"; {format_size(self.present)} of that are done already"
@@ -297,7 +297,7 @@ class Report(Record):
     @property
     def line(self) -> str:
         """The report in one true line."""
-        text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
+        text = f"{self.verb} {self.source}".rstrip() + (f" → {self.target}" if self.target else "")
         nothing = {"DONE": "nothing to do", "FAILED": "nothing was done"}.get(
             self.state, "no file was finished"
         )

@@ -205,7 +205,7 @@ def unmounted(operation: Unmount) -> Report:
             remedy="nbdata mount, without more, lists the mounts",
         )
     _unmount(note)
-    return Report("unmount", headline=f"{note.folder} is unmounted")
+    return Report("unmount", note.folder, headline=f"{note.url} is unmounted")
 
 
 def _unmount(note: Note) -> None:
