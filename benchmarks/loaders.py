@@ -41,9 +41,10 @@ NAMES = {
     "litdata": "litdata StreamingRawDataset",
     "boto3": "boto3, one by one",
     "s5cmd-sampler": "s5cmd sampler, 500 a call",
+    "mount": "files of nbdata mount",
 }
 # These ways take so long that they run once, on a part of the samples.
-SLOW, PART = ("boto3", "s5cmd-sampler"), 500
+SLOW, PART = ("boto3", "s5cmd-sampler", "mount"), 500
 
 
 @dataclass
