@@ -58,6 +58,7 @@ LINES = {
     ),
     "ls": ("s3://bucket/data/ --recursive --max-files 100", "'s3://bucket/{000..099}.tar'"),
     "du": ("s3://bucket/data/ --depth 2",),
+    "delete": ("s3://bucket/results/ --older-than 30d --include '*.log' --yes",),
     "quota": ("/w --limit 5GB", "/w"),
     "transfers": ("3f2a91 --cancel", ""),
     "cleanup": ("/w/data --all", "s3://bucket/results/"),
