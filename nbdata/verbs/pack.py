@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 import re
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
@@ -16,6 +17,7 @@ from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
+from nbdata.verbs.choosing import Choosing
 from nbdata.verbs.options import (
     Connecting,
     Fetching,
@@ -37,8 +39,8 @@ _MOST_WORKERS = 256
 #: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
-_OF_FILES = ("shard_size", "shard_count", "shuffle", "seed")
-_OF_SAMPLES = ("by", "select", "rename", "part_size")
+_OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
+_OF_SAMPLES = (*options_of(Choosing), "by", "part_size")
 _OF_SHARDS, _OF_RECORDS = ("map", "map_workers", "max_window", "max_sample"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
 # The options that each kind of target does not have; the last entry is for archives.
@@ -51,7 +53,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
+class Pack(Choosing, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -138,19 +140,6 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each file.",
         choices=("sample", "file"),
     )
-    select: str | None = option(
-        None,
-        "Pack only samples for which EXPR is true, such as \"jpg and size(jpg) < 1MB and not key = 'test/*'\". A "
-        "condition is the name of a field that must exist, size or size(FIELD) compared with SIZE, or key compared "
-        "with GLOB. Combine conditions with and, or, not and brackets.",
-        metavar="EXPR",
-    )
-    rename: tuple[str, ...] = option(
-        (),
-        "Rename a field, such as jpeg=jpg. --select uses the old names. Repeatable.",
-        kind="texts",
-        metavar="OLD=NEW",
-    )
     map: Any = option(
         None,
         "Transform each sample with COMMAND, in parallel processes on this machine. COMMAND runs once per sample and "
@@ -182,6 +171,13 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         "MiB, where an FFRecord file ends once it has 256 MiB, or a 200th of all bytes if that is more.",
         kind="size",
         metavar="SIZE",
+    )
+    shard_samples: int | None = option(
+        None,
+        "Maximum samples of a shard or FFRecord file; --shard-size limits it too.",
+        kind="count",
+        metavar="N",
+        expected="at least 1",
     )
     shard_count: int | None = option(
         None,
@@ -233,22 +229,16 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
             )
         check_part_size(self.part_size)
         refuse_pairs(self, "shuffle", ("sort",))
-        if self.shard_size is not None and self.shard_count is not None:
-            raise BadOption(
-                "--shard-size and --shard-count exclude each other", remedy="Leave one of them out"
-            )
+        for name in ("shard_size", "shard_samples"):
+            refuse_pairs(self, name, ("shard_count",))
         check_shard_size(self.shard_size)
-        for pair in self.rename:
-            old, _, new = pair.partition("=")
-            if not old or not new or [one.partition("=")[0] for one in self.rename].count(old) > 1:
-                raise BadOption(
-                    f"--rename: {pair!r}", expected="OLD=NEW, such as jpeg=jpg, once for each field"
-                )
-        if self.shard_count is not None and self.shard_count < 1:
-            raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
-        if not names.numbered and (self.shard_size is not None or self.shard_count is not None):
+        limits = {"--shard-count": self.shard_count, "--shard-samples": self.shard_samples}
+        for flag, limit in limits.items():
+            if limit is not None and limit < 1:
+                raise BadOption(f"{flag}: {limit}", expected="at least 1")
+        if not names.numbered and (self.shard_size is not None or any(limits.values())):
             raise BadOption(
-                f"{self.target} is one file, which --shard-size and --shard-count would divide",
+                f"{self.target} is one file, which --shard-size, --shard-samples and --shard-count would divide",
                 remedy="Give it a place for a number, as train-%05d.ffr, or leave them out",
             )
         self._check_map()
@@ -256,7 +246,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     def _refuse_foreign(self) -> None:
         """Raise BadOption for an option that this kind of target does not have."""
         foreign = _FOREIGN.get(self.made, _FOREIGN["archive"])
-        for one in fields(self):
+        for one in dataclasses.fields(self):
             if one.name in foreign and getattr(self, one.name) != one.default:
                 what = f"--format {self.made}" if self.format else f"{self.made}, which {self.target} means"
                 one_archive = self.format is None and one.name in _OF_ARCHIVES
@@ -373,10 +363,11 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         """Maximum bytes of a shard."""
         return self.shard_size or DEFAULT_SIZE
 
-    @property
-    def names_of_fields(self) -> dict[str, str]:
-        """The new name of each renamed field."""
-        return {old: new for old, _, new in (pair.partition("=") for pair in self.rename)}
+    def end_of_shard(self, number: int, position: int, total: int) -> int:
+        """Return the position behind the last sample that a shard may have, by its number and first position."""
+        if self.shard_count is not None:
+            return (number + 1) * total // self.shard_count
+        return min(total, position + (self.shard_samples or total))
 
     def samples(self) -> SampleSource:
         """Return the samples to pack, without shards that an earlier run wrote into the source."""
@@ -388,7 +379,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
             own = (posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
             filters["exclude"] += tuple(own)
         # If only the names matter, files that belong to no sample are included.
-        by = "file" if self.made == "files" and self.select is None else self.by
+        by = "file" if self.made == "files" and not self.takes_samples else self.by
         return SampleSource(
             source=self.source,
             by=by,

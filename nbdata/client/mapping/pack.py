@@ -44,6 +44,7 @@ class MappedPack(InProcessRun):
         self._target = ShardTarget(
             target=operation.target,
             shard_size=operation.most_bytes,
+            shard_samples=operation.shard_samples,
             overwrite=operation.overwrite == "always",
             verify=operation.verify,
             storage_options=self._target_end.options or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,9 +19,9 @@ from nbdata.client.reading.samples import Samples, Selected
 from nbdata.client.reading.shards.samples import ShardSamples
 from nbdata.client.reading.stored import StoredSamples
 from nbdata.errors import BadOption, NotFound
-from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
+from nbdata.reading.choosing import Choice
 from nbdata.reading.shards.indexing import refuse_compressed
 from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
 from nbdata.redaction import redacted
@@ -60,14 +61,14 @@ class MappedSource:
 
     def __init__(self, operation: Pack, end: End, *, quiet: bool) -> None:
         self._operation = operation
-        self._condition = parse(operation.select) if operation.select is not None else None
+        self._choice = Choice(operation)
         packs_shards(operation)
         self._read = replace(
             operation.samples(),
             storage_options=end.options or None,
             fs=operation.fs if end.takes_fs else None,
         )
-        self.renamed = self._not_selected = 0
+        self.renamed = 0
         self._all: Samples = make_samples(self._read, quiet)
         if isinstance(self._all, ShardSamples) and self._in_other_order:
             refuse_compressed(self._all.shards, "Leave --shuffle and --sort out")
@@ -119,8 +120,7 @@ class MappedSource:
         if count:
             first = next(name for source in self._all.sources for name in source.left_out[1])
             yield f"{counted(count, 'files', 'belong')} to no sample, such as {first}"
-        if self._not_selected:
-            yield f"{counted(self._not_selected, 'samples', 'are')} not selected"
+        yield from self._choice.notes()
         if self.renamed:
             renamed = counted(self.renamed, "samples", "have")
             yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
@@ -130,71 +130,51 @@ class MappedSource:
     # -- reading ----------------------------------------------------------------------------------
 
     def __iter__(self) -> Generator[Sample, None, None]:
-        runs, names = Runs(), self._operation.names_of_fields
-        with advising_on_changes(_AGAIN), contextlib.closing(self._selected()) as selected:
-            for sample in selected:
+        runs, keys, number = Runs(), self._operation.keys, 0
+        with advising_on_changes(_AGAIN), contextlib.closing(self._chosen()) as chosen:
+            for number, sample in enumerate(chosen):
                 own, fields = sample["__key__"], list(sample)[2:]
-                key = key_of(own, runs.number(own))
-                self.renamed += key != own
-                new = [names.get(name, name) for name in fields]
-                _refuse_lost(own, new)
+                key = key_of(own, runs.number(own)) if keys is None else keys % number
+                self.renamed += keys is None and key != own
+                named = self._choice.fields(own, fields)
+                _refuse_lost(own, [name for _, name in named])
                 yield {
                     "__key__": key,
                     "__url__": sample["__url__"],
-                    **{name: sample[field] for name, field in zip(new, fields, strict=True)},
+                    **{name: sample[fields[place]] for place, name in named},
                 }
 
-    def _selected(self) -> Generator[Sample, None, None]:
-        """Yield the selected samples in their order, with the names of the source."""
+    def _chosen(self) -> Generator[Sample, None, None]:
+        """Yield the chosen samples in their order, with all fields and the names of the source."""
         if self._by_number:
-            of = Selected(self._all, self._numbers())
-            with contextlib.closing(of.stream()) as items:
+            with contextlib.closing(Selected(self._all, self._numbers()).stream()) as items:
                 yield from items
             return
-        seen = taken = 0
         with contextlib.closing(self._all.stream()) as items:
-            for sample in items:
-                seen += 1
-                sizes = {name: len(sample[name]) for name in list(sample)[2:]}
-                if self._condition is None or self._condition(sample["__key__"], sizes):
-                    taken += 1
-                    yield sample
-        self._count(seen, taken)
+            yield from self._choice.stream(items)
 
     def _numbers(self) -> array[int]:
         """Return the numbers of the samples in packing order; 8 bytes each, and for --sort also their keys."""
-        count, operation = len(self._all), self._operation
-        numbers = array("q", range(count))
-        if self._condition is not None:
-            numbers = array("q", self._passing(self._condition))
-            self._count(count, len(numbers))
-        refuse_shuffled_files(operation, self._all.key, numbers)
+        samples, operation = self._all, self._operation
+        if not len(samples):
+            raise NotFound("there are no samples in this source", path=redacted(operation.places()[0]))
+        numbers: Sequence[int] = self._chosen_numbers or range(len(samples))
+        refuse_shuffled_files(operation, samples.key, numbers)
         order: Iterable[int] = numbers
         if operation.shuffle:
             mixed = Permutation(len(numbers), seed=operation.seed, epoch=0)
             order = (numbers[mixed[position]] for position in range(len(numbers)))
         elif operation.sort:
-            order = sorted(numbers, key=self._all.key)
+            order = sorted(numbers, key=samples.key)
         return array("q", order)
 
-    def _passing(self, condition: Condition) -> Iterator[int]:
+    @functools.cached_property
+    def _chosen_numbers(self) -> Sequence[int] | None:
+        """The numbers of the chosen samples, in the order of the source; None for all."""
         samples = self._all
-        for number in range(len(samples)):
-            if condition(samples.key(number), _sizes(samples, number)):
-                yield number
-
-    def _count(self, count: int, selected: int) -> None:
-        """Note how many of all samples are selected; NotFound if there are none."""
-        place = redacted(self._operation.places()[0])
-        if not count:
-            raise NotFound("there are no samples in these shards", path=place)
-        if not selected:
-            raise NotFound(
-                f"none of {counted(count, 'samples')} is selected",
-                path=place,
-                remedy="Loosen --select; nbdata samples shows which fields there are",
-            )
-        self._not_selected = count - selected
+        return self._choice.numbers(
+            len(samples), lambda number: (samples.key(number), _sizes(samples, number))
+        )
 
 
 def _sizes(samples: Samples, number: int) -> dict[str, int]:
@@ -207,9 +187,7 @@ def _sizes(samples: Samples, number: int) -> dict[str, int]:
 
 
 def _refuse_lost(key: str, fields: Sequence[str]) -> None:
-    """BadOption if a field would be lost in a Python sample, or would replace another one."""
-    if len(set(fields)) < len(fields):
-        raise BadOption(f"--rename gives two fields of {key!r} one name", remedy="Choose another one")
+    """BadOption if a field would be lost in a Python sample."""
     for name in fields:
         if name.startswith("__"):
             raise BadOption(

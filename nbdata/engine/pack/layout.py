@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from nbdata.engine.pack.source import Field, PackSource
+from nbdata.engine.pack.source import Field, Order, PackSource
 from nbdata.errors import BadOption
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
@@ -16,10 +16,7 @@ from nbdata.formats.shard_writing import END, header_size, member_header, paddin
 from nbdata.formats.shards import is_meta, split_member
 from nbdata.verbs.pack import Pack
 
-__all__ = ["Cut", "Layout", "Order", "cuts", "order_of"]
-
-#: Maps positions to sample numbers.
-Order = Sequence[int] | Permutation
+__all__ = ["Cut", "Layout", "cuts", "order_of"]
 
 
 def order_of(op: Pack, source: PackSource) -> Order:
@@ -66,11 +63,8 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
     """
     position, number, total = 0, 0, len(source)
     while position < total:
-        if op.shard_count is not None:
-            end = (number + 1) * total // op.shard_count
-            yield (cut := _cut(source, order, position, end, None))
-        else:
-            yield (cut := _cut(source, order, position, total, op.most_bytes))
+        most = None if op.shard_count is not None else op.most_bytes
+        yield (cut := _cut(source, order, position, op.end_of_shard(number, position, total), most))
         position += cut.samples
         number += 1
 
