@@ -28,6 +28,7 @@ __all__ = [
     "shown",
     "storage_pair",
     "suggest",
+    "takes_several",
     "words_of",
 ]
 
@@ -44,7 +45,7 @@ class Option:
     help : str
         One sentence for ``%verb?`` and ``--help``.
     kind : str
-        ``text``, ``place`` (a path or URL), ``places`` (one, or in Python several), ``path`` (local), ``job`` (its
+        ``text``, ``place`` (a path or URL), ``places`` (one or several), ``path`` (local), ``job`` (its
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``moment`` (a date, or how long ago; in
         Python also a date, datetime or timedelta), ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
@@ -104,6 +105,17 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     """Return the declared options of a verb by field name, positional ones first."""
     declared = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
     return dict(sorted(declared.items(), key=lambda item: not item[1][1].positional))
+
+
+def takes_several(cls: type[Any]) -> str | None:
+    """Return the positional argument of a verb that takes several words; None if there is none.
+
+    If another argument may be left out, it is not clear which words belong to which.
+    """
+    places = {name: one for name, one in options_of(cls).items() if one[1].positional}
+    if any(declared_field.default is not MISSING for declared_field, _ in places.values()):
+        return None
+    return next((name for name, (_, declared) in places.items() if declared.kind == "places"), None)
 
 
 # Names of storage options in other programs, and their names in nbdata, with the value that a flag stands for.

@@ -10,7 +10,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation
 from nbdata.option import option
 
-__all__ = ["Choosing", "parse_slice"]
+__all__ = ["Choosing", "SlicingShards", "parse_slice"]
 
 # A:B and A:B:S, each number of at most 18 digits.
 _SLICE = re.compile(r"(-?\d{1,18})?:(-?\d{1,18})?(?::(\d{1,18})?)?")
@@ -38,6 +38,27 @@ def parse_slice(flag: str, text: str | None) -> slice:
             expected="A:B or A:B:S, such as 100:200 or ::10: from A to before B, each S-th",
         )
     return slice(first, end, 1 if step is None else step)
+
+
+@dataclass(frozen=True)
+class SlicingShards(Operation):
+    """Verbs that can read some of the files of a data set."""
+
+    shard_slice: str | None = option(
+        None,
+        "Read only the shards or FFRecord files from number A to before B, each S-th, in the order in which SOURCE "
+        "names them; the first is 0, and a negative number counts from the end.",
+        metavar="A:B[:S]",
+    )
+
+    def check(self) -> None:
+        super().check()
+        _ = self.shards_sliced
+
+    @property
+    def shards_sliced(self) -> slice:
+        """The slice of shards."""
+        return parse_slice("--shard-slice", self.shard_slice)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
-from nbdata.verbs.choosing import Choosing
+from nbdata.verbs.choosing import Choosing, SlicingShards
 from nbdata.verbs.options import (
     Connecting,
     Fetching,
@@ -40,7 +40,7 @@ _MOST_WORKERS = 256
 LEAST_VOLUME = 128 << 10
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
-_OF_SAMPLES = (*options_of(Choosing), "by", "part_size")
+_OF_SAMPLES = (*options_of(Choosing), *options_of(SlicingShards), "files_from", "by", "part_size")
 _OF_SHARDS, _OF_RECORDS = ("map", "map_workers", "max_window", "max_sample"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
 # The options that each kind of target does not have; the last entry is for archives.
@@ -53,7 +53,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Choosing, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
+class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -97,7 +97,7 @@ class Pack(Choosing, Verifying, Filtering, HoldingSamples, Leading, Fetching, St
 
     source: str | tuple[str, ...] = argument(
         "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); may "
-        "contain globs and brace ranges. In Python also a list of shards.",
+        "contain globs and brace ranges. Several SOURCEs are shards or FFRecord files, packed in this order.",
         kind="places",
         metavar="SOURCE",
     )
@@ -112,6 +112,13 @@ class Pack(Choosing, Verifying, Filtering, HoldingSamples, Leading, Fetching, St
         "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an "
         "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: from the end of TARGET; .tar means shards.",
         choices=("shards", "ffrecord", "files", *ARCHIVES),
+    )
+    files_from: str | None = option(
+        None,
+        "Pack only the shards or FFRecord files listed in FILE, in its order: paths relative to SOURCE, a folder, one "
+        "per line. In a terminal - means standard input.",
+        kind="path",
+        metavar="FILE",
     )
     volume_size: int | None = option(
         None,
@@ -383,7 +390,7 @@ class Pack(Choosing, Verifying, Filtering, HoldingSamples, Leading, Fetching, St
         return SampleSource(
             source=self.source,
             by=by,
-            **self.options_in(Verifying, HoldingSamples, Leading, Fetching, Connecting),
+            **self.options_in(SlicingShards, Verifying, HoldingSamples, Leading, Fetching, Connecting),
             **filters,
         )
 

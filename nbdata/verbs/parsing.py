@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation
-from nbdata.option import Option, options_of, storage_pair, suggest
+from nbdata.option import Option, options_of, storage_pair, suggest, takes_several
 from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
@@ -114,10 +114,11 @@ def _parser(
 
 
 def _usage(cls: type[Operation], prog: str) -> str:
-    words = []
-    for declared_field, declared in options_of(cls).values():
+    words, several = [], takes_several(cls)
+    for name, (declared_field, declared) in options_of(cls).items():
         if declared.positional:
-            words.append(declared.metavar if declared_field.default is MISSING else f"[{declared.metavar}]")
+            metavar = declared.metavar + "…" * (name == several)
+            words.append(metavar if declared_field.default is MISSING else f"[{metavar}]")
     return " ".join([prog, *words, "[options]"])
 
 
@@ -181,6 +182,10 @@ def parse(
         pair = storage_pair(name, value_in_word) if "--option" in flags else ""
         remedy = f"Write --option {pair}" if pair else suggest(name, list(flags))
         raise BadOption(f"{prog}: unknown option {name}", remedy=remedy)
+    several = takes_several(cls)
+    if several is not None and (more := len(found.places) - len(places)) > 0:
+        at = places.index(several)
+        found.places[at : at + more + 1] = [tuple(found.places[at : at + more + 1])]
     if len(found.places) > len(places):
         raise BadOption(
             f"{prog}: {len(found.places)} paths are too many",

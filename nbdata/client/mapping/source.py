@@ -23,7 +23,7 @@ from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
 from nbdata.reading.choosing import Choice
 from nbdata.reading.shards.indexing import refuse_compressed
-from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
+from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_files, samples_of
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.verbs.ends import End
@@ -62,9 +62,8 @@ class MappedSource:
     def __init__(self, operation: Pack, end: End, *, quiet: bool) -> None:
         self._operation = operation
         self._choice = Choice(operation)
-        packs_shards(operation)
         self._read = replace(
-            operation.samples(),
+            samples_of(operation),
             storage_options=end.options or None,
             fs=operation.fs if end.takes_fs else None,
         )

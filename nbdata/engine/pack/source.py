@@ -18,15 +18,15 @@ from nbdata.reading.choosing import Choice
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
-from nbdata.reading.records.files import files_of, key_of_record, names_wanted, stem_of
+from nbdata.reading.records.files import are_records, files_of, key_of_record, names_wanted, stem_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.packed import index_of_packed
 from nbdata.reading.records.remote import fetch_heads, heads_path, kept_heads
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import shards_of
-from nbdata.reading.shards.packing import packs_records, packs_shards
-from nbdata.reading.source_file import SourceFile, fingerprint_of
+from nbdata.reading.shards.listing import are_shards, shards_of
+from nbdata.reading.shards.packing import samples_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of, sliced
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
@@ -343,14 +343,14 @@ def _whole_source(run: Run) -> _Loose | _Shards | _Records:
     """
     operation = run.operation
     assert isinstance(operation, Pack)
-    run_of_samples = replace(run, operation=operation.samples())
-    assert isinstance(run_of_samples.operation, SampleSource)
-    if packs_records(operation):
-        return _records(run_of_samples, run_of_samples.operation)
-    if packs_shards(operation):
-        return _shards(run_of_samples, run_of_samples.operation)
+    samples = samples_of(operation)
+    run_of_samples = replace(run, operation=samples)
+    if are_records(samples.sources):
+        return _records(run_of_samples, samples)
+    if are_shards(samples.sources):
+        return _shards(run_of_samples, samples)
     loose = loose_index(run_of_samples)
-    return _Loose(loose.index, loose.prefix, run.open(folder_part(run_of_samples.operation.place)).store)
+    return _Loose(loose.index, loose.prefix, run.open(folder_part(samples.place)).store)
 
 
 def _shards(run: Run, operation: SampleSource) -> _Shards:
@@ -378,7 +378,7 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
 
 
 def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
-    files = files_of(run, operation.sources)
+    files = sliced(operation, files_of(run, operation.sources))
     stores = _stores(run, files)
     of_each = [stores[file.place] for file in files]
 

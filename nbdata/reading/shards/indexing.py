@@ -38,14 +38,21 @@ _STREAM = (
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
     """Return the path of a source's index."""
-    places = json.dumps(list(map(without_signature, operation.sources))).encode("utf-8", "surrogatepass")
+    places = json.dumps([*map(without_signature, operation.sources), *_slice(operation)]).encode(
+        "utf-8", "surrogatepass"
+    )
     return os.path.join(state_dir, "samples", hashlib.sha256(places).hexdigest()[:32] + ".shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
     """Return the name of a source's index, which tells it from others beside the same shards, wherever they are."""
-    names = json.dumps([last_component(place) for place in operation.sources])
+    names = json.dumps([*(last_component(place) for place in operation.sources), *_slice(operation)])
     return hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _slice(operation: SampleSource) -> list[str]:
+    """What tells the index of a part of the shards from that of all: nothing for all."""
+    return [f"[{operation.shard_slice}]"] if operation.shard_slice is not None else []
 
 
 def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:

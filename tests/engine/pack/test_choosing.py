@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.cli import main
 from nbdata.errors import BadOption, NotFound
 from tests.engine.pack.shards import NUMBER, Shelf, fields_of, members
 
@@ -121,6 +122,46 @@ def test_shards_have_so_many_samples_and_a_rerun_makes_only_missing_ones(shelf: 
     }
     both = nbdata.pack(places, f"{shelf.root}r/%d.ffr", shard_samples=25, quiet=True)
     assert both.counts == {"packed": 3}
+
+
+def test_shards_are_named_one_by_one_listed_or_taken_by_their_numbers(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, third = shelf.shards()
+    (tmp_path / "list").write_text("in-2.tar\n./in-0.tar\n")
+    (tmp_path / "odd").write_text("../in-2.tar\n")
+
+    def keys(*words: str) -> list[int]:
+        assert main(["pack", *words, f"{shelf.root}out/%d.tar", "--overwrite", "always"]) == 0
+        return [int(key) for key, _ in shelf.samples("out/")]
+
+    whole = list(range(NUMBER))
+    assert keys(third, first) == whole[40:] + whole[:20]
+    assert keys(shelf.root, "--files-from", str(tmp_path / "list")) == whole[40:] + whole[:20]
+    assert keys(f"{shelf.root}in-*.tar", "--shard-slice", "1:") == whole[20:]
+    assert keys(third, second, first, "--shard-slice=-1:", "--map", "true") == whole[:20]
+    assert (
+        keys(f"{shelf.root}in-{{0..2}}.tar", "--shard-slice", "::2", "--shuffle") != whole[:20] + whole[40:]
+    )
+    capsys.readouterr()
+    assert main(["shards", "ls", third, first]) == 0
+    assert "40 samples" in capsys.readouterr().out
+    for words, told in {
+        (
+            shelf.root,
+            "--files-from",
+            str(tmp_path / "odd"),
+        ): "'../in-2.tar' is no path of a file below SOURCE",
+        (first, "--files-from", str(tmp_path / "list")): "--files-from needs a folder as SOURCE",
+        (first, "--shard-slice", "1:"): "--shard-slice 1: takes none of 1 file",
+        (shelf.root, "--shard-slice", "1:"): "--shard-slice is for shards",
+        (shelf.root, shelf.root): "several sources can only be shards",
+    }.items():
+        assert main(["pack", *words, f"{shelf.root}new/%d.tar"]) == 2
+        assert told in capsys.readouterr().err
+    sliced = nbdata.samples([first, second, third], shard_slice="1:2")
+    assert [one["__key__"] for one in sliced.stream()] == [f"{n:04}" for n in whole[20:40]]
+    sliced.close()
 
 
 @pytest.mark.parametrize(
