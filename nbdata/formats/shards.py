@@ -9,7 +9,7 @@ name is only a folder or a key, belong to no sample. Source: the WebDataset libr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader
 from nbdata.archives.tar_headers import Header, Headers
-from nbdata.errors import BadArchive
+from nbdata.errors import BadArchive, BadOption
 from nbdata.formats.samples import is_hidden_key
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "LeftOut",
     "Sample",
     "SummedSample",
+    "is_archive",
     "is_meta",
     "samples_in",
     "split_member",
@@ -47,6 +48,8 @@ _BLOCK = 256 << 10
 
 _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
+# Fields that are tar archives.
+_TARS = frozenset(("tar", "tgz", "tzst", "txz", "tbz", "tbz2", "tar.gz", "tar.zst", "tar.xz", "tar.bz2"))
 #: The reason for a member whose sample ended before it.
 APART = "its sample came before, and others since: this is one more"
 #: The remark on a hidden file of macOS, of which WebDataset makes a sample.
@@ -181,6 +184,7 @@ def _grouped(
 ) -> Generator[tuple[str, dict[str, _Value], list[int]], None, None]:
     """Yield the samples; the value of a field comes from its content in memory, or from its member."""
     current, seen, held = "", set[int](), 0
+    began = False
     fields: dict[str, _Value] = {}
     places: list[int] = []
     split, lower, is_one_of_ours = _split, str.lower, _META.match
@@ -198,6 +202,9 @@ def _grouped(
             key, extension = parts
             if key != current or not fields:
                 if fields:
+                    if not began and is_archive(fields):
+                        raise _of_archives(reader, current, fields)
+                    began = True
                     yield current, fields, places
                 fields, places, current, held = {}, [], key, 0
                 before = len(seen)
@@ -222,12 +229,34 @@ def _grouped(
                 places.append(reader.tell() if header.data is None else -1)
                 fields[extension] = of_member(reader, header)
         if fields:
+            if not began and is_archive(fields):
+                raise _of_archives(reader, current, fields)
             yield current, fields, places
         reader.drain()
     except BadArchive as error:
         if "limit" not in error.details:  # the remedy of archive readers is about unpacking
             error.remedy = _REMEDY
         raise
+
+
+def is_archive(fields: Collection[str]) -> bool:
+    """True if a sample is nothing but a tar archive: then its shard is a tar of shards, mostly by a slip.
+
+    Examples
+    --------
+    >>> is_archive(["tar"]), is_archive(["tar", "json"]), is_archive(["frames.tar"])
+    (True, False, False)
+    """
+    return len(fields) == 1 and next(iter(fields)) in _TARS
+
+
+def _of_archives(reader: ForwardReader, key: str, fields: Collection[str]) -> BadOption:
+    return BadOption(
+        f"the members of this archive are archives themselves, such as {shortened(f'{key}.{next(iter(fields))}')}",
+        path=reader.name,
+        expected="a shard: a tar of the files of samples",
+        remedy="Unpack it with untar_volumes, and name the shards that were in it",
+    )
 
 
 def _too_large(reader: ForwardReader, name: str, size: int, most: int) -> BadArchive:

@@ -38,6 +38,8 @@ __all__ = ["LEAST_VOLUME", "Pack", "pack"]
 _MOST_WORKERS = 256
 #: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
+# How to make a single shard, and what is not meant.
+_SINGLE = ", with --shard-count 1 for a single shard; --format tar makes one archive of the files as they are"
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
 _OF_SAMPLES = (*options_of(Choosing), *options_of(SlicingShards), "files_from", "by", "part_size")
@@ -363,7 +365,8 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
     @property
     def names(self) -> ShardNames:
         """The names of the shards or FFRecord files; for single files only the folder is used."""
-        return ShardNames.of(self.target, "shards" if self.made == "files" else self.made)
+        made = "shards" if self.made == "files" else self.made
+        return ShardNames.of(self.target, made, single=_SINGLE)
 
     @property
     def most_bytes(self) -> int:

@@ -13,7 +13,7 @@ from nbdata.errors import BadOption
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.shard_writing import END, header_size, member_header, padding
-from nbdata.formats.shards import is_meta, split_member
+from nbdata.formats.shards import is_archive, is_meta, split_member
 from nbdata.verbs.pack import Pack
 
 __all__ = ["Cut", "Layout", "cuts", "order_of"]
@@ -99,7 +99,8 @@ def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, F
 
 
 def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, before: str) -> None:
-    """Raise BadOption if a reader of the shard would find a different sample."""
+    """Raise BadOption if a reader of the shard would find a different sample, or refuse it."""
+    names = list[str]()
     for name, field in _members(source, order[position], key):
         if field.piece.size < 0:
             raise BadOption(
@@ -113,6 +114,13 @@ def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str
                 path=field.piece.info.key,
                 remedy="Leave it out with --exclude, or give it another name",
             )
+        names.append(field.name)
+    if is_archive(names):
+        raise BadOption(
+            f"the sample {key!r} is nothing but a tar file: the shard would be a tar of tars",
+            path=source.fields(order[position])[0].piece.info.key,
+            remedy="If these files are shards, name them, as in folder/*.tar; if not, --rename tar=frames.tar",
+        )
     if key == before:
         raise BadOption(f"two neighbours would have the key {key!r}", remedy="Give one of them another name")
 

@@ -164,6 +164,36 @@ def test_shards_are_named_one_by_one_listed_or_taken_by_their_numbers(
     sliced.close()
 
 
+def test_a_tar_of_shards_is_neither_made_nor_read_as_samples(shelf: Shelf) -> None:
+    places = shelf.shards()
+    with pytest.raises(BadOption, match=r"Write all-%06d\.tar, with --shard-count 1 for a single shard"):
+        nbdata.pack(places, f"{shelf.root}all.tar", quiet=True)
+    assert nbdata.pack(places, f"{shelf.root}out/all-%06d.tar", shard_count=1, quiet=True).counts == {
+        "packed": 1
+    }
+    assert list(shelf.samples("out/")) == list(WHOLE.items())
+    nbdata.pack(shelf.root, f"{shelf.root}all.tar", format="tar", include="in-*.tar", quiet=True)
+    for read in (lambda samples: next(samples.stream()), lambda samples: samples[0]):
+        samples = nbdata.samples(f"{shelf.root}all.tar")
+        with pytest.raises(
+            BadOption, match=r"archives themselves, such as in-0\.tar"
+        ):
+            read(samples)
+        samples.close()
+    with pytest.raises(BadOption, match="are archives themselves"):
+        nbdata.pack(f"{shelf.root}all.tar", f"{shelf.root}new/", quiet=True)
+    shelf.put({"tars/a.tar": b"a", "tars/b.tar": b"b"})
+    with pytest.raises(BadOption, match="the shard would be a tar of tars"):
+        nbdata.pack(f"{shelf.root}tars/", f"{shelf.root}new/", quiet=True)
+    with pytest.raises(BadOption, match="the shard would be a tar of tars"):
+        nbdata.pack(
+            f"{shelf.root}out/all-000000.tar", f"{shelf.root}new/", map=lambda _: {"tar": b"x"}, quiet=True
+        )
+    assert shelf.read("new/") == {}
+    nbdata.pack(f"{shelf.root}tars/", f"{shelf.root}new/", rename="tar=frames.tar", quiet=True)
+    assert [key for key, _ in shelf.samples("new/")] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
