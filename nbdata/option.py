@@ -66,6 +66,8 @@ class Option:
         For a count: its range in words.
     per_second : bool
         For a size: whether it is a rate, which may end in ``/s``.
+    stream : str
+        For a place: what ``-`` means on a command line, such as ``/dev/stdin``; empty if it means nothing.
     """
 
     help: str
@@ -78,6 +80,7 @@ class Option:
     binding: bool = False
     expected: str = "a whole number, 0 or more"
     per_second: bool = False
+    stream: str = ""
 
     @property
     def is_path(self) -> bool:
@@ -85,11 +88,17 @@ class Option:
         return self.kind in ("place", "places", "path")
 
 
-def argument(help: str, *, default: Any = MISSING, kind: str = "place", metavar: str = "") -> Any:  # noqa: A002
+def argument(
+    help: str,  # noqa: A002
+    *,
+    default: Any = MISSING,
+    kind: str = "place",
+    metavar: str = "",
+    stream: str = "",
+) -> Any:
     """Declare a positional argument of an Operation; without a default it is required."""
-    return field(
-        default=default, metadata={"option": Option(help, kind=kind, metavar=metavar, positional=True)}
-    )
+    declared = Option(help, kind=kind, metavar=metavar, positional=True, stream=stream)
+    return field(default=default, metadata={"option": declared})
 
 
 def option(default: Any, help: str, **declaration: Any) -> Any:  # noqa: A002

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
+from nbdata.verbs.changing import Changing
 from nbdata.verbs.choosing import Choosing, SlicingShards
 from nbdata.verbs.options import (
     Connecting,
@@ -32,10 +32,10 @@ from nbdata.verbs.options import (
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
 
-__all__ = ["LEAST_VOLUME", "Pack", "pack"]
+__all__ = ["LEAST_VOLUME", "STDIN", "STDOUT", "Pack", "pack"]
 
-# Maximum processes of --map.
-_MOST_WORKERS = 256
+#: Standard input and output as places.
+STDIN, STDOUT = "/dev/stdin", "/dev/stdout"
 #: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
 # How to make a single shard, and what is not meant.
@@ -43,8 +43,11 @@ _SINGLE = ", with --shard-count 1 for a single shard; --format tar makes one arc
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
 _OF_SAMPLES = (*options_of(Choosing), *options_of(SlicingShards), "files_from", "by", "part_size")
-_OF_SHARDS, _OF_RECORDS = ("map", "map_workers", "max_window", "max_sample"), ("no_names",)
+_OF_SHARDS, _OF_RECORDS = (*options_of(Changing), "max_window", "max_sample"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
+# Options that need a source that can be read twice, and a target that can be written twice.
+_OF_STORED_SOURCES = ("files_from", "shard_slice", "shuffle", "sort", "shard_count", "trust_index")
+_OF_STORED_TARGETS = ("shard_size", "shard_samples", "shard_count", "overwrite", "part_size")
 # The options that each kind of target does not have; the last entry is for archives.
 _FOREIGN = {
     "shards": (*_OF_ARCHIVES, *_OF_RECORDS),
@@ -55,7 +58,9 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
+class Pack(
+    Changing, Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing
+):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -99,15 +104,18 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
 
     source: str | tuple[str, ...] = argument(
         "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); may "
-        "contain globs and brace ranges. Several SOURCEs are shards or FFRecord files, packed in this order.",
+        "contain globs and brace ranges. Several SOURCEs are shards or FFRecord files, packed in this order. In a "
+        "terminal - means a tar from standard input.",
         kind="places",
         metavar="SOURCE",
+        stream=STDIN,
     )
     target: str = argument(
         "URL or path of the shards, with %06d or {000000..000099} for their number; or a folder, for "
         "shard-000000.tar and so on (with --format ffrecord PART_00000.ffr); or a single file, such as the archive "
-        "x.tar.gz, or x.ffr.",
+        "x.tar.gz, or x.ffr. In a terminal - means standard output.",
         metavar="TARGET",
+        stream=STDOUT,
     )
     format: str | None = option(
         None,
@@ -148,26 +156,6 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
         "sample",
         "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each file.",
         choices=("sample", "file"),
-    )
-    map: Any = option(
-        None,
-        "Transform each sample with COMMAND, in parallel processes on this machine. COMMAND runs once per sample and "
-        "without a shell. It gets a temporary folder with a file sample.EXT for each field, in place of {} or as its "
-        "last argument. The files sample.EXT in the folder at its end are the new sample; if there are none, the "
-        "sample is left out. In Python also a function that gets a sample (a dict) and returns a dict, several dicts, "
-        "or None to leave it out. It is called by this process, not by the agent, and cannot resume: existing shards "
-        "need --overwrite always. Fields are renamed before (--rename).",
-        kind="function",
-        binding=True,
-        identity=False,
-        metavar="COMMAND",
-    )
-    map_workers: int | None = option(
-        None,
-        "Number of processes for --map (default: one per processor).",
-        kind="count",
-        identity=False,
-        metavar="N",
     )
     no_names: bool = option(
         False,
@@ -225,11 +213,15 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
         if self.format in (None, *ARCHIVES):
             refuse_unwritten(self.target)
         self._refuse_foreign()
+        self._check_streams()
         if self.archive is not None:
             self._check_archive(self.archive)
             return
         if self.made == "files":
             self._check_files()
+        if self.target == STDOUT:
+            self._check_map()
+            return
         names = self.names
         if isinstance(self.source, str) and self.source.rstrip("/") == self.target.rstrip("/"):
             raise BadOption(
@@ -290,22 +282,18 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
         _ = self.fixed_time
 
     def _check_map(self) -> None:
-        """Refuse options that make no sense with ``--map``, or without it."""
-        if self.map is None:
-            for name in ("map_workers", *options_of(HoldingSamples)):
+        """Refuse options that make no sense in this process, or without it."""
+        self.check_maps()
+        if not self.in_process:
+            for name in options_of(HoldingSamples):
                 if getattr(self, name) is not None:
                     raise BadOption(f"--{name.replace('_', '-')} is for --map", remedy="Leave it out")
             return
-        if not callable(self.map):
-            _ = self.map_words
-        if self.map_workers is not None and not 1 <= self.map_workers <= _MOST_WORKERS:
-            raise BadOption(
-                f"--map-workers: {self.map_workers} is out of range", expected=f"1 to {_MOST_WORKERS}"
-            )
+        what = self._because
         if self.shard_count is not None:
             raise BadOption(
-                "--map and --shard-count exclude each other: the number of samples after --map is not known before",
-                remedy="Use --shard-size",
+                f"{what} and --shard-count exclude each other: the number of samples is not known before",
+                remedy="Use --shard-size or --shard-samples",
             )
         for name, value in {
             "max-rate": self.max_rate,
@@ -314,18 +302,37 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
             "on-error report": self.on_error == "report",
         }.items():
             if value:
-                raise BadOption(f"--map and --{name} exclude each other", remedy="Leave one of them out")
+                raise BadOption(f"{what} and --{name} exclude each other", remedy="Leave one of them out")
+
+    def _check_streams(self) -> None:
+        """Refuse what standard input or output cannot do."""
+        refused: dict[str, tuple[str, ...]] = {}
+        if self.source == STDIN:
+            refused["standard input is read once, from its beginning"] = _OF_STORED_SOURCES
+            self.refuse_filters("for files", "Choose samples with --select")
+        if self.target == STDOUT:
+            refused["standard output is one stream of a tar"] = _OF_STORED_TARGETS
+        for why, names in refused.items():
+            if self.made != "shards":
+                raise BadOption(f"--format {self.made}: {why}", expected="tar shards")
+            for name in names:
+                if getattr(self, name) != options_of(Pack)[name][0].default:
+                    raise BadOption(f"--{name.replace('_', '-')}: {why}", remedy="Leave it out")
 
     @property
-    def map_words(self) -> list[str]:
-        """Return the words of the ``--map`` command; raise BadOption if it is not a command."""
-        try:
-            words = shlex.split(self.map)
-        except ValueError as error:
-            raise BadOption(f"--map: {str(error).lower()}", remedy="Close the quotes") from None
-        if not words:
-            raise BadOption("--map: this command is empty", expected="a command such as 'convert.sh {}'")
-        return words
+    def in_process(self) -> bool:
+        """True if the process that asks does the work, with what only it has: functions, commands, standard input."""
+        return bool(self._because)
+
+    @property
+    def _because(self) -> str:
+        given = {
+            "--map": self.map is not None,
+            "--map-many": self.map_many is not None,
+            "standard input": self.source == STDIN,
+            "standard output": self.target == STDOUT,
+        }
+        return next((name for name, is_given in given.items() if is_given), "")
 
     @property
     def made(self) -> str:
@@ -383,7 +390,7 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
         """Return the samples to pack, without shards that an earlier run wrote into the source."""
         filters = self.options_in(Filtering)
         source = self.source if isinstance(self.source, str) else self.source[0]
-        folder = self.names.folder
+        folder = "" if self.target == STDOUT else self.names.folder
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
             own = (posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
@@ -401,24 +408,24 @@ class Pack(Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leadin
         return self.source if isinstance(self.source, str) else self.source[0], self.target
 
     def local_target(self) -> str | None:
-        if is_url(self.target):
+        if is_url(self.target) or self.target == STDOUT:
             return None
         return self.names.folder if self.archive is None else self.archive_names.folder
 
     def plan(self) -> Plan:
-        return super().plan() if self.map is None else slots.mapped_pack(self).plan()
+        return slots.mapped_pack(self).plan() if self.in_process else super().plan()
 
     def start(self) -> Job:
-        if self.map is not None:
+        if self.in_process:
             raise BadOption(
-                "--map cannot run in the background, because this process runs it",
+                f"{self._because} cannot run in the background, because this process runs it",
                 remedy="Leave --background out",
             )
         return super().start()
 
     def run(self, *, quiet: bool = False) -> Any:
-        """Run as in `Operation`; with ``map`` this process does the work."""
-        return super().run(quiet=quiet) if self.map is None else slots.mapped_pack(self).run(quiet=quiet)
+        """Run as in `Operation`; `in_process` says who does the work."""
+        return slots.mapped_pack(self).run(quiet=quiet) if self.in_process else super().run(quiet=quiet)
 
 
 pack = function_of(Pack)

@@ -143,6 +143,7 @@ def parse(
     prog: str,
     extra: Mapping[str, Option],
     env: Mapping[str, str] | None = None,
+    streams: bool = False,
 ) -> tuple[Operation | None, dict[str, Any]]:
     """Return the operation of a command and the values of the face's own options; None if help is requested.
 
@@ -152,6 +153,8 @@ def parse(
         Options of this face beside the common ones.
     env : dict, optional
         The environment for ``KEY=env:NAME`` (None: that of this process).
+    streams : bool
+        Whether ``-`` may mean standard input or output of this process.
 
     Raises
     ------
@@ -203,6 +206,9 @@ def parse(
                 f"{prog}: {declared[name][1].metavar} is missing", remedy=f"Usage: {_usage(cls, prog)}"
             )
     values: dict[str, Any] = dict(zip(places, found.places, strict=False))
+    for name, value in values.items():
+        if streams and value == "-" and declared[name][1].stream:
+            values[name] = declared[name][1].stream
     for name in declared:
         value = getattr(found, name, None)
         if name not in places and value is not None:

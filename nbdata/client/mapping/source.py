@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from nbdata.client.mapping.ordered import Sample
 from nbdata.client.opened import Opened
@@ -29,14 +30,81 @@ from nbdata.sizes import counted
 from nbdata.verbs.ends import End
 from nbdata.verbs.pack import Pack
 
-__all__ = ["MappedSource"]
+__all__ = ["ChosenSource", "MappedSource"]
 
 # What to do if an object of the source changes.
 _AGAIN = "Run the command again: it takes the new version"
 
 
-class MappedSource:
-    """The samples that a mapped pack reads; a context manager that closes their store.
+_Own = TypeVar("_Own", bound="ChosenSource")
+
+
+class ChosenSource(abc.ABC):
+    """Samples with the fields that are chosen, under their new names and keys; a context manager.
+
+    Parameters
+    ----------
+    operation : Pack
+
+    Attributes
+    ----------
+    given : int
+        Samples that were handed out.
+    renamed : int
+        Samples with the same key as the one before.
+    """
+
+    def __init__(self, operation: Pack) -> None:
+        self._operation, self._choice = operation, Choice(operation)
+        self.given = self.renamed = 0
+
+    @abc.abstractmethod
+    def _chosen(self) -> Generator[Sample, None, None]:
+        """Yield the chosen samples in their order, with all fields and the names of the source."""
+
+    @abc.abstractmethod
+    def _left_out(self) -> tuple[int, list[str]]:
+        """Return the number of files that belong to no sample, and the first of them."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close what is read."""
+
+    def __enter__(self: _Own) -> _Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Sample, None, None]:
+        runs, keys = Runs(), self._operation.keys
+        with contextlib.closing(self._chosen()) as chosen:
+            for sample in chosen:
+                own, fields = sample["__key__"], list(sample)[2:]
+                key = key_of(own, runs.number(own)) if keys is None else keys % self.given
+                self.renamed += keys is None and key != own
+                named = self._choice.fields(own, fields)
+                _refuse_lost(own, [name for _, name in named])
+                self.given += 1
+                yield {
+                    "__key__": key,
+                    "__url__": sample["__url__"],
+                    **{name: sample[fields[place]] for place, name in named},
+                }
+
+    def notes(self) -> Iterator[str]:
+        """Yield notes for the report, after the samples were read."""
+        count, names = self._left_out()
+        if count:
+            yield f"{counted(count, 'files', 'belong')} to no sample, such as {names[0]}"
+        yield from self._choice.notes()
+        if self.renamed:
+            renamed = counted(self.renamed, "samples", "have")
+            yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
+
+
+class MappedSource(ChosenSource):
+    """The samples of a store or disk, read by this process.
 
     Parameters
     ----------
@@ -45,11 +113,6 @@ class MappedSource:
         The options of its source.
     quiet : bool
         Whether to hide the progress of listing the source.
-
-    Attributes
-    ----------
-    renamed : int
-        Samples with the same key as the one before.
 
     Raises
     ------
@@ -60,22 +123,17 @@ class MappedSource:
     """
 
     def __init__(self, operation: Pack, end: End, *, quiet: bool) -> None:
-        self._operation = operation
-        self._choice = Choice(operation)
+        super().__init__(operation)
         self._read = replace(
             samples_of(operation),
             storage_options=end.options or None,
             fs=operation.fs if end.takes_fs else None,
         )
-        self.renamed = 0
         self._all: Samples = make_samples(self._read, quiet)
         if isinstance(self._all, ShardSamples) and self._in_other_order:
             refuse_compressed(self._all.shards, "Leave --shuffle and --sort out")
 
-    def __enter__(self) -> MappedSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._all.close()
 
     @property
@@ -113,44 +171,25 @@ class MappedSource:
         shards = self._all.shards if isinstance(self._all, ShardSamples) else []
         return len(shards), sum(max(0, shard.size) for shard in shards)
 
+    def _left_out(self) -> tuple[int, list[str]]:
+        found = [source.left_out for source in self._all.sources]
+        return sum(count for count, _ in found), [name for _, names in found for name in names]
+
     def notes(self) -> Iterator[str]:
-        """Yield notes for the report, after the samples were read."""
-        count = sum(source.left_out[0] for source in self._all.sources)
-        if count:
-            first = next(name for source in self._all.sources for name in source.left_out[1])
-            yield f"{counted(count, 'files', 'belong')} to no sample, such as {first}"
-        yield from self._choice.notes()
-        if self.renamed:
-            renamed = counted(self.renamed, "samples", "have")
-            yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
+        yield from super().notes()
         if (unverified := self._all.report.unverified) and self._operation.verify != "none":
             yield f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def __iter__(self) -> Generator[Sample, None, None]:
-        runs, keys, number = Runs(), self._operation.keys, 0
-        with advising_on_changes(_AGAIN), contextlib.closing(self._chosen()) as chosen:
-            for number, sample in enumerate(chosen):
-                own, fields = sample["__key__"], list(sample)[2:]
-                key = key_of(own, runs.number(own)) if keys is None else keys % number
-                self.renamed += keys is None and key != own
-                named = self._choice.fields(own, fields)
-                _refuse_lost(own, [name for _, name in named])
-                yield {
-                    "__key__": key,
-                    "__url__": sample["__url__"],
-                    **{name: sample[fields[place]] for place, name in named},
-                }
-
     def _chosen(self) -> Generator[Sample, None, None]:
-        """Yield the chosen samples in their order, with all fields and the names of the source."""
-        if self._by_number:
-            with contextlib.closing(Selected(self._all, self._numbers()).stream()) as items:
-                yield from items
-            return
-        with contextlib.closing(self._all.stream()) as items:
-            yield from self._choice.stream(items)
+        with advising_on_changes(_AGAIN):
+            if self._by_number:
+                with contextlib.closing(Selected(self._all, self._numbers()).stream()) as items:
+                    yield from items
+                return
+            with contextlib.closing(self._all.stream()) as items:
+                yield from self._choice.stream(items)
 
     def _numbers(self) -> array[int]:
         """Return the numbers of the samples in packing order; 8 bytes each, and for --sort also their keys."""

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import nbdata
 from tests.conftest import client_of
 from tests.faults.scene import objects_of
 
-__all__ = ["NUMBER", "Shelf", "fields_of", "members", "tar_of"]
+__all__ = ["NUMBER", "WHOLE", "Shelf", "fields_of", "members", "shelf", "tar_of"]
 
 #: Samples of `Shelf.shards`.
 NUMBER = 60
@@ -25,6 +27,9 @@ def fields_of(number: int) -> dict[str, bytes]:
         "info.json": b'{"number": %d}' % number,
         "jpg": bytes([number]) * (100 + 13 * number),
     }
+
+
+WHOLE = {f"{n:04}": fields_of(n) for n in range(NUMBER)}
 
 
 def tar_of(samples: Mapping[str, Mapping[str, bytes]]) -> bytes:
@@ -103,3 +108,13 @@ class Shelf:
                 for sample in samples.stream():
                     yield sample["__key__"], {k: v for k, v in sample.items() if not k.startswith("__")}
                 samples.close()
+
+
+@pytest.fixture(params=["disk", "store"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path, inline: None) -> Iterator[Shelf]:
+    """A place for shards: a folder, then a bucket."""
+    if request.param == "disk":
+        yield Shelf.folder(tmp_path / "shelf")
+        return
+    names = ("s3", "bucket", "put")
+    yield Shelf.store(*(request.getfixturevalue(name) for name in names))

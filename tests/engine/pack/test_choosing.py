@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,9 @@ import pytest
 import nbdata
 from nbdata.cli import main
 from nbdata.errors import BadOption, NotFound
-from tests.engine.pack.shards import NUMBER, Shelf, fields_of, members
+from tests.engine.pack.shards import NUMBER, WHOLE, Shelf, fields_of, members, shelf
 
 __all__ = ["shelf"]
-
-WHOLE = {f"{n:04}": fields_of(n) for n in range(NUMBER)}
-
-
-@pytest.fixture(params=["disk", "store"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path, inline: None) -> Iterator[Shelf]:
-    """A place for shards: a folder, then a bucket."""
-    if request.param == "disk":
-        yield Shelf.folder(tmp_path / "shelf")
-        return
-    names = ("s3", "bucket", "put")
-    yield Shelf.store(*(request.getfixturevalue(name) for name in names))
 
 
 def packed(shelf: Shelf, *places: str, **options: Any) -> tuple[Any, list[tuple[str, dict[str, bytes]]]]:
@@ -175,9 +162,7 @@ def test_a_tar_of_shards_is_neither_made_nor_read_as_samples(shelf: Shelf) -> No
     nbdata.pack(shelf.root, f"{shelf.root}all.tar", format="tar", include="in-*.tar", quiet=True)
     for read in (lambda samples: next(samples.stream()), lambda samples: samples[0]):
         samples = nbdata.samples(f"{shelf.root}all.tar")
-        with pytest.raises(
-            BadOption, match=r"archives themselves, such as in-0\.tar"
-        ):
+        with pytest.raises(BadOption, match=r"archives themselves, such as in-0\.tar"):
             read(samples)
         samples.close()
     with pytest.raises(BadOption, match="are archives themselves"):
