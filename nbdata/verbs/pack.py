@@ -189,8 +189,12 @@ class Pack(
         kind="flag",
     )
     seed: int = option(0, "Seed of --shuffle.", kind="count", metavar="N")
-    sort: bool = option(
-        False, "Pack the samples in key order (default: in the order of SOURCE).", kind="flag"
+    sort: bool | str = option(
+        False,
+        "Pack the samples in key order, or in the order of FIELD: by its numbers if all samples have one there, else "
+        "by its text (default: in the order of SOURCE). FIELD is a name after --rename, with at most 4 KiB.",
+        kind="optional",
+        metavar="FIELD",
     )
     overwrite: str = option(
         "changed",
@@ -230,6 +234,10 @@ class Pack(
             )
         check_part_size(self.part_size)
         refuse_pairs(self, "shuffle", ("sort",))
+        if isinstance(self.sort, str) and "/" in self.sort:
+            raise BadOption(
+                f"--sort: {self.sort!r} is no field", remedy="To sort by key, write --sort after the places"
+            )
         for name in ("shard_size", "shard_samples"):
             refuse_pairs(self, name, ("shard_count",))
         check_shard_size(self.shard_size)
@@ -272,6 +280,8 @@ class Pack(
             )  # fmt: skip
 
     def _check_archive(self, form: str) -> None:
+        if isinstance(self.sort, str):
+            raise BadOption(f"--sort {self.sort}: an archive has files, and no fields", remedy="Write --sort")
         if not isinstance(self.source, str):
             raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
         ArchiveNames.of(self.target, form, numbered=self.volume_size is not None)
@@ -300,6 +310,7 @@ class Pack(
             "part-size": self.part_size,
             "ignore-space": self.ignore_space,
             "on-error report": self.on_error == "report",
+            "sort FIELD": isinstance(self.sort, str),
         }.items():
             if value:
                 raise BadOption(f"{what} and --{name} exclude each other", remedy="Leave one of them out")

@@ -195,10 +195,13 @@ def parse(
             expected=" ".join(declared[n][1].metavar for n in places),
             remedy="Put a path with spaces in quotes, and a glob, which a shell would expand",
         )
+    needed = sum(declared[name][0].default is MISSING for name in places)
     for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
-        # ``verb --option PLACE``: the only word must be the required place, not the value of the option.
-        if not found.places and isinstance(getattr(found, name), str):
-            found.places = [getattr(found, name)]
+        # ``verb --option PLACE``: a word that a required place lacks is no value of the option.
+        value = getattr(found, name)
+        if len(found.places) < needed and value in words:
+            before = sum(words.index(place) < words.index(value) for place in found.places)
+            found.places.insert(before, value)
             setattr(found, name, True)
     for name in places[len(found.places) :]:
         if declared[name][0].default is MISSING:

@@ -138,7 +138,7 @@ class MappedSource(ChosenSource):
 
     @property
     def _in_other_order(self) -> bool:
-        return self._operation.shuffle or self._operation.sort
+        return self._operation.shuffle or bool(self._operation.sort)
 
     @property
     def _by_number(self) -> bool:

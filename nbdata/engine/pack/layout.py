@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.sorting import sorted_numbers
 from nbdata.engine.pack.source import Field, Order, PackSource
 from nbdata.errors import BadOption
 from nbdata.formats.neighbours import Runs, key_of
@@ -19,12 +21,12 @@ from nbdata.verbs.pack import Pack
 __all__ = ["Cut", "Layout", "cuts", "order_of"]
 
 
-def order_of(op: Pack, source: PackSource) -> Order:
-    """The order in which samples are packed; sorting holds all keys in memory."""
+def order_of(run: Run, op: Pack, source: PackSource) -> Order:
+    """The order in which samples are packed; memory holds at most 8 bytes for each."""
     if op.shuffle:
         return Permutation(len(source), seed=op.seed, epoch=0)
     if op.sort:
-        return array("Q", sorted(range(len(source)), key=source.key))
+        return sorted_numbers(run, op, source)
     return range(len(source))
 
 

@@ -82,7 +82,7 @@ def plan(run: Run) -> Plan:
             remedy="Make fewer shards",
         )
     refuse_shuffled_files(op, source.key, range(len(source)))
-    order = order_of(op, source)
+    order = order_of(at_source, op, source)
     if op.keys is not None:
         source, order = NewKeys(source, order, op.keys), range(len(order))
     run.kept = _Kept(source, order)
