@@ -12,7 +12,7 @@ from nbdata.client.opened import Opened
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.encoding import Encoder, encode
 from nbdata.formats.shard_writing import END, member_header, padding
-from nbdata.formats.shards import is_archive, is_meta, split_member
+from nbdata.formats.shards import is_meta, split_member
 from nbdata.redaction import redacted
 from nbdata.sizes import counted, format_size
 from nbdata.transfer.retry import listing, retrying
@@ -253,11 +253,6 @@ def chunks_of(
             )
         data = encode(key, field, value, encoders)
         chunks += [member_header(name, len(data)), data, bytes(padding(len(data)))]
-    if is_archive([field for field in sample if not field.startswith("__")]):
-        raise BadOption(
-            f"the sample {key!r} is nothing but a tar file: the shard would be a tar of tars",
-            remedy="Write the samples in it, or give the field another name, such as frames.tar",
-        )
     if not chunks:
         raise BadOption(f"the sample {key!r} has no fields", expected="at least one, such as jpg")
     return chunks, sum(map(len, chunks))

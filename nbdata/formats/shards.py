@@ -8,6 +8,7 @@ name is only a folder or a key, belong to no sample. Source: the WebDataset libr
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
@@ -156,11 +157,14 @@ def samples_in(
 
     Raises
     ------
+    BadOption
+        If it is a tar of shards.
     BadArchive
         If the shard is damaged, is truncated, or has data after its end; or if a sample is larger than `max_sample`.
         Then the member that would exceed it is not read.
     """
-    return _grouped(reader, left_out, bytes, _content, max_sample or MAX_SAMPLE, holds_content=True)
+    found = _grouped(reader, left_out, bytes, _content, max_sample or MAX_SAMPLE, holds_content=True)
+    return _no_archives(reader, found)
 
 
 def sums_in(
@@ -170,7 +174,8 @@ def sums_in(
 
     Content is read in blocks and may have any size. The names and sums of one sample are limited to 64 MiB.
     """
-    return _grouped(reader, left_out, _sum, _summed, _MOST_SUMS, holds_content=False)
+    found = _grouped(reader, left_out, _sum, _summed, _MOST_SUMS, holds_content=False)
+    return _no_archives(reader, found)
 
 
 def _grouped(
@@ -184,7 +189,6 @@ def _grouped(
 ) -> Generator[tuple[str, dict[str, _Value], list[int]], None, None]:
     """Yield the samples; the value of a field comes from its content in memory, or from its member."""
     current, seen, held = "", set[int](), 0
-    began = False
     fields: dict[str, _Value] = {}
     places: list[int] = []
     split, lower, is_one_of_ours = _split, str.lower, _META.match
@@ -202,9 +206,6 @@ def _grouped(
             key, extension = parts
             if key != current or not fields:
                 if fields:
-                    if not began and is_archive(fields):
-                        raise _of_archives(reader, current, fields)
-                    began = True
                     yield current, fields, places
                 fields, places, current, held = {}, [], key, 0
                 before = len(seen)
@@ -229,18 +230,18 @@ def _grouped(
                 places.append(reader.tell() if header.data is None else -1)
                 fields[extension] = of_member(reader, header)
         if fields:
-            if not began and is_archive(fields):
-                raise _of_archives(reader, current, fields)
             yield current, fields, places
         reader.drain()
     except BadArchive as error:
+        if fields:
+            error.details["sample"] = current  # the one that was not read to its end
         if "limit" not in error.details:  # the remedy of archive readers is about unpacking
             error.remedy = _REMEDY
         raise
 
 
 def is_archive(fields: Collection[str]) -> bool:
-    """True if a sample is nothing but a tar archive: then its shard is a tar of shards, mostly by a slip.
+    """True if a sample is nothing but a tar archive. If a shard begins with two, it is a tar of shards, by a slip.
 
     Examples
     --------
@@ -250,13 +251,29 @@ def is_archive(fields: Collection[str]) -> bool:
     return len(fields) == 1 and next(iter(fields)) in _TARS
 
 
-def _of_archives(reader: ForwardReader, key: str, fields: Collection[str]) -> BadOption:
-    return BadOption(
-        f"the members of this archive are archives themselves, such as {shortened(f'{key}.{next(iter(fields))}')}",
-        path=reader.name,
-        expected="a shard: a tar of the files of samples",
-        remedy="Unpack it with untar_volumes, and name the shards that were in it",
-    )
+def _no_archives(
+    reader: ForwardReader, samples: Generator[tuple[str, dict[str, _Value], list[int]], None, None]
+) -> Generator[tuple[str, dict[str, _Value], list[int]], None, None]:
+    """Yield samples; BadOption if the first two, or the only one, are archives."""
+    with contextlib.closing(samples):
+        first = next(samples, None)
+        if first is None:
+            return
+        if is_archive(first[1]):
+            second = next(samples, None)
+            if second is None or is_archive(second[1]):
+                name = f"{first[0]}.{next(iter(first[1]))}"
+                raise BadOption(
+                    f"the members of this archive are archives themselves, such as {shortened(name)}",
+                    path=reader.name,
+                    expected="a shard: a tar of the files of samples",
+                    remedy="Unpack it with untar_volumes, and name the shards that were in it",
+                )
+            yield first
+            yield second
+        else:
+            yield first
+        yield from samples
 
 
 def _too_large(reader: ForwardReader, name: str, size: int, most: int) -> BadArchive:

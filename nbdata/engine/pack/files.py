@@ -263,6 +263,8 @@ class _Writing:
         try:
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
+            for key, error in self._source.damaged:
+                self._results.fail(key, error)
         finally:
             self._fetching.close()
             self._uploads.close()

@@ -74,23 +74,32 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
 def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
     digest, size, renamed, unguarded = hashlib.blake2b(digest_size=16), len(END), 0, 0
     position, runs, before = first, Runs(), ""
+    archives = 0  # at the beginning
     while position < end:
         own = source.key(order[position])
         key = key_of(own, runs.number(own))
-        facts, more, untold = [], 0, 0
+        facts, more, untold, names = [], 0, 0, list[str]()
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
             facts.append(f"{name}\0{field.piece.size}\0{field.version}\0")
             untold += not field.is_told_apart
+            names.append(field.name)
         if most is not None and size + more > most and position > first:
             break
         _refuse_unreadable(source, order, position, key, before)
         digest.update("".join(facts).encode("utf-8", "surrogatepass"))
+        archives += position < first + 2 and is_archive(names)
         renamed += key != own
         unguarded += untold
         before = key
         size += more
         position += 1
+    if archives and archives == min(2, position - first):
+        raise BadOption(
+            f"the samples here are nothing but tar files, such as {key!r}: the shard would be a tar of tars",
+            path=source.fields(order[first])[0].piece.info.key,
+            remedy="If these files are shards, name them, as in folder/*.tar; if not, --rename tar=frames.tar",
+        )
     return Cut(first, position - first, size, digest.hexdigest(), renamed, unguarded)
 
 
@@ -101,8 +110,7 @@ def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, F
 
 
 def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, before: str) -> None:
-    """Raise BadOption if a reader of the shard would find a different sample, or refuse it."""
-    names = list[str]()
+    """Raise BadOption if a reader of the shard would find a different sample."""
     for name, field in _members(source, order[position], key):
         if field.piece.size < 0:
             raise BadOption(
@@ -116,13 +124,6 @@ def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str
                 path=field.piece.info.key,
                 remedy="Leave it out with --exclude, or give it another name",
             )
-        names.append(field.name)
-    if is_archive(names):
-        raise BadOption(
-            f"the sample {key!r} is nothing but a tar file: the shard would be a tar of tars",
-            path=source.fields(order[position])[0].piece.info.key,
-            remedy="If these files are shards, name them, as in folder/*.tar; if not, --rename tar=frames.tar",
-        )
     if key == before:
         raise BadOption(f"two neighbours would have the key {key!r}", remedy="Give one of them another name")
 

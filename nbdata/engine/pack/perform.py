@@ -220,6 +220,8 @@ class _Packing:
                 )
             elif not self._results.failures:
                 self._end()
+            for key, error in self._source.damaged:
+                self._results.fail(key, error)
         finally:
             self._fetching.close()
             self._uploads.close()

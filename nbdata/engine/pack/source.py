@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 from array import array
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple, Protocol
 
 from nbdata.engine.job.run import Run
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.samples import is_hidden_key, split_name
@@ -23,10 +24,12 @@ from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.packed import index_of_packed
 from nbdata.reading.records.remote import fetch_heads, heads_path, kept_heads
 from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.damage import Damage
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
 from nbdata.reading.shards.listing import are_shards, shards_of
 from nbdata.reading.shards.packing import samples_of
 from nbdata.reading.source_file import SourceFile, fingerprint_of, sliced
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
@@ -90,6 +93,8 @@ class PackSource(Protocol):
 
     #: Notes on what the options leave out, for the report.
     notes: list[str]
+    #: The samples that damaged shards cost, each with the reason.
+    damaged: list[tuple[str, NbdataError]]
     #: All stores that hold samples.
     stores: set[Store]
     #: The shards that are read, each with its store; empty for loose objects.
@@ -113,7 +118,7 @@ class _Indexed:
 
     def __init__(self, index: SampleIndex) -> None:
         self._index = index
-        self.notes = list[str]()
+        self.notes, self.damaged = list[str](), list[tuple[str, NbdataError]]()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -160,13 +165,24 @@ class _Shards(_Indexed):
         shards: Sequence[SourceFile],
         stores: Sequence[Store],
         packed: Heads | None = None,
+        damage: Damage | None = None,
     ) -> None:
         super().__init__(index)
+        #: Numbers of samples that must not be packed.
+        self.excluded = damage.excluded if damage is not None else []
+        self.damaged = damage.left_out if damage is not None else []
         self._packed = packed
         self._stores, self.stores = stores, set(stores)
         self._infos = [shard.info for shard in shards]
         self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
         self._urls = [shard.url for shard in shards]
+
+    def visible(self) -> array[int]:
+        """Return the numbers of the samples without damaged ones, and hidden files of other programs."""
+        numbers = array("Q", range(len(self)))
+        for damaged in reversed(self.excluded):
+            del numbers[damaged.start : damaged.stop]
+        return array("Q", (number for number in numbers if not is_hidden_key(self.key(number))))
 
     def fields(self, number: int) -> list[Field]:
         found = []
@@ -195,7 +211,7 @@ class _Records:
 
     def __init__(self, heads: Heads, files: Sequence[SourceFile], stores: Sequence[Store]) -> None:
         self._heads, self._files, self._stores, self.stores = heads, files, stores, set(stores)
-        self.notes = list[str]()
+        self.notes, self.damaged = list[str](), list[tuple[str, NbdataError]]()
         self.shards = [(store, file.key) for store, file in zip(stores, files, strict=True)]
 
     def __len__(self) -> int:
@@ -216,7 +232,7 @@ class _Over:
     """A source over another one; has the same stores and files."""
 
     def __init__(self, source: PackSource) -> None:
-        self._source, self.notes = source, source.notes
+        self._source, self.notes, self.damaged = source, source.notes, source.damaged
         self.stores, self.shards, self.folder = source.stores, source.shards, source.folder
 
     def __len__(self) -> int:
@@ -309,9 +325,15 @@ def open_source(run: Run) -> PackSource:
     opened = _whole_source(run)
     source: PackSource = opened
     choice.refuse_unknown(opened.field_names)
-    if isinstance(opened, _Shards) and opened.left_out[0]:  # hidden files of other programs are counted there
-        visible = array("Q", (n for n in range(len(opened)) if not is_hidden_key(opened.key(n))))
+    if isinstance(opened, _Shards) and (opened.left_out[0] or opened.excluded):
+        visible = opened.visible()
         source = _Selected(opened, visible) if len(visible) < len(opened) else opened
+    if opened.damaged:
+        source.notes.append(
+            f"{counted(len(opened.damaged), 'samples', 'are')} left out: their shards are damaged"
+        )
+        if not len(source):
+            raise opened.damaged[0][1]
     of = source
 
     def sizes(number: int) -> tuple[str, dict[str, int]]:
@@ -348,33 +370,44 @@ def _whole_source(run: Run) -> _Loose | _Shards | _Records:
     if are_records(samples.sources):
         return _records(run_of_samples, samples)
     if are_shards(samples.sources):
-        return _shards(run_of_samples, samples)
+        return _shards(run_of_samples, samples, operation.on_error)
     loose = loose_index(run_of_samples)
     return _Loose(loose.index, loose.prefix, run.open(folder_part(samples.place)).store)
 
 
-def _shards(run: Run, operation: SampleSource) -> _Shards:
+def _shards(run: Run, operation: SampleSource, on_error: str) -> _Shards:
     shards = shards_of(run)
     stores = _stores(run, shards)
     fingerprint = fingerprint_of(shards)
     path = index_path(operation, run.context.state_dir)
     index = known_index(path, fingerprint) if all(shard.is_told_apart for shard in shards) else None
+    damage = None
     if index is None:
-        bodies = Bodies(
-            run.control,
-            shards,
-            lambda shard: stores[shard.place],
-            verify=operation.verify,
-            width=WIDTH,
-            ahead_bytes=_AHEAD,
-        )
-        try:
+        with contextlib.ExitStack() as stack:
+
+            def bodies(verify: str) -> Bodies:
+                opened = Bodies(
+                    run.control,
+                    shards,
+                    lambda shard: stores[shard.place],
+                    verify=verify,
+                    width=WIDTH,
+                    ahead_bytes=_AHEAD,
+                )
+                stack.callback(opened.close)
+                return opened
+
+            damage = Damage(bodies("none")) if on_error == "report" else None
             index = index_of(
-                path, shards, bodies, fingerprint=fingerprint, progress=lambda _: None, otherwise=_COMPRESSED
+                path,
+                shards,
+                bodies(operation.verify),
+                fingerprint=fingerprint,
+                progress=lambda _: None,
+                otherwise=_COMPRESSED,
+                damage=damage,
             )
-        finally:
-            bodies.close()
-    return _Shards(index, shards, [stores[shard.place] for shard in shards])
+    return _Shards(index, shards, [stores[shard.place] for shard in shards], damage=damage)
 
 
 def _records(run: Run, operation: SampleSource) -> _Shards | _Records:

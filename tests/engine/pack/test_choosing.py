@@ -170,13 +170,12 @@ def test_a_tar_of_shards_is_neither_made_nor_read_as_samples(shelf: Shelf) -> No
     shelf.put({"tars/a.tar": b"a", "tars/b.tar": b"b"})
     with pytest.raises(BadOption, match="the shard would be a tar of tars"):
         nbdata.pack(f"{shelf.root}tars/", f"{shelf.root}new/", quiet=True)
-    with pytest.raises(BadOption, match="the shard would be a tar of tars"):
-        nbdata.pack(
-            f"{shelf.root}out/all-000000.tar", f"{shelf.root}new/", map=lambda _: {"tar": b"x"}, quiet=True
-        )
     assert shelf.read("new/") == {}
     nbdata.pack(f"{shelf.root}tars/", f"{shelf.root}new/", rename="tar=frames.tar", quiet=True)
     assert [key for key, _ in shelf.samples("new/")] == ["a", "b"]
+    shelf.put({"mixed/a.tar": b"a", "mixed/b.jpg": b"b", "mixed/c.tar": b"c"})
+    nbdata.pack(f"{shelf.root}mixed/", f"{shelf.root}more/", quiet=True)
+    assert [key for key, _ in shelf.samples("more/")] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
