@@ -39,7 +39,7 @@ STDIN, STDOUT = "/dev/stdin", "/dev/stdout"
 #: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
 # How to make a single shard, and what is not meant.
-_SINGLE = ", with --shard-count 1 for a single shard; --format tar makes one archive of the files as they are"
+_SINGLE = " --shard-count 1 for one shard, --format tar for an archive"
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
 _OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
 _OF_SAMPLES = (*options_of(Choosing), *options_of(SlicingShards), "files_from", "by", "part_size")

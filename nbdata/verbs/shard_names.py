@@ -79,7 +79,7 @@ class ShardNames(NamedTuple):
                 f"{name} has no place for the number of a shard",
                 expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
                 f"train-{{000000..000099}}{end}",
-                remedy=f"Write {name.removesuffix('.tar')}-%06d.tar{single}"
+                remedy=f"Use {name.removesuffix('.tar')}-%06d.tar{single}"
                 if name.endswith(".tar") and not has_glob(name)
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )

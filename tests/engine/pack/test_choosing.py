@@ -151,9 +151,18 @@ def test_shards_are_named_one_by_one_listed_or_taken_by_their_numbers(
     sliced.close()
 
 
+def test_a_part_of_the_shards_has_an_index_of_its_own(shelf: Shelf) -> None:
+    places = shelf.shards()
+    nbdata.shards("index", places, quiet=True)
+    for shard_slice, first in (("1:2", "0020"), (None, "0000")):
+        samples = nbdata.samples(places, shard_slice=shard_slice, refresh="never")
+        assert samples[0]["__key__"] == first
+        samples.close()
+
+
 def test_a_tar_of_shards_is_neither_made_nor_read_as_samples(shelf: Shelf) -> None:
     places = shelf.shards()
-    with pytest.raises(BadOption, match=r"Write all-%06d\.tar, with --shard-count 1 for a single shard"):
+    with pytest.raises(BadOption, match=r"Use all-%06d\.tar --shard-count 1 for one shard"):
         nbdata.pack(places, f"{shelf.root}all.tar", quiet=True)
     assert nbdata.pack(places, f"{shelf.root}out/all-%06d.tar", shard_count=1, quiet=True).counts == {
         "packed": 1
