@@ -70,7 +70,10 @@ class Pack(
     the missing shards, and to repack those whose samples changed. At the end an index of the shards
     is written beside them, in the JSON format of the wids library: names, sizes, numbers of samples,
     and checksums. If SOURCE is shards, each is read twice: once to list its samples, and once by
-    ranges. Compressed shards need --map.
+    ranges, and --sort FIELD reads that field once more before. Compressed shards need --map. A damaged
+    shard ends the run before anything is written; with --on-error report the rest goes on, and each
+    sample that is left out is a failure. A tar can also come from standard input, and go to standard
+    output (-): this process then does the work, as with --map, and cannot resume.
 
     FFRecord files, for random batches (--format ffrecord, or TARGET ends in .ffr or .ffr/): each field
     becomes a record. The fields of a sample follow each other, and the last record of a file holds
@@ -96,6 +99,7 @@ class Pack(
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
         "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
         "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
+        "pack 's3://bucket/train-*.tar' s3://bucket/sorted/train-%06d.tar --fields jpg,cls --sort cls",
         "pack s3://bucket/images/ s3://bucket/small/train-%06d.tar --map 'mogrify -resize 256x256 {}/sample.jpg'",
         "pack s3://bucket/images/ s3://bucket/train.ffr/ --format ffrecord",
         "pack s3://bucket/train.ffr/ s3://bucket/images/ --format files",

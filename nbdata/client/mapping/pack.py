@@ -73,8 +73,11 @@ class MappedPack(InProcessRun):
                 out.actions["read"] = [count, size]
                 out.notes.append("how many samples there are shows while the shards are read")
             else:
-                out.actions["map"] = [known[0], known[1]]
                 out.details["samples"] = known[0]
+                if operation.map is None and operation.map_many is None:
+                    out.actions["pack"] = [known[0], known[1]]
+                    return out
+                out.actions["map"] = [known[0], known[1]]
                 out.notes.append(
                     f"{counted(known[0], 'samples', 'are')} to be changed; what that makes of them is not known before"
                 )
