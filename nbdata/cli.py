@@ -31,6 +31,7 @@ from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.delete import Delete
 from nbdata.verbs.listing import Listing, Ls
 from nbdata.verbs.mount import Mount
+from nbdata.verbs.pack import STDOUT
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
@@ -203,11 +204,25 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             f"{written}=env:NAME takes it from the environment",
             file=sys.stderr,
         )
-    operation, face = parse(cls, stdin_named(words), prog=prog, extra=extra)
+    operation, face = parse(cls, stdin_named(words), prog=prog, extra=extra, streams=True)
     if operation is None:
         print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))
         return 0
     operation = keep_list(operation)
+    if getattr(operation, "target", None) == STDOUT:
+        if face["json"]:
+            raise BadOption(
+                "--json and a TARGET of - exclude each other: both are standard output",
+                remedy="Leave one out",
+            )
+        with contextlib.redirect_stdout(sys.stderr):  # standard output belongs to the tar
+            return _done(operation, face)
+    return _done(operation, face)
+
+
+def _done(operation: Operation, face: dict[str, Any]) -> int:
+    """Carry an operation out, and print its result."""
+    cls = type(operation)
     if isinstance(operation, Mount):  # it stays until it is unmounted
         operation = replace(operation, keep=True)
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
