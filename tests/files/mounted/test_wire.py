@@ -24,7 +24,16 @@ UNSERVED = {
     "FLUSH": 25, "GETLK": 31, "SETLK": 32, "SETLKW": 33, "ACCESS": 34, "CREATE": 35, "BMAP": 37, "IOCTL": 39,
     "POLL": 40, "FALLOCATE": 43, "LSEEK": 46, "COPY_FILE_RANGE": 47, "STATX": 52, "none": 0, "new": 4096,
 }  # fmt: skip
-ODD_NAMES = (b"new\nline", b" blanks ", "ünïcode…".encode(), b"n" * 255, b"-rf", b"[x]*?", b"back\\slash", b"a:b%2F")
+ODD_NAMES = (
+    b"new\nline",
+    b" blanks ",
+    "ünïcode…".encode(),
+    b"n" * 255,
+    b"-rf",
+    b"[x]*?",
+    b"back\\slash",
+    b"a:b%2F",
+)
 
 
 @pytest.fixture
@@ -144,7 +153,10 @@ def test_requests_that_come_all_at_once_are_each_answered_once(served: Kernel) -
     wanted = dict[int, tuple[int, int]]()
     for _ in range(400):
         start, size = chance.randrange(1 << 20), chance.randrange(1, 5000)
-        wanted[served.send(wire.READ, node, struct.pack("=QQIIQII", handle, start, size, 0, 0, 0, 0))] = start, size
+        wanted[served.send(wire.READ, node, struct.pack("=QQIIQII", handle, start, size, 0, 0, 0, 0))] = (
+            start,
+            size,
+        )
     data = bytes(range(256)) * 4096
     for _ in range(400):
         number, error, found = served.receive()
