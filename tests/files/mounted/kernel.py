@@ -141,6 +141,14 @@ class Kernel:
             data = data[_NAME.size + -(-length // 8) * 8 :]
         return found
 
+    def all_names(self, node: int, room: int, *, plus: bool) -> list[Name]:
+        """Read a folder from its first name to its last, with replies of so many bytes at most."""
+        handle, found = self.opened(node, folder=True), list[Name]()
+        while some := self.listed(node, handle, found[-1].offset if found else 0, room, plus=plus):
+            found += some
+        self.close(node, handle, folder=True)
+        return found
+
     def close(self, node: int, handle: int, *, folder: bool = False) -> None:
         """Close an open file or folder."""
         asked = wire.RELEASEDIR if folder else wire.RELEASE

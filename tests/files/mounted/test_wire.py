@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nbdata.files.mounted import wire
-from tests.files.mounted.kernel import Kernel, Name, kernel
+from tests.files.mounted.kernel import Kernel, kernel
 
 # Requests that a mount does not serve (``enum fuse_opcode``), and numbers that no kernel has yet.
 UNSERVED = {
@@ -106,14 +106,6 @@ def test_a_number_stays_until_all_that_was_told_is_forgotten(served: Kernel) -> 
     served.ask(wire.GETATTR, wire.ROOT, bytes(16))
 
 
-def _all(line: Kernel, node: int, room: int, *, plus: bool) -> list[Name]:
-    handle, found = line.opened(node, folder=True), list[Name]()
-    while some := line.listed(node, handle, found[-1].offset if found else 0, room, plus=plus):
-        found += some
-    line.close(node, handle, folder=True)
-    return found
-
-
 def test_a_large_folder_comes_in_pieces_each_name_once(tmp_path: Path) -> None:
     expected = {b".", b".."}
     for number in range(5000):
@@ -123,7 +115,7 @@ def test_a_large_folder_comes_in_pieces_each_name_once(tmp_path: Path) -> None:
     with kernel(tmp_path) as line:
         line.begin()
         for plus, room in ((True, 65_536), (False, 4096)):
-            found = _all(line, wire.ROOT, room, plus=plus)
+            found = line.all_names(wire.ROOT, room, plus=plus)
             assert len(found) == 5003
             assert {one.name for one in found} == expected | {b".nbdata-mount"}
             assert len({one.inode for one in found}) == 5002  # . and .. have one
@@ -139,7 +131,7 @@ def test_odd_names_are_found_by_the_bytes_that_were_listed(tmp_path: Path) -> No
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(bytes(number))
     with kernel(tmp_path) as line:
         line.begin()
-        listed = {one.name: one for one in _all(line, wire.ROOT, 4096, plus=True)}
+        listed = {one.name: one for one in line.all_names(wire.ROOT, 4096, plus=True)}
         assert set(ODD_NAMES) == listed.keys() - {b".", b"..", b".nbdata-mount"}
         for number, name in enumerate(ODD_NAMES):
             found = line.look_up(wire.ROOT, name)
