@@ -13,8 +13,8 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.files.mounted.notes import Note
 from nbdata.files.mounted.open_files import MOST
+from nbdata.space.mounts import Note
 from tests.conftest import client_of
 
 pytestmark = [pytest.mark.needs("mount"), pytest.mark.long]

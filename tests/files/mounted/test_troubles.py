@@ -15,7 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.files.mounted.notes import Note
+from nbdata.space.mounts import Note
 from tests.faults.gate import Gate
 from tests.faults.proxy import BEFORE, BODY, Exchange, Fault, FaultProxy
 from tests.faults.seeded import Seeded
