@@ -71,6 +71,7 @@ class Calls:
         self._next = 0
         self._texts: dict[int, bytes] = {}
         self._listings: dict[int, _Listing] = {}
+        self._asked_anew = set[str]()  # files whose length the kernel was sent to ask for
         self._versions: dict[str, tuple[str, int]] = {}  # of the files whose bytes the kernel may hold
         self._answers: dict[int, Callable[[wire.Request], Answer]] = {
             wire.LOOKUP: self._look_up,
@@ -205,7 +206,13 @@ class Calls:
         if info is None:
             return errno.EISDIR
         handle, same = self._files.open(path, info)
-        if not same:  # the kernel may believe in another length
+        with self._lock:
+            first = not same and path not in self._asked_anew and len(self._asked_anew) < MOST
+            (self._asked_anew.add if first else self._asked_anew.discard)(path)
+        if first:  # the kernel believes in another length; it asks for that, and opens the file once more
+            self._files.close(handle)
+            return errno.ESTALE
+        if not same:  # twice in succession, as where listings do not say what is there
             return [wire.opened(handle, wire.DIRECT_IO)]
         version = (info.etag, info.size)
         with self._lock:

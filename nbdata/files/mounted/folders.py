@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nbdata.errors import NotFound
+from nbdata.errors import NotFound, without_calls
 from nbdata.files.connections import Place
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import listing_of_folder, retrying
@@ -36,12 +36,18 @@ class Folder:
         The files by name, in the order of the listing; None for a folder.
     rest : iterator or None
         The listing, as far as it is not read; None once all names are known.
+    asked : dict of str to ObjectInfo or None
+        What was asked for by its name before the listing came to it.
+    failed : Exception or None
+        What ended the listing, for all who wait for it. Who comes later has it begun anew.
     listed : float
         When the listing began, by `time.monotonic`.
     """
 
     names: dict[str, ObjectInfo | None] = field(default_factory=dict)
     rest: Iterator[ObjectInfo] | None = None
+    asked: dict[str, ObjectInfo | None] = field(default_factory=dict)
+    failed: Exception | None = None
     listed: float = 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -124,11 +130,13 @@ class Folders:
         with folder.lock:
             if not folder.names and folder.rest is not None:
                 self._read(above, folder, _FIRST)
-            if name not in folder.names and folder.rest is not None:
+            if name in folder.names:
+                return folder.names[name]
+            if name not in folder.asked and folder.rest is not None:
                 self._ask(above, folder, name)
-            if name not in folder.names:
+            if name not in folder.asked:
                 raise NotFound("no such file or folder", path=path)
-            return folder.names[name]
+            return folder.asked[name]
 
     def names(self, path: str) -> dict[str, ObjectInfo | None]:
         """Return all names in a folder, with what they are: see `Folder`. It is not to be changed."""
@@ -162,7 +170,8 @@ class Folders:
         above, _, name = path.rpartition("/")
         folder = self._folder(above)
         with folder.lock:
-            folder.names[name] = info
+            known = folder.names if folder.rest is None or name in folder.names else folder.asked
+            known[name] = info
 
     @property
     def oldest(self) -> float:
@@ -188,7 +197,9 @@ class Folders:
             return found
 
     def _read(self, path: str, folder: Folder, most: int) -> None:
-        """Read at most so many more names of a folder. A listing that fails is begun anew by the next call."""
+        """Read at most so many more names of a folder."""
+        if folder.failed is not None:
+            raise folder.failed
         prefix = len(f"{self._place.prefix}{path}/" if path else self._place.prefix)
         before = len(folder.names)
         assert folder.rest is not None
@@ -198,14 +209,17 @@ class Folders:
                 folder.rest = None
             for info in some:
                 self._add(folder, info, prefix)
-        except BaseException:
+        except Exception as error:
+            folder.failed = without_calls(error)  # type: ignore[assignment]
             with self._lock:
-                self._known.pop(path, None)
+                if self._known.get(path) is folder:
+                    del self._known[path]
+                    self._names -= before
             raise
         with self._lock:
             for name in itertools.islice(folder.names, before, None):
                 self._number(path, name)
-        self._count(len(folder.names) - before, path)
+        self._count(len(folder.names) - before, path, folder)
 
     def _add(self, folder: Folder, info: ObjectInfo, prefix: int) -> None:
         name = info.key[prefix:]
@@ -226,21 +240,23 @@ class Folders:
         key = self.key_of(f"{path}/{name}" if path else name)
         below = next(iter(listing_of_folder(place.control, place.store, key + "/")), None)
         if below is not None:
-            folder.names[name] = None
+            folder.asked[name] = None
             return
         with contextlib.suppress(NotFound, IsADirectoryError):
-            folder.names[name] = retrying(place.control, lambda: place.store.head(key))
+            folder.asked[name] = retrying(place.control, lambda: place.store.head(key))
 
-    def _count(self, more: int, path: str) -> None:
+    def _count(self, more: int, path: str, folder: Folder) -> None:
         with self._lock:
+            if self._known.get(path) is not folder:  # another one took its place
+                return
             self._names += more
             while self._names > _MOST and len(self._known) > 1:
-                gone, folder = next(iter(self._known.items()))
+                gone, dropped = next(iter(self._known.items()))
                 if gone == path:
                     break
                 del self._known[gone]
                 self._inodes.pop(gone, None)
-                self._names -= len(folder.names)
+                self._names -= len(dropped.names)
 
 
 def is_name(name: str) -> bool:
