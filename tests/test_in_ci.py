@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import capabilities
 from tests.in_ci import is_taken, unmatched
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,13 @@ def test_patterns_take_and_leave_out(patterns: list[str], taken: set[str]) -> No
 
 def test_a_pattern_that_matches_nothing_is_found() -> None:
     assert unmatched(["tar", "zip"], ["tar", "z*", "!7z", "rar"]) == ["!7z", "rar"]
+
+
+def test_ci_must_be_able_to_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "_is_there", lambda name: False)
+    assert "/dev/fuse is missing" in capabilities.why_missing({"mount"})
+    assert "/dev/fuse is missing" in capabilities.why_missing({"mount"}, in_ci=True)
+    assert capabilities.why_missing({"btrfs"}, in_ci=True) == ""
 
 
 def test_what_is_left_out_is_long_and_not_gone(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
 import multiprocessing
 import os
 import random
 import sqlite3
 import subprocess
+import termios
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +160,36 @@ def test_arrays_and_pictures_are_read(shown: Scene) -> None:
         there, here = (place / f"pictures/{name}/007.png" for place in (shown.folder, shown.disk))
         with Image.open(there) as picture, Image.open(here) as same:
             assert picture.tobytes() == same.tobytes()
+
+
+def _error(act: Callable[[], object]) -> int:
+    try:
+        act()
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+def test_what_a_mount_lacks_is_refused_at_once(shown: Scene, tmp_path: Path) -> None:
+    path = shown.folder / "array.bin"
+    assert _error(lambda: os.listxattr(path)) == errno.EOPNOTSUPP
+    assert _error(lambda: os.getxattr(path, "user.x")) == errno.EOPNOTSUPP
+    assert _error(lambda: os.setxattr(path, "user.x", b"")) == errno.EROFS
+    assert _error(lambda: os.truncate(path, 1)) == _error(lambda: os.utime(path)) == errno.EROFS
+    assert not os.access(path, os.W_OK)
+    assert not os.access(path, os.X_OK)
+    disk = os.statvfs(path)
+    assert (disk.f_bavail, disk.f_namemax) == (0, 255)
+    with open(path, "rb", buffering=0) as file, open(tmp_path / "copy", "wb") as copy:
+        assert _error(lambda: fcntl.ioctl(file, termios.TIOCGWINSZ, bytes(8))) == errno.ENOTTY
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        assert os.lseek(file.fileno(), 10, os.SEEK_DATA) == 10
+        assert os.lseek(file.fileno(), 10, os.SEEK_HOLE) == 6 << 20
+        assert os.sendfile(copy.fileno(), file.fileno(), 4000, 500) == 500
+        far = _error(lambda: os.copy_file_range(file.fileno(), copy.fileno(), 500, offset_src=4500))
+        assert far == errno.EXDEV  # then programs copy by themselves
+    assert (tmp_path / "copy").read_bytes() == (shown.disk / "array.bin").read_bytes()[4000:4500]
 
 
 class Pictures:

@@ -53,7 +53,7 @@ class Reader:
             self._reopen: 2,
             self._direct: 2,
             self._advise: 2,
-            self._forget: 0.3,
+            self._forget: 0.15,
         }
 
     def run(self, count: int) -> None:

@@ -1,13 +1,10 @@
-"""Calls of programs beyond opening and reading: attributes, locks, large folders, and a kernel that forgets."""
+"""Folders of many names and of odd ones, and a kernel that forgets what it was told."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import random
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,45 +12,14 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
-from tests.files.mounted.conftest import Scene
 from tests.files.mounted.test_wire import ODD_NAMES
 
-pytestmark = pytest.mark.needs("mount")
+pytestmark = [pytest.mark.needs("mount"), pytest.mark.long]
 
 _DROP = "/proc/sys/vm/drop_caches"
 NAMES = 5000
 # SeaweedFS takes a backslash for a slash.
 ODD = [name for name in ODD_NAMES if b"\\" not in name]
-
-
-def _error(act: Callable[[], object]) -> int:
-    try:
-        act()
-    except OSError as error:
-        return error.errno or -1
-    return 0
-
-
-def test_what_a_mount_lacks_is_refused_at_once(scene: Scene, tmp_path: Path) -> None:
-    path = scene.folder / "big.bin"
-    assert _error(lambda: os.listxattr(path)) == errno.EOPNOTSUPP
-    assert _error(lambda: os.getxattr(path, "user.x")) == errno.EOPNOTSUPP
-    assert _error(lambda: os.setxattr(path, "user.x", b"")) == errno.EROFS
-    assert _error(lambda: os.truncate(path, 1)) == _error(lambda: os.utime(path)) == errno.EROFS
-    assert not os.access(path, os.W_OK)
-    assert not os.access(path, os.X_OK)
-    disk = os.statvfs(path)
-    assert (disk.f_bavail, disk.f_namemax) == (0, 255)
-    with open(path, "rb", buffering=0) as file, open(tmp_path / "copy", "wb") as copy:
-        assert _error(lambda: fcntl.ioctl(file, termios.TIOCGWINSZ, bytes(8))) == errno.ENOTTY
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        assert os.lseek(file.fileno(), 10, os.SEEK_DATA) == 10
-        assert os.lseek(file.fileno(), 10, os.SEEK_HOLE) == 9_000_001
-        assert os.sendfile(copy.fileno(), file.fileno(), 4000, 500) == 500
-        far = _error(lambda: os.copy_file_range(file.fileno(), copy.fileno(), 500, offset_src=4500))
-        assert far == errno.EXDEV  # then programs copy by themselves
-    assert (tmp_path / "copy").read_bytes() == (scene.disk / "big.bin").read_bytes()[4000:4500]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +39,6 @@ def large(environment: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory)
     client.close()
 
 
-@pytest.mark.long
 def test_a_large_folder_has_each_name_once_however_it_is_read(large: Path) -> None:
     for _ in range(2):  # the second time the kernel knows the names
         with os.scandir(large / "many") as entries:
@@ -95,7 +60,6 @@ def test_a_large_folder_has_each_name_once_however_it_is_read(large: Path) -> No
         assert os.stat(large / "many" / name).st_ino == number
 
 
-@pytest.mark.long
 def test_odd_names_are_files_like_others(large: Path) -> None:
     assert set(os.listdir(os.fsencode(large / "odd"))) == set(ODD)
     for odd in ODD:
@@ -103,7 +67,6 @@ def test_odd_names_are_files_like_others(large: Path) -> None:
             assert file.read() == odd
 
 
-@pytest.mark.long
 @pytest.mark.needs("mounts")  # which root has, who may have the kernel drop what it holds
 def test_files_are_right_when_the_kernel_has_forgotten_them(large: Path) -> None:
     names = sorted(os.listdir(large / "many"))
