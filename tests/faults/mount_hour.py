@@ -16,7 +16,6 @@ import statistics
 import sys
 import tempfile
 import threading
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.space.mounts import Note
 from tests import isolation
 from tests.conftest import client_of
+from tests.slow import take
 
 # Small files, that are read ahead, and large ones, with their bytes.
 FILES = [(f"small/{number:03}", 100_000) for number in range(300)]
@@ -87,7 +87,7 @@ class Store:
         os.kill(self.server.pid, signal.SIGKILL)
         self.server.stop()
         self.kills += 1
-        time.sleep(away)
+        take(away)
         self.server = self._started()
         if self.server.url != self.url:
             raise RuntimeError(f"the store came back at {self.server.url}, and was at {self.url}")
