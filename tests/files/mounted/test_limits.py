@@ -70,9 +70,6 @@ def test_ten_thousand_files_are_open_at_a_time(
         assert Path(mount.folder, "07").read_bytes() == b"07" * 100
 
 
-@pytest.mark.xfail(
-    reason="each file that is read forward has a thread that fetches, and keeps its memory", strict=False
-)
 def test_five_hundred_open_files_that_are_read_in_turn_take_little_memory(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
