@@ -213,7 +213,9 @@ class Folders:
 
     def _read(self, path: str, folder: Folder, most: int) -> None:
         """Read at most so many more names of a folder. A listing that fails is begun anew by the next call."""
-        if folder.failed is not None:  # for another thread that waited; what is left of the listing is not its end
+        if (
+            folder.failed is not None
+        ):  # for another thread that waited; what is left of the listing is not its end
             raise without_calls(folder.failed)
         prefix = len(f"{self._place.prefix}{path}/" if path else self._place.prefix)
         before = len(folder.names)
