@@ -18,6 +18,7 @@
 ##  make fuzz              spoilt shards and answers of stores, each verb over hostile own folders (a quarter of an hour)
 ##  make failing-jobs      200 failing jobs of each verb in one agent, which must stay small (minutes)
 ##  make machine-loss      lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
+##  make mount-hour        a DataLoader over a mount whose store is killed every minute (an hour; ARGS="--minutes 5")
 ##  make words             count the words in nbdata/ that have a plainer one; ARGS=vouch shows where
 ##  make docs              the site of the documentation in build/docs/site; runs the notebooks (minutes)
 ##  make pictures          the pictures of README and docs, made anew by a test in a browser (a minute)
@@ -54,7 +55,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files bench-mount test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss mount-hour bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-files bench-mount test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -186,6 +187,9 @@ failing-jobs: $(VENV)/.nbdata
 machine-loss: $(VENV)/.nbdata
 	$(BIN)/python tests/faults/machine_loss.py $(ARGS)
 
+mount-hour: $(VENV)/.nbdata
+	$(BIN)/python tests/faults/mount_hour.py $(ARGS)
+
 $(VENV)/.docs: pyproject.toml | $(VENV)/.test $(VENV)/.node
 	$(INSTALL) '.[docs]'
 	touch $@
@@ -258,7 +262,7 @@ $(VENV)/.test-files: pyproject.toml | $(BIN)/python
 	touch $@
 
 test-files: $(VENV)/.nbdata-demo $(VENV)/.test-files
-	NBDATA_TESTED=wheel $(BIN)/pytest tests/files/large $(ARGS)
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/files/large tests/files/mounted/large $(ARGS)
 
 test-shift: $(VENV)/.nbdata
 	$(BIN)/pytest tests/files/shifted/large $(ARGS)

@@ -40,6 +40,18 @@ NAMES = {
     "s5cmd": "s5cmd cp, tar, s5cmd cp",
 }
 BUCKET = "bench-shards"
+#: Options of packs of shards into others, by way; the first one has none.
+CHOICES: dict[str, dict[str, Any]] = {
+    "shards": {},
+    "--shard-samples": {"shard_samples": 2000},
+    "--fields --rename": {"fields": "jpg,cls", "rename": "cls=label"},
+    "--keys": {"keys": "%08d"},
+    "--slice": {"slice": "0:"},
+    "--on-error report": {"on_error": "report"},
+    "--sort": {"sort": True},
+    "--sort cls": {"sort": "cls"},
+}
+NAMES |= {way: "nbdata pack" + f" {way}" * (way != "shards") for way in CHOICES}
 
 
 @dataclass
@@ -61,6 +73,7 @@ class Bench:
     def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
         self.folder, self.server, self.rounds, self.only = folder, server, options.rounds, options.only
         self.line: Line | None = None
+        self.samples = round(40_000 * options.scale)  # of the shards of 2 KB
         server.create_bucket(BUCKET)
 
     def put(self, name: str, count: int, shards: int, sizes: tuple[int, int]) -> None:
@@ -115,15 +128,18 @@ class Bench:
         return self._measured(work)
 
     def pack(self, way: str, number: int) -> Run:
-        """Pack loose objects into a shard in the store, by nbdata or by way of the disk."""
-        url, target = f"s3://{BUCKET}/loose/", f"s3://{BUCKET}/{way}-{number}"
+        """Pack loose objects or shards into shards in the store, by nbdata or by way of the disk."""
+        url, target = f"s3://{BUCKET}/loose/", f"s3://{BUCKET}/{way.replace(' ', '')}-{number}"
+        options: dict[str, Any] = {"shard_size": "1GB"}
+        if way in CHOICES:
+            url, options = f"s3://{BUCKET}/2KB/*.tar", {"shard_size": "64MB", **CHOICES[way]}
 
         def work() -> Any:
             began, used = time.perf_counter(), os.times()
-            if way == "pack":
+            if way != "s5cmd":
                 program = (
                     "import nbdata, sys\n"
-                    "nbdata.pack(sys.argv[1], sys.argv[2], shard_size='1GB', quiet=True)\n"
+                    f"nbdata.pack(sys.argv[1], sys.argv[2], quiet=True, **{options!r})\n"
                     "status = open('/proc/self/status').read()\n"
                     "print(1024 * int(status.partition('VmHWM:')[2].split()[0]))"
                 )
@@ -151,7 +167,7 @@ class Bench:
             now = os.times()
             cpu = now.children_user + now.children_system - used.children_user - used.children_system
             return {
-                "samples": 20_000,
+                "samples": self.samples if way in CHOICES else 20_000,
                 "wall": time.perf_counter() - began,
                 "cpu": cpu,
                 "memory": memory,
@@ -195,6 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
+    parser.add_argument("--scale", type=float, default=1.0, help="the share of the samples, for a short run")
     options = parser.parse_args()
     os.environ["GOMEMLIMIT"] = "2GiB"  # without it, SeaweedFS took up to 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
@@ -204,8 +221,8 @@ def main() -> None:
         with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
             os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
             bench = Bench(folder, server, options)
-            bench.put("110KB", 4000, 10, (100_000, 10_000))
-            bench.put("2KB", 40_000, 20, (1_800, 200))
+            bench.put("110KB", round(4000 * options.scale), 10, (100_000, 10_000))
+            bench.put("2KB", bench.samples, 20, (1_800, 200))
             print(
                 "| work | way | samples/s | nbdata's over it | CPU a sample, client | nbdata's share of it "
                 "| CPU a sample, server | memory | cores that others used |\n" + "|---" * 9 + "|",
@@ -225,6 +242,9 @@ def main() -> None:
                 bench.compare("20 ms away, batches of 64 by number", by_number, there, slow=True)
             bench.line = None
             os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
+            if options.only in (name := "pack shards of 2 KB into others"):
+                bench.pack("shards", -1)  # makes the index, which all have then
+                bench.compare(name, tuple(CHOICES), "")
             if options.only in "pack":
                 bench.put_objects(20_000, 10_000)
                 bench.compare("pack 20,000 objects of 10 KB", ("pack", "s5cmd"), "")

@@ -48,6 +48,7 @@ from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
 from nbdata.verbs.convert import Convert, convert
 from nbdata.verbs.copy import Copy, copy
+from nbdata.verbs.delete import Delete, delete
 from nbdata.verbs.listing import Du, Ls, du, ls
 from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.mount import Mount, Unmount, mount, unmount
@@ -76,6 +77,7 @@ __all__ = [
     "Cleanup",
     "Convert",
     "Copy",
+    "Delete",
     "Du",
     "Job",
     "Ls",
@@ -107,6 +109,7 @@ __all__ = [
     "convert",
     "copy",
     "decode",
+    "delete",
     "demo",
     "du",
     "filesystem",

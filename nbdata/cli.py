@@ -28,8 +28,10 @@ from nbdata.report import Plan, Report, Row
 from nbdata.suggestions import suggest_verb
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
+from nbdata.verbs.delete import Delete
 from nbdata.verbs.listing import Listing, Ls
 from nbdata.verbs.mount import Mount
+from nbdata.verbs.pack import STDOUT
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
@@ -202,11 +204,25 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             f"{written}=env:NAME takes it from the environment",
             file=sys.stderr,
         )
-    operation, face = parse(cls, stdin_named(words), prog=prog, extra=extra)
+    operation, face = parse(cls, stdin_named(words), prog=prog, extra=extra, streams=True)
     if operation is None:
         print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))
         return 0
     operation = keep_list(operation)
+    if getattr(operation, "target", None) == STDOUT:
+        if face["json"]:
+            raise BadOption(
+                "--json and a TARGET of - exclude each other: both are standard output",
+                remedy="Leave one out",
+            )
+        with contextlib.redirect_stdout(sys.stderr):  # standard output belongs to the tar
+            return _done(operation, face)
+    return _done(operation, face)
+
+
+def _done(operation: Operation, face: dict[str, Any]) -> int:
+    """Carry an operation out, and print its result."""
+    cls = type(operation)
     if isinstance(operation, Mount):  # it stays until it is unmounted
         operation = replace(operation, keep=True)
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
@@ -216,6 +232,8 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         planned = operation.plan()
         _print(planned, as_json=as_json, quiet=quiet)
         return 1 if isinstance(planned, Plan) and (planned.empty or not planned.fits) else 0
+    if isinstance(operation, Delete) and not (operation.yes or as_json):
+        operation = _asked(operation)
     begun: Job | None = None
     if face.get("background"):
         if os.environ.get("NBDATA_HOST") == "inline":  # the job would end with this process, which ends now
@@ -268,6 +286,21 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     else:
         _print(result, as_json=as_json, quiet=quiet, listed=listed)
     return 1 if isinstance(result, Report) and not result.ok else 0
+
+
+def _asked(operation: Delete) -> Delete:
+    """Ask in a terminal whether to delete; elsewhere the operation itself says what is missing."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        return operation
+    planned = operation.plan()
+    _print(planned, as_json=False, quiet=False)
+    if not planned.actions:
+        return operation
+    sys.stdout.flush()
+    print("Delete them? It cannot be undone. [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NbdataError("nothing was deleted")
+    return replace(operation, yes=True)
 
 
 def _print_listing(operation: Listing, report: Report, *, as_json: bool, people: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.interrupts import held_interrupt
-from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
+from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, takes_several, words_of
 from nbdata.origins import SERVICES, origin_of
 from nbdata.paths import glob_base, is_url, working_place
 from nbdata.protocols import Display, Job, Planning
@@ -174,7 +174,7 @@ class Operation:
         """Return the command of this operation: ``pull s3://b/data /w/data --include '*.mp4'``.
 
         Options with their default value are left out, and so are bindings, which may be secret. Empty if no command can
-        express the operation (a list of places).
+        express the operation (a list of one place, or of volumes).
 
         Parameters
         ----------
@@ -185,9 +185,10 @@ class Operation:
         for name, (declared_field, declared) in options_of(type(self)).items():
             value = getattr(self, name)
             if declared.positional:
-                if isinstance(value, tuple):
+                several = value if isinstance(value, tuple) else () if value is None else (value,)
+                if isinstance(value, tuple) and (len(value) < 2 or name != takes_several(type(self))):
                     return ""
-                places += [] if value is None else [show(value)]
+                places += map(show, several)
             elif not declared.binding and value != declared_field.default:
                 options += words_of(f"--{name.replace('_', '-')}", value, declared, show)
         return shlex.join([*places, *options])

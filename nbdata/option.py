@@ -28,6 +28,7 @@ __all__ = [
     "shown",
     "storage_pair",
     "suggest",
+    "takes_several",
     "words_of",
 ]
 
@@ -44,7 +45,7 @@ class Option:
     help : str
         One sentence for ``%verb?`` and ``--help``.
     kind : str
-        ``text``, ``place`` (a path or URL), ``places`` (one, or in Python several), ``path`` (local), ``job`` (its
+        ``text``, ``place`` (a path or URL), ``places`` (one or several), ``path`` (local), ``job`` (its
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``moment`` (a date, or how long ago; in
         Python also a date, datetime or timedelta), ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
@@ -65,6 +66,8 @@ class Option:
         For a count: its range in words.
     per_second : bool
         For a size: whether it is a rate, which may end in ``/s``.
+    stream : str
+        For a place: what ``-`` means on a command line, such as ``/dev/stdin``; empty if it means nothing.
     """
 
     help: str
@@ -77,6 +80,7 @@ class Option:
     binding: bool = False
     expected: str = "a whole number, 0 or more"
     per_second: bool = False
+    stream: str = ""
 
     @property
     def is_path(self) -> bool:
@@ -84,11 +88,17 @@ class Option:
         return self.kind in ("place", "places", "path")
 
 
-def argument(help: str, *, default: Any = MISSING, kind: str = "place", metavar: str = "") -> Any:  # noqa: A002
+def argument(
+    help: str,  # noqa: A002
+    *,
+    default: Any = MISSING,
+    kind: str = "place",
+    metavar: str = "",
+    stream: str = "",
+) -> Any:
     """Declare a positional argument of an Operation; without a default it is required."""
-    return field(
-        default=default, metadata={"option": Option(help, kind=kind, metavar=metavar, positional=True)}
-    )
+    declared = Option(help, kind=kind, metavar=metavar, positional=True, stream=stream)
+    return field(default=default, metadata={"option": declared})
 
 
 def option(default: Any, help: str, **declaration: Any) -> Any:  # noqa: A002
@@ -104,6 +114,17 @@ def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
     """Return the declared options of a verb by field name, positional ones first."""
     declared = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
     return dict(sorted(declared.items(), key=lambda item: not item[1][1].positional))
+
+
+def takes_several(cls: type[Any]) -> str | None:
+    """Return the positional argument of a verb that takes several words; None if there is none.
+
+    If another argument may be left out, it is not clear which words belong to which.
+    """
+    places = {name: one for name, one in options_of(cls).items() if one[1].positional}
+    if any(declared_field.default is not MISSING for declared_field, _ in places.values()):
+        return None
+    return next((name for name, (_, declared) in places.items() if declared.kind == "places"), None)
 
 
 # Names of storage options in other programs, and their names in nbdata, with the value that a flag stands for.

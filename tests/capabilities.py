@@ -48,6 +48,11 @@ def _mounts() -> bool:
     return True
 
 
+def _mount() -> bool:
+    """True if nbdata can mount: root by itself where it may, and others by fusermount3."""
+    return os.access("/dev/fuse", os.R_OK | os.W_OK) and (bool(shutil.which("fusermount3")) or _mounts())
+
+
 def _programs(*names: str) -> Callable[[], bool]:
     return lambda: all(shutil.which(name) for name in names)
 
@@ -92,6 +97,7 @@ CAPABILITIES = {
         lambda: not why_no_fuse(),
         in_ci=False,
     ),
+    "mount": Capability("nbdata cannot mount: /dev/fuse is missing, or the right to use it", _mount),
     "mounts": Capability("nobody but root may mount disks", _mounts),
     "namespaces": Capability("there is no right to make name spaces (unshare)", _unshare),
     "openssl": Capability("there is no openssl", _programs("openssl")),
@@ -109,7 +115,7 @@ def _java() -> bool:
     return Path(_COMPRESS_JAR).exists() and all(map(shutil.which, ("java", "javac")))
 
 
-# Programs that make the archives that tests unpack, and the lists of checksums that they read.
+# Programs that make the archives that tests unpack and the lists of checksums that they read, or that read a mount.
 for _name in (
     "ar",
     "bsdtar",
@@ -126,6 +132,7 @@ for _name in (
     "pax",
     "perl",
     "rhash",
+    "rsync",
     "zstd",
     "zip",
     "unzip",

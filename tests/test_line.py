@@ -34,11 +34,18 @@ LINES = {
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
     "samples": (
+        "s3://bucket/a.tar s3://bucket/b.tar --shard-slice 0:1",
         "s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never",
         "s3://bucket/images/ --cache 10000000 --cache-dir /w",
     ),
-    "shards": ("verify 's3://bucket/x-*.tar' --verify md5",),
+    "shards": (
+        "ls s3://bucket/a.tar s3://bucket/b.tar",
+        "verify 's3://bucket/x-*.tar' --verify md5",
+    ),
     "pack": (
+        "s3://b/a.tar s3://b/b.tar s3://b/x-%06d.tar --fields jpg,cls --rename cls=label --slice=-5: --keys %06d",
+        "/w/shards/ /w/x-%06d.tar --files-from /w/list --shard-samples 10 --sort cls --on-error report",
+        "/w/x.tar /w/x-%06d.tar --sort",
         "s3://bucket/images/ s3://bucket/shards/x-%06d.tar --by file --shard-size 64000000 --shuffle --seed 3",
         "s3://bucket/site/ s3://bucket/site.tar.zst --format tar.zst --volume-size 100000000 --md5 --sort --mtime 0",
     ),
@@ -58,6 +65,7 @@ LINES = {
     ),
     "ls": ("s3://bucket/data/ --recursive --max-files 100", "'s3://bucket/{000..099}.tar'"),
     "du": ("s3://bucket/data/ --depth 2",),
+    "delete": ("s3://bucket/results/ --older-than 30d --include '*.log' --yes",),
     "quota": ("/w --limit 5GB", "/w"),
     "transfers": ("3f2a91 --cancel", ""),
     "cleanup": ("/w/data --all", "s3://bucket/results/"),

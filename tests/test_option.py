@@ -20,6 +20,7 @@ PLACES = {
     "pull": ("s3://bucket/d/", "/w/d"),
     "push": ("/w/d", "s3://bucket/d/"),
     "copy": ("s3://bucket/d/", "s3://other/d/"),
+    "delete": ("s3://bucket/d/",),
     "md5check": ("/w/d",),
     "untar_volumes": ("/w/v", "/w/d"),
     "cache_stream": ("s3://bucket/d/",),

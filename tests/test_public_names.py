@@ -15,10 +15,10 @@ import nbdata
 NAMES = {
     "__init__": """
         AccessDenied AgentUnavailable BadArchive BadOption CacheStream Cancelled ChecksumMismatch Cleanup
-        Convert Copy Du Job Ls Md5check MissingVolume Mount NbdataError NotEnoughSpace NotFound Pack Plan Pull Push
-        Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
-        UnsafeMember Unmount UntarVolumes __version__ cache_stream cleanup convert copy decode demo du filesystem ls
-        md5check mount open pack pull push quota samples shards shift transfers unmount untar_volumes write_shards
+        Convert Copy Delete Du Job Ls Md5check MissingVolume Mount NbdataError NotEnoughSpace NotFound Pack Plan Pull
+        Push Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
+        UnsafeMember Unmount UntarVolumes __version__ cache_stream cleanup convert copy decode delete demo du filesystem
+        ls md5check mount open pack pull push quota samples shards shift transfers unmount untar_volumes write_shards
     """,
     "demo/__init__": "serve",
     "ffrecord/__init__": """

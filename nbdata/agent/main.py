@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
 
+from nbdata.agent.arenas import share_arenas
 from nbdata.agent.log import Log, say
 from nbdata.agent.server import Server
 from nbdata.engine.runner import load_all
@@ -17,11 +17,6 @@ from nbdata.runtime import Endpoint, agent_id, runtime_folder
 from nbdata.sockets import listen
 
 __all__ = ["main"]
-
-# Constants of <malloc.h>.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Blocks of at least this many bytes return to the kernel when freed. Free bytes kept at the end of each arena.
-_LARGE, _KEPT = 4 << 20, 32 << 20
 
 
 def main(name: str) -> None:
@@ -39,7 +34,7 @@ def main(name: str) -> None:
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # the user's model matters more than a transfer that can resume
-    _share_memory()
+    share_arenas(large=4 << 20, kept=32 << 20)
     load_all()
     server = Server(endpoint)
     signal.signal(signal.SIGTERM, lambda *_: server.stop_now())
@@ -55,17 +50,3 @@ def main(name: str) -> None:
         alive.release()
         # Threads that block in a store must not keep the process alive.
         os._exit(0)
-
-
-def _share_memory() -> None:
-    """Make all threads allocate from the same two arenas.
-
-    Threads come and go with each job. With an arena of its own for each (mallopt(3)), an agent grew by a megabyte per
-    job. A decompressor allocates its blocks again and again. Freed memory is therefore kept, up to a limit. Otherwise
-    the kernel would have to zero each page each time: half a second for 400 MB.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # not glibc
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_ARENA_MAX, 2)
-        if libc.mallopt(_MMAP_THRESHOLD, _LARGE):  # otherwise keep malloc's own adaptation
-            libc.mallopt(_TRIM_THRESHOLD, _KEPT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import time
-from typing import ClassVar
 
 from nbdata.operation import slots
 from nbdata.report import Plan, Report
@@ -44,7 +43,7 @@ class InProcessRun(abc.ABC):
     """Base of these operations; see `nbdata.operation.InProcess`."""
 
     #: What to do after an interruption.
-    again: ClassVar[str]
+    again: str
 
     @abc.abstractmethod
     def plan(self) -> Plan:

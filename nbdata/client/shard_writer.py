@@ -21,7 +21,7 @@ from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
 from nbdata.writing.manifest import Manifest, ShardRow
 from nbdata.writing.own_uploads import OwnUploads
 
-__all__ = ["ShardWriter"]
+__all__ = ["ShardWriter", "chunks_of"]
 
 
 class ShardWriter:
@@ -110,7 +110,7 @@ class ShardWriter:
                 "a sample has no key",
                 expected='a dict with a str that is not empty as "__key__"',
             )
-        chunks, size = self._chunks(key, sample)
+        chunks, size = chunks_of(key, sample, self._encoders)
         shard = self._shard
         if shard is not None and shard.samples and self._is_full(shard, size):
             self._finish(shard)
@@ -130,24 +130,6 @@ class ShardWriter:
         self.samples += 1
         self.bytes += size
         self._ended = ended
-
-    def _chunks(self, key: str, sample: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
-        """Return the members of a sample, and their bytes."""
-        chunks: list[bytes | memoryview] = []
-        for field, value in sample.items():
-            if field.startswith("__"):
-                continue
-            name = f"{key}.{field}"
-            if is_meta(name) or split_member(name) != (key, field):
-                raise BadOption(
-                    f"the file {name!r} would be in no sample, or in another one: see WebDataset's rules for names",
-                    expected="a key without a dot in its last part, and fields in lower case such as jpg or seg.png",
-                )
-            data = encode(key, field, value, self._encoders)
-            chunks += [member_header(name, len(data)), data, bytes(padding(len(data)))]
-        if not chunks:
-            raise BadOption(f"the sample {key!r} has no fields", expected="at least one, such as jpg")
-        return chunks, sum(map(len, chunks))
 
     def _is_full(self, shard: GrowingShard, more: int) -> bool:
         most = self._operation.shard_samples
@@ -247,3 +229,30 @@ class ShardWriter:
             f"<{counted(self.samples, 'samples')} in {shards}: "
             f"{format_size(self.bytes)}{', ' + self._ended if self._ended else ''}>"
         )
+
+
+def chunks_of(
+    key: str, sample: Mapping[str, Any], encoders: Mapping[str, Encoder]
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the members of a sample, and their bytes.
+
+    Raises
+    ------
+    BadOption
+        If it would be read back as another sample.
+    """
+    chunks: list[bytes | memoryview] = []
+    for field, value in sample.items():
+        if field.startswith("__"):
+            continue
+        name = f"{key}.{field}"
+        if is_meta(name) or split_member(name) != (key, field):
+            raise BadOption(
+                f"the file {name!r} would be in no sample, or in another one: see WebDataset's rules for names",
+                expected="a key without a dot in its last part, and fields in lower case such as jpg or seg.png",
+            )
+        data = encode(key, field, value, encoders)
+        chunks += [member_header(name, len(data)), data, bytes(padding(len(data)))]
+    if not chunks:
+        raise BadOption(f"the sample {key!r} has no fields", expected="at least one, such as jpg")
+    return chunks, sum(map(len, chunks))

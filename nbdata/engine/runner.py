@@ -85,6 +85,7 @@ _VERBS = {
     "sample_cache": "cache.sample_cache",
     "quota": "upkeep.quota",
     "cleanup": "upkeep.cleanup",
+    "delete": "upkeep.delete",
     "probe": "queries.probe",
     "complete": "queries.complete",
     "ls": "queries.ls",

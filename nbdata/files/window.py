@@ -128,7 +128,9 @@ class Window:
         elif end != self._end:
             self._forward = min(self._forward + 1, _AHEAD + 1)
         self._end = end
-        several = self._ahead or self._forward > 1 or end - start > _LONG
+        if self._most < _SMALL:  # many files are read at the same time: no thread and connections of its own
+            self._end_fetcher()
+        several = self._most >= _SMALL and (self._ahead or self._forward > 1 or end - start > _LONG)
         try:
             if several and self._place.store.ranges:
                 block = self._next(start, end)
@@ -231,22 +233,24 @@ class Window:
         if self._fetcher is not None and self._pid == os.getpid():
             self._fetcher.drop_ahead()
 
+    def _end_fetcher(self) -> None:
+        self._forget_ahead()
+        fetcher, self._fetcher = self._fetcher, None
+        if fetcher is not None and self._pid == os.getpid():
+            fetcher.close()
+
     def let_go(self) -> None:
         """Drop all bytes, unless they are being read just now."""
         if self._lock.acquire(blocking=False):
             try:
                 self._blocks.clear()
-                self._forget_ahead()
+                self._end_fetcher()
                 self._note()
             finally:
                 self._lock.release()
 
     def close(self) -> None:
         """Drop all bytes, and fetch no more."""
-        fetcher, self._fetcher = self._fetcher, None
-        if fetcher is not None and self._pid == os.getpid():
-            fetcher.close()
+        self._end_fetcher()
         self._blocks.clear()
-        self._ahead.clear()
-        self._ranges.clear()
         self.held = 0

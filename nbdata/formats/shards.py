@@ -8,8 +8,9 @@ name is only a folder or a key, belong to no sample. Source: the WebDataset libr
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader
 from nbdata.archives.tar_headers import Header, Headers
-from nbdata.errors import BadArchive
+from nbdata.errors import BadArchive, BadOption
 from nbdata.formats.samples import is_hidden_key
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LeftOut",
     "Sample",
     "SummedSample",
+    "is_archive",
     "is_meta",
     "samples_in",
     "split_member",
@@ -47,6 +49,8 @@ _BLOCK = 256 << 10
 
 _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
+# Fields that are tar archives.
+_TARS = frozenset(("tar", "tgz", "tzst", "txz", "tbz", "tbz2", "tar.gz", "tar.zst", "tar.xz", "tar.bz2"))
 #: The reason for a member whose sample ended before it.
 APART = "its sample came before, and others since: this is one more"
 #: The remark on a hidden file of macOS, of which WebDataset makes a sample.
@@ -153,11 +157,14 @@ def samples_in(
 
     Raises
     ------
+    BadOption
+        If it is a tar of shards.
     BadArchive
         If the shard is damaged, is truncated, or has data after its end; or if a sample is larger than `max_sample`.
         Then the member that would exceed it is not read.
     """
-    return _grouped(reader, left_out, bytes, _content, max_sample or MAX_SAMPLE, holds_content=True)
+    found = _grouped(reader, left_out, bytes, _content, max_sample or MAX_SAMPLE, holds_content=True)
+    return _no_archives(reader, found)
 
 
 def sums_in(
@@ -167,7 +174,8 @@ def sums_in(
 
     Content is read in blocks and may have any size. The names and sums of one sample are limited to 64 MiB.
     """
-    return _grouped(reader, left_out, _sum, _summed, _MOST_SUMS, holds_content=False)
+    found = _grouped(reader, left_out, _sum, _summed, _MOST_SUMS, holds_content=False)
+    return _no_archives(reader, found)
 
 
 def _grouped(
@@ -225,9 +233,47 @@ def _grouped(
             yield current, fields, places
         reader.drain()
     except BadArchive as error:
+        if fields:
+            error.details["sample"] = current  # the one that was not read to its end
         if "limit" not in error.details:  # the remedy of archive readers is about unpacking
             error.remedy = _REMEDY
         raise
+
+
+def is_archive(fields: Collection[str]) -> bool:
+    """True if a sample is nothing but a tar archive. If a shard begins with two, it is a tar of shards, by a slip.
+
+    Examples
+    --------
+    >>> is_archive(["tar"]), is_archive(["tar", "json"]), is_archive(["frames.tar"])
+    (True, False, False)
+    """
+    return len(fields) == 1 and next(iter(fields)) in _TARS
+
+
+def _no_archives(
+    reader: ForwardReader, samples: Generator[tuple[str, dict[str, _Value], list[int]], None, None]
+) -> Generator[tuple[str, dict[str, _Value], list[int]], None, None]:
+    """Yield samples; BadOption if the first two, or the only one, are archives."""
+    with contextlib.closing(samples):
+        first = next(samples, None)
+        if first is None:
+            return
+        if is_archive(first[1]):
+            second = next(samples, None)
+            if second is None or is_archive(second[1]):
+                name = f"{first[0]}.{next(iter(first[1]))}"
+                raise BadOption(
+                    f"the members of this archive are archives themselves, such as {shortened(name)}",
+                    path=reader.name,
+                    expected="a shard: a tar of the files of samples",
+                    remedy="Unpack it with untar_volumes, and name the shards that were in it",
+                )
+            yield first
+            yield second
+        else:
+            yield first
+        yield from samples
 
 
 def _too_large(reader: ForwardReader, name: str, size: int, most: int) -> BadArchive:

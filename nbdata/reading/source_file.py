@@ -12,9 +12,11 @@ from nbdata.integrity.etags import parse_etag
 from nbdata.paths import is_url
 from nbdata.redaction import redacted
 from nbdata.signed_urls import without_signature
+from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo
+from nbdata.verbs.choosing import SlicingShards
 
-__all__ = ["Promised", "SourceFile", "all_or_none", "digest_of", "fingerprint_of"]
+__all__ = ["Promised", "SourceFile", "all_or_none", "digest_of", "fingerprint_of", "sliced"]
 
 
 class Promised(NamedTuple):
@@ -107,6 +109,17 @@ def all_or_none(is_one: Callable[[str], bool], places: Sequence[str], kind: str)
             remedy="Make samples of each, and join them with +",
         )
     return all(answers)
+
+
+def sliced(operation: SlicingShards, files: list[SourceFile]) -> list[SourceFile]:
+    """Return the files that ``--shard-slice`` takes; BadOption if it leaves none of some."""
+    taken = files[operation.shards_sliced]
+    if files and not taken:
+        raise BadOption(
+            f"--shard-slice {operation.shard_slice} takes none of {counted(len(files), 'files')}",
+            expected="A:B or A:B:S, counted from 0",
+        )
+    return taken
 
 
 def fingerprint_of(files: Iterable[SourceFile]) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "Filters",
     "Looked",
     "Selection",
+    "read_lines",
     "read_paths",
 ]
 
@@ -96,7 +97,12 @@ class Filters:
 
 
 def read_paths(file: str) -> set[str]:
-    """Read relative paths from a file, one per line. NotFound if unreadable, BadOption if not a regular file."""
+    """Return the relative paths in a file; see `read_lines`."""
+    return {path.removeprefix("./") for path in read_lines(file)} - {""}
+
+
+def read_lines(file: str) -> list[str]:
+    """Read a list from a file, one per line. NotFound if unreadable, BadOption if not a regular file."""
 
     def opened(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NONBLOCK)  # otherwise, opening a pipe without a writer blocks
@@ -108,7 +114,7 @@ def read_paths(file: str) -> set[str]:
                     "--files-from is no file", path=file,
                     remedy="Write the list into a file; only the command line takes it from a pipe",
                 )  # fmt: skip
-            return {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
+            return [line.rstrip("\r\n") for line in lines]
     except OSError as error:
         raise NotFound(
             f"--files-from cannot be read ({os.strerror(error.errno or 0)})", path=file,

@@ -12,6 +12,7 @@ from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.convert import Convert
 from nbdata.verbs.copy import Copy
+from nbdata.verbs.delete import Delete
 from nbdata.verbs.listing import Du, Ls
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.mount import Mount, Unmount
@@ -30,7 +31,7 @@ __all__ = ["GROUPS", "VERBS", "operation_from_dict"]
 
 #: The verbs in the order of the help, by what they are for. The verbs in _OWN are internal.
 GROUPS: dict[str, tuple[type[Operation], ...]] = {
-    "Move": (Pull, Push, Copy),
+    "Move": (Pull, Push, Copy, Delete),
     "Check and unpack": (Md5check, UntarVolumes),
     "Train": (CacheStream, SampleSource, Pack, Shards, Convert),
     "Look": (Ls, Du, Mount, Unmount),

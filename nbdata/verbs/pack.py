@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 import re
-import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
@@ -16,6 +16,8 @@ from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of, refuse_unwritten
+from nbdata.verbs.changing import Changing
+from nbdata.verbs.choosing import Choosing, SlicingShards
 from nbdata.verbs.options import (
     Connecting,
     Fetching,
@@ -30,17 +32,22 @@ from nbdata.verbs.options import (
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
 
-__all__ = ["LEAST_VOLUME", "Pack", "pack"]
+__all__ = ["LEAST_VOLUME", "STDIN", "STDOUT", "Pack", "pack"]
 
-# Maximum processes of --map.
-_MOST_WORKERS = 256
+#: Standard input and output as places.
+STDIN, STDOUT = "/dev/stdin", "/dev/stdout"
 #: Minimum bytes of a volume of an archive.
 LEAST_VOLUME = 128 << 10
+# How to make a single shard, and what is not meant.
+_SINGLE = " --shard-count 1 for one shard, --format tar for an archive"
 # Options for samples in shards or FFRecord files only, for one of these only, and for archives only.
-_OF_FILES = ("shard_size", "shard_count", "shuffle", "seed")
-_OF_SAMPLES = ("by", "select", "rename", "part_size")
-_OF_SHARDS, _OF_RECORDS = ("map", "map_workers", "max_window", "max_sample"), ("no_names",)
+_OF_FILES = ("shard_size", "shard_samples", "shard_count", "shuffle", "seed")
+_OF_SAMPLES = (*options_of(Choosing), *options_of(SlicingShards), "files_from", "by", "part_size")
+_OF_SHARDS, _OF_RECORDS = (*options_of(Changing), "max_window", "max_sample"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
+# Options that need a source that can be read twice, and a target that can be written twice.
+_OF_STORED_SOURCES = ("files_from", "shard_slice", "shuffle", "sort", "shard_count", "trust_index")
+_OF_STORED_TARGETS = ("shard_size", "shard_samples", "shard_count", "overwrite", "part_size")
 # The options that each kind of target does not have; the last entry is for archives.
 _FOREIGN = {
     "shards": (*_OF_ARCHIVES, *_OF_RECORDS),
@@ -51,7 +58,9 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
+class Pack(
+    Changing, Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing
+):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
     in the same order make the same bytes.
@@ -61,7 +70,10 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     the missing shards, and to repack those whose samples changed. At the end an index of the shards
     is written beside them, in the JSON format of the wids library: names, sizes, numbers of samples,
     and checksums. If SOURCE is shards, each is read twice: once to list its samples, and once by
-    ranges. Compressed shards need --map.
+    ranges, and --sort FIELD reads that field once more before. Compressed shards need --map. A damaged
+    shard ends the run before anything is written; with --on-error report the rest goes on, and each
+    sample that is left out is a failure. A tar can also come from standard input, and go to standard
+    output (-): this process then does the work, as with --map, and cannot resume.
 
     FFRecord files, for random batches (--format ffrecord, or TARGET ends in .ffr or .ffr/): each field
     becomes a record. The fields of a sample follow each other, and the last record of a file holds
@@ -87,6 +99,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
         "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
         "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
+        "pack 's3://bucket/train-*.tar' s3://bucket/sorted/train-%06d.tar --fields jpg,cls --sort cls",
         "pack s3://bucket/images/ s3://bucket/small/train-%06d.tar --map 'mogrify -resize 256x256 {}/sample.jpg'",
         "pack s3://bucket/images/ s3://bucket/train.ffr/ --format ffrecord",
         "pack s3://bucket/train.ffr/ s3://bucket/images/ --format files",
@@ -95,21 +108,31 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
 
     source: str | tuple[str, ...] = argument(
         "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); may "
-        "contain globs and brace ranges. In Python also a list of shards.",
+        "contain globs and brace ranges. Several SOURCEs are shards or FFRecord files, packed in this order. In a "
+        "terminal - means a tar from standard input.",
         kind="places",
         metavar="SOURCE",
+        stream=STDIN,
     )
     target: str = argument(
         "URL or path of the shards, with %06d or {000000..000099} for their number; or a folder, for "
         "shard-000000.tar and so on (with --format ffrecord PART_00000.ffr); or a single file, such as the archive "
-        "x.tar.gz, or x.ffr.",
+        "x.tar.gz, or x.ffr. In a terminal - means standard output.",
         metavar="TARGET",
+        stream=STDOUT,
     )
     format: str | None = option(
         None,
         "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an "
         "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: from the end of TARGET; .tar means shards.",
         choices=("shards", "ffrecord", "files", *ARCHIVES),
+    )
+    files_from: str | None = option(
+        None,
+        "Pack only the shards or FFRecord files listed in FILE, in its order: paths relative to SOURCE, a folder, one "
+        "per line. In a terminal - means standard input.",
+        kind="path",
+        metavar="FILE",
     )
     volume_size: int | None = option(
         None,
@@ -138,39 +161,6 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         "What forms a sample. sample: the files of one folder with the same name up to the first dot; file: each file.",
         choices=("sample", "file"),
     )
-    select: str | None = option(
-        None,
-        "Pack only samples for which EXPR is true, such as \"jpg and size(jpg) < 1MB and not key = 'test/*'\". A "
-        "condition is the name of a field that must exist, size or size(FIELD) compared with SIZE, or key compared "
-        "with GLOB. Combine conditions with and, or, not and brackets.",
-        metavar="EXPR",
-    )
-    rename: tuple[str, ...] = option(
-        (),
-        "Rename a field, such as jpeg=jpg. --select uses the old names. Repeatable.",
-        kind="texts",
-        metavar="OLD=NEW",
-    )
-    map: Any = option(
-        None,
-        "Transform each sample with COMMAND, in parallel processes on this machine. COMMAND runs once per sample and "
-        "without a shell. It gets a temporary folder with a file sample.EXT for each field, in place of {} or as its "
-        "last argument. The files sample.EXT in the folder at its end are the new sample; if there are none, the "
-        "sample is left out. In Python also a function that gets a sample (a dict) and returns a dict, several dicts, "
-        "or None to leave it out. It is called by this process, not by the agent, and cannot resume: existing shards "
-        "need --overwrite always. Fields are renamed before (--rename).",
-        kind="function",
-        binding=True,
-        identity=False,
-        metavar="COMMAND",
-    )
-    map_workers: int | None = option(
-        None,
-        "Number of processes for --map (default: one per processor).",
-        kind="count",
-        identity=False,
-        metavar="N",
-    )
     no_names: bool = option(
         False,
         "Only for FFRecord files: store no names. Each sample must have one field, and is found by its number.",
@@ -182,6 +172,13 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         "MiB, where an FFRecord file ends once it has 256 MiB, or a 200th of all bytes if that is more.",
         kind="size",
         metavar="SIZE",
+    )
+    shard_samples: int | None = option(
+        None,
+        "Maximum samples of a shard or FFRecord file; --shard-size limits it too.",
+        kind="count",
+        metavar="N",
+        expected="at least 1",
     )
     shard_count: int | None = option(
         None,
@@ -196,8 +193,12 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         kind="flag",
     )
     seed: int = option(0, "Seed of --shuffle.", kind="count", metavar="N")
-    sort: bool = option(
-        False, "Pack the samples in key order (default: in the order of SOURCE).", kind="flag"
+    sort: bool | str = option(
+        False,
+        "Pack the samples in key order, or in the order of FIELD: by its numbers if all samples have one there, else "
+        "by its text (default: in the order of SOURCE). FIELD is a name after --rename, with at most 4 KiB.",
+        kind="optional",
+        metavar="FIELD",
     )
     overwrite: str = option(
         "changed",
@@ -220,11 +221,15 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         if self.format in (None, *ARCHIVES):
             refuse_unwritten(self.target)
         self._refuse_foreign()
+        self._check_streams()
         if self.archive is not None:
             self._check_archive(self.archive)
             return
         if self.made == "files":
             self._check_files()
+        if self.target == STDOUT:
+            self._check_map()
+            return
         names = self.names
         if isinstance(self.source, str) and self.source.rstrip("/") == self.target.rstrip("/"):
             raise BadOption(
@@ -233,22 +238,20 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
             )
         check_part_size(self.part_size)
         refuse_pairs(self, "shuffle", ("sort",))
-        if self.shard_size is not None and self.shard_count is not None:
+        if isinstance(self.sort, str) and "/" in self.sort:
             raise BadOption(
-                "--shard-size and --shard-count exclude each other", remedy="Leave one of them out"
+                f"--sort: {self.sort!r} is no field", remedy="To sort by key, write --sort after the places"
             )
+        for name in ("shard_size", "shard_samples"):
+            refuse_pairs(self, name, ("shard_count",))
         check_shard_size(self.shard_size)
-        for pair in self.rename:
-            old, _, new = pair.partition("=")
-            if not old or not new or [one.partition("=")[0] for one in self.rename].count(old) > 1:
-                raise BadOption(
-                    f"--rename: {pair!r}", expected="OLD=NEW, such as jpeg=jpg, once for each field"
-                )
-        if self.shard_count is not None and self.shard_count < 1:
-            raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
-        if not names.numbered and (self.shard_size is not None or self.shard_count is not None):
+        limits = {"--shard-count": self.shard_count, "--shard-samples": self.shard_samples}
+        for flag, limit in limits.items():
+            if limit is not None and limit < 1:
+                raise BadOption(f"{flag}: {limit}", expected="at least 1")
+        if not names.numbered and (self.shard_size is not None or any(limits.values())):
             raise BadOption(
-                f"{self.target} is one file, which --shard-size and --shard-count would divide",
+                f"{self.target} is one file, which --shard-size, --shard-samples and --shard-count would divide",
                 remedy="Give it a place for a number, as train-%05d.ffr, or leave them out",
             )
         self._check_map()
@@ -256,7 +259,7 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     def _refuse_foreign(self) -> None:
         """Raise BadOption for an option that this kind of target does not have."""
         foreign = _FOREIGN.get(self.made, _FOREIGN["archive"])
-        for one in fields(self):
+        for one in dataclasses.fields(self):
             if one.name in foreign and getattr(self, one.name) != one.default:
                 what = f"--format {self.made}" if self.format else f"{self.made}, which {self.target} means"
                 one_archive = self.format is None and one.name in _OF_ARCHIVES
@@ -281,6 +284,8 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
             )  # fmt: skip
 
     def _check_archive(self, form: str) -> None:
+        if isinstance(self.sort, str):
+            raise BadOption(f"--sort {self.sort}: an archive has files, and no fields", remedy="Write --sort")
         if not isinstance(self.source, str):
             raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
         ArchiveNames.of(self.target, form, numbered=self.volume_size is not None)
@@ -291,42 +296,58 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         _ = self.fixed_time
 
     def _check_map(self) -> None:
-        """Refuse options that make no sense with ``--map``, or without it."""
-        if self.map is None:
-            for name in ("map_workers", *options_of(HoldingSamples)):
+        """Refuse options that make no sense in this process, or without it."""
+        self.check_maps()
+        if not self.in_process:
+            for name in options_of(HoldingSamples):
                 if getattr(self, name) is not None:
                     raise BadOption(f"--{name.replace('_', '-')} is for --map", remedy="Leave it out")
             return
-        if not callable(self.map):
-            _ = self.map_words
-        if self.map_workers is not None and not 1 <= self.map_workers <= _MOST_WORKERS:
-            raise BadOption(
-                f"--map-workers: {self.map_workers} is out of range", expected=f"1 to {_MOST_WORKERS}"
-            )
+        what = self._because
         if self.shard_count is not None:
             raise BadOption(
-                "--map and --shard-count exclude each other: the number of samples after --map is not known before",
-                remedy="Use --shard-size",
+                f"{what} and --shard-count exclude each other: the number of samples is not known before",
+                remedy="Use --shard-size or --shard-samples",
             )
         for name, value in {
             "max-rate": self.max_rate,
             "part-size": self.part_size,
             "ignore-space": self.ignore_space,
             "on-error report": self.on_error == "report",
+            "sort FIELD": isinstance(self.sort, str),
         }.items():
             if value:
-                raise BadOption(f"--map and --{name} exclude each other", remedy="Leave one of them out")
+                raise BadOption(f"{what} and --{name} exclude each other", remedy="Leave one of them out")
+
+    def _check_streams(self) -> None:
+        """Refuse what standard input or output cannot do."""
+        refused: dict[str, tuple[str, ...]] = {}
+        if self.source == STDIN:
+            refused["standard input is read once, from its beginning"] = _OF_STORED_SOURCES
+            self.refuse_filters("for files", "Choose samples with --select")
+        if self.target == STDOUT:
+            refused["standard output is one stream of a tar"] = _OF_STORED_TARGETS
+        for why, names in refused.items():
+            if self.made != "shards":
+                raise BadOption(f"--format {self.made}: {why}", expected="tar shards")
+            for name in names:
+                if getattr(self, name) != options_of(Pack)[name][0].default:
+                    raise BadOption(f"--{name.replace('_', '-')}: {why}", remedy="Leave it out")
 
     @property
-    def map_words(self) -> list[str]:
-        """Return the words of the ``--map`` command; raise BadOption if it is not a command."""
-        try:
-            words = shlex.split(self.map)
-        except ValueError as error:
-            raise BadOption(f"--map: {str(error).lower()}", remedy="Close the quotes") from None
-        if not words:
-            raise BadOption("--map: this command is empty", expected="a command such as 'convert.sh {}'")
-        return words
+    def in_process(self) -> bool:
+        """True if the process that asks does the work, with what only it has: functions, commands, standard input."""
+        return bool(self._because)
+
+    @property
+    def _because(self) -> str:
+        given = {
+            "--map": self.map is not None,
+            "--map-many": self.map_many is not None,
+            "standard input": self.source == STDIN,
+            "standard output": self.target == STDOUT,
+        }
+        return next((name for name, is_given in given.items() if is_given), "")
 
     @property
     def made(self) -> str:
@@ -366,33 +387,35 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
     @property
     def names(self) -> ShardNames:
         """The names of the shards or FFRecord files; for single files only the folder is used."""
-        return ShardNames.of(self.target, "shards" if self.made == "files" else self.made)
+        made = "shards" if self.made == "files" else self.made
+        return ShardNames.of(self.target, made, single=_SINGLE)
 
     @property
     def most_bytes(self) -> int:
         """Maximum bytes of a shard."""
         return self.shard_size or DEFAULT_SIZE
 
-    @property
-    def names_of_fields(self) -> dict[str, str]:
-        """The new name of each renamed field."""
-        return {old: new for old, _, new in (pair.partition("=") for pair in self.rename)}
+    def end_of_shard(self, number: int, position: int, total: int) -> int:
+        """Return the position behind the last sample that a shard may have, by its number and first position."""
+        if self.shard_count is not None:
+            return (number + 1) * total // self.shard_count
+        return min(total, position + (self.shard_samples or total))
 
     def samples(self) -> SampleSource:
         """Return the samples to pack, without shards that an earlier run wrote into the source."""
         filters = self.options_in(Filtering)
         source = self.source if isinstance(self.source, str) else self.source[0]
-        folder = self.names.folder
+        folder = "" if self.target == STDOUT else self.names.folder
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
             own = (posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
             filters["exclude"] += tuple(own)
         # If only the names matter, files that belong to no sample are included.
-        by = "file" if self.made == "files" and self.select is None else self.by
+        by = "file" if self.made == "files" and not self.takes_samples else self.by
         return SampleSource(
             source=self.source,
             by=by,
-            **self.options_in(Verifying, HoldingSamples, Leading, Fetching, Connecting),
+            **self.options_in(SlicingShards, Verifying, HoldingSamples, Leading, Fetching, Connecting),
             **filters,
         )
 
@@ -400,24 +423,24 @@ class Pack(Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing):
         return self.source if isinstance(self.source, str) else self.source[0], self.target
 
     def local_target(self) -> str | None:
-        if is_url(self.target):
+        if is_url(self.target) or self.target == STDOUT:
             return None
         return self.names.folder if self.archive is None else self.archive_names.folder
 
     def plan(self) -> Plan:
-        return super().plan() if self.map is None else slots.mapped_pack(self).plan()
+        return slots.mapped_pack(self).plan() if self.in_process else super().plan()
 
     def start(self) -> Job:
-        if self.map is not None:
+        if self.in_process:
             raise BadOption(
-                "--map cannot run in the background, because this process runs it",
+                f"{self._because} cannot run in the background, because this process runs it",
                 remedy="Leave --background out",
             )
         return super().start()
 
     def run(self, *, quiet: bool = False) -> Any:
-        """Run as in `Operation`; with ``map`` this process does the work."""
-        return super().run(quiet=quiet) if self.map is None else slots.mapped_pack(self).run(quiet=quiet)
+        """Run as in `Operation`; `in_process` says who does the work."""
+        return slots.mapped_pack(self).run(quiet=quiet) if self.in_process else super().run(quiet=quiet)
 
 
 pack = function_of(Pack)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation
-from nbdata.option import Option, options_of, storage_pair, suggest
+from nbdata.option import Option, options_of, storage_pair, suggest, takes_several
 from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
@@ -114,10 +114,11 @@ def _parser(
 
 
 def _usage(cls: type[Operation], prog: str) -> str:
-    words = []
-    for declared_field, declared in options_of(cls).values():
+    words, several = [], takes_several(cls)
+    for name, (declared_field, declared) in options_of(cls).items():
         if declared.positional:
-            words.append(declared.metavar if declared_field.default is MISSING else f"[{declared.metavar}]")
+            metavar = declared.metavar + "…" * (name == several)
+            words.append(metavar if declared_field.default is MISSING else f"[{metavar}]")
     return " ".join([prog, *words, "[options]"])
 
 
@@ -142,6 +143,7 @@ def parse(
     prog: str,
     extra: Mapping[str, Option],
     env: Mapping[str, str] | None = None,
+    streams: bool = False,
 ) -> tuple[Operation | None, dict[str, Any]]:
     """Return the operation of a command and the values of the face's own options; None if help is requested.
 
@@ -151,6 +153,8 @@ def parse(
         Options of this face beside the common ones.
     env : dict, optional
         The environment for ``KEY=env:NAME`` (None: that of this process).
+    streams : bool
+        Whether ``-`` may mean standard input or output of this process.
 
     Raises
     ------
@@ -181,16 +185,23 @@ def parse(
         pair = storage_pair(name, value_in_word) if "--option" in flags else ""
         remedy = f"Write --option {pair}" if pair else suggest(name, list(flags))
         raise BadOption(f"{prog}: unknown option {name}", remedy=remedy)
+    several = takes_several(cls)
+    if several is not None and (more := len(found.places) - len(places)) > 0:
+        at = places.index(several)
+        found.places[at : at + more + 1] = [tuple(found.places[at : at + more + 1])]
     if len(found.places) > len(places):
         raise BadOption(
             f"{prog}: {len(found.places)} paths are too many",
             expected=" ".join(declared[n][1].metavar for n in places),
             remedy="Put a path with spaces in quotes, and a glob, which a shell would expand",
         )
+    needed = sum(declared[name][0].default is MISSING for name in places)
     for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
-        # ``verb --option PLACE``: the only word must be the required place, not the value of the option.
-        if not found.places and isinstance(getattr(found, name), str):
-            found.places = [getattr(found, name)]
+        # ``verb --option PLACE``: a word that a required place lacks is no value of the option.
+        value = getattr(found, name)
+        if len(found.places) < needed and value in words:
+            before = sum(words.index(place) < words.index(value) for place in found.places)
+            found.places.insert(before, value)
             setattr(found, name, True)
     for name in places[len(found.places) :]:
         if declared[name][0].default is MISSING:
@@ -198,6 +209,9 @@ def parse(
                 f"{prog}: {declared[name][1].metavar} is missing", remedy=f"Usage: {_usage(cls, prog)}"
             )
     values: dict[str, Any] = dict(zip(places, found.places, strict=False))
+    for name, value in values.items():
+        if streams and value == "-" and declared[name][1].stream:
+            values[name] = declared[name][1].stream
     for name in declared:
         value = getattr(found, name, None)
         if name not in places and value is not None:

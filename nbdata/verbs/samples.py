@@ -11,13 +11,14 @@ from nbdata.option import argument, option
 from nbdata.paths import canonical, is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
+from nbdata.verbs.choosing import SlicingShards
 from nbdata.verbs.options import Connecting, Fetching, Filtering, HoldingSamples, Leading, Verifying
 
 __all__ = ["SampleSource", "samples"]
 
 
 @dataclass(frozen=True)
-class SampleSource(Verifying, Filtering, HoldingSamples, Leading, Fetching, Connecting):
+class SampleSource(SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Connecting):
     """The result is a sequence: ``samples[12]``, ``samples.fetch([3, 14])``,
     ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. In a notebook or a
     terminal it displays the number of samples, their sizes and fields. SOURCE is listed, and an index
@@ -45,8 +46,8 @@ class SampleSource(Verifying, Filtering, HoldingSamples, Leading, Fetching, Conn
     query: ClassVar[bool] = True
 
     source: str | tuple[str, ...] = argument(
-        "URL or path of a folder, of tar shards or of FFRecord files; may contain globs and brace ranges. In Python "
-        "also a list of them.",
+        "URL or path of a folder, of tar shards or of FFRecord files; may contain globs and brace ranges. Several "
+        "are read in this order.",
         kind="places",
         metavar="SOURCE",
     )

@@ -53,8 +53,10 @@ class ShardNames(NamedTuple):
     numbered: bool = True
 
     @classmethod
-    def of(cls, target: str, made: str = "shards") -> ShardNames:
+    def of(cls, target: str, made: str = "shards", *, single: str = "") -> ShardNames:
         """Return the names that a target means, by kind: ``shards`` or ``ffrecord``.
+
+        `single` says how to make a single file, for the remedy.
 
         Raises
         ------
@@ -77,8 +79,8 @@ class ShardNames(NamedTuple):
                 f"{name} has no place for the number of a shard",
                 expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
                 f"train-{{000000..000099}}{end}",
-                remedy="Use --format tar for one archive of that name"
-                if name.endswith(".tar")
+                remedy=f"Use {name.removesuffix('.tar')}-%06d.tar{single}"
+                if name.endswith(".tar") and not has_glob(name)
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )
         before, after = name[: match.start()], name[match.end() :]

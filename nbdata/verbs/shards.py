@@ -44,7 +44,8 @@ class Shards(Verifying, Decompressing, Leading, Fetching, Storing):
         metavar="ls|verify|index",
     )
     source: str | tuple[str, ...] = argument(
-        "URL or path of tar shards, or of their JSON index; may contain globs and brace ranges. In Python also a list.",
+        "URL or path of tar shards, or of their JSON index; may contain globs and brace ranges. Several are "
+        "read in this order.",
         kind="places",
         metavar="SOURCE",
     )

@@ -327,6 +327,14 @@ CHECKS = [
     Mistake("a new name without an old one", "pack {b}/d/ {b}/p/ --rename jpg", "BadOption"),
     Mistake("a condition that ends too early", "pack {b}/d/ {b}/p/ --select 'txt and size <'", "BadOption"),
     Mistake("a condition in Python", "pack {b}/d/ {b}/p/ --select 'len(txt) < 100'", "BadOption"),
+    Mistake("a slice that is none", "pack {b}/d/ {b}/p/ --slice 10-20", "BadOption"),
+    Mistake("a field that no sample has", "pack {b}/d/ {b}/p/ --fields jpg,txt", "BadOption"),
+    Mistake("keys without a number", "pack {b}/d/ {b}/p/ --keys train", "BadOption"),
+    Mistake("samples sorted by a field that one lacks", "pack fields {b}/p/ --sort txt", "BadOption"),
+    Mistake("a slice of shards of a folder of files", "pack {b}/d/ {b}/p/ --shard-slice :2", "BadOption"),
+    Mistake("a list without a folder", "pack large.tar {b}/p/ --files-from fields/12.cls", "BadOption"),
+    Mistake("a stream that is shuffled", "pack - {b}/p/ --shuffle", "BadOption", face="terminal"),
+    Mistake("a stream that is not sent", "pack - {b}/p/", "BadArchive", face="terminal"),
     Mistake("a condition that matches no sample", "pack {b}/ {b}/p/ --by file --select none", "NotFound"),
     Mistake(
         "a command for samples that there is not", "pack {b}/d/ {b}/p/ --map no-such-command", "BadOption"

@@ -30,7 +30,7 @@ def test_cells_open_files_of_a_bucket_until_it_is_off(kernel: Kernel, put: Put) 
     assert kernel.run("other.off()\n%shift status").text == "shift is off\n"
 
 
-@pytest.mark.needs("fuse")
+@pytest.mark.needs("mount")
 def test_a_cell_mounts_and_lists_the_mounts(kernel: Kernel, put: Put) -> None:
     url = put({"d/a.txt": b"one"}) + "d"
     assert f"<mount of {url} at " in _said(kernel, f"%mount {url} m")

@@ -26,6 +26,10 @@ REASONS: dict[tuple[str, str], str] = {
     ("copy", "ignore_space"): "it takes no room on the disk",
     ("shards", "ignore_space"): "it takes no room on the disk, but for an index in the state folder",
     ("cleanup", "ignore_space"): "it takes no room on the disk",
+    ("delete", "ignore_space"): "it takes no room on the disk",
+    ("delete", "max_rate"): "it moves no bytes",
+    ("delete", "concurrency"): "one request deletes a thousand objects",
+    ("delete", "on_error"): "a store has to refuse it: see tests/engine/upkeep/test_delete.py",
     ("cleanup", "max_rate"): "it moves no bytes",
     ("cleanup", "concurrency"): "it asks for one deletion after the other",
     (
@@ -77,6 +81,7 @@ _FORMS: dict[str, Scene] = {
     "pull": lambda p: ((p.folder(), p.root / "target"), {}),
     "push": lambda p: ((p.folder(), f"{p.root}/target/"), {}),
     "copy": lambda p: ((p.url(), p.url("target", {})), {}),
+    "delete": lambda p: ((p.url(),), {"yes": True}),
     "md5check": lambda p: ((p.summed(),), {}),
     "md5check --against": lambda p: ((p.folder(),), {"against": p.url()}),
     "md5check --write": lambda p: ((p.folder(),), {"write": True}),
@@ -340,6 +345,7 @@ _elsewhere: list[tuple[str, Scene, Any]] = [
     ("pull", lambda p: ((p.shelf(_LESS, _BOTH), p.root / "target"), {}), planned),
     ("push", lambda p: ((p.folder(files=_BOTH), p.shelf({}, _LESS)), {"size_only": True}), planned),
     ("copy", lambda p: ((p.shelf(_LESS, _BOTH), "shelf://out/"), {}), planned),
+    ("delete", lambda p: ((p.shelf(_LESS, _BOTH),), {}), planned),
     ("md5check", lambda p: ((p.shelf(_LESS, _BOTH),), {"write": True}), planned),
     (
         "untar_volumes",
@@ -420,4 +426,5 @@ CASES: list[Case] = [
     *(Case(verb, "fs", scene, lambda _: Shelf("two"), look) for verb, scene, look in _elsewhere),
     *(Case(verb, "storage_options", scene, {"shelf": "two"}, look) for verb, scene, look in _elsewhere),
     Case("cleanup", "storage_options", lambda p: ((p.url(),), {}), {"key": "other", "secret": "other"}),
+    Case("delete", "yes", lambda p: ((p.url(),), {}), True, results),
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import functools
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from nbdata.client.mapping.ordered import Sample
 from nbdata.client.opened import Opened
@@ -18,24 +20,91 @@ from nbdata.client.reading.samples import Samples, Selected
 from nbdata.client.reading.shards.samples import ShardSamples
 from nbdata.client.reading.stored import StoredSamples
 from nbdata.errors import BadOption, NotFound
-from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
+from nbdata.reading.choosing import Choice
 from nbdata.reading.shards.indexing import refuse_compressed
-from nbdata.reading.shards.packing import packs_shards, refuse_own_source, refuse_shuffled_files
+from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_files, samples_of
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.verbs.ends import End
 from nbdata.verbs.pack import Pack
 
-__all__ = ["MappedSource"]
+__all__ = ["ChosenSource", "MappedSource"]
 
 # What to do if an object of the source changes.
 _AGAIN = "Run the command again: it takes the new version"
 
 
-class MappedSource:
-    """The samples that a mapped pack reads; a context manager that closes their store.
+_Own = TypeVar("_Own", bound="ChosenSource")
+
+
+class ChosenSource(abc.ABC):
+    """Samples with the fields that are chosen, under their new names and keys; a context manager.
+
+    Parameters
+    ----------
+    operation : Pack
+
+    Attributes
+    ----------
+    given : int
+        Samples that were handed out.
+    renamed : int
+        Samples with the same key as the one before.
+    """
+
+    def __init__(self, operation: Pack) -> None:
+        self._operation, self._choice = operation, Choice(operation)
+        self.given = self.renamed = 0
+
+    @abc.abstractmethod
+    def _chosen(self) -> Generator[Sample, None, None]:
+        """Yield the chosen samples in their order, with all fields and the names of the source."""
+
+    @abc.abstractmethod
+    def _left_out(self) -> tuple[int, list[str]]:
+        """Return the number of files that belong to no sample, and the first of them."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close what is read."""
+
+    def __enter__(self: _Own) -> _Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Sample, None, None]:
+        runs, keys = Runs(), self._operation.keys
+        with contextlib.closing(self._chosen()) as chosen:
+            for sample in chosen:
+                own, fields = sample["__key__"], list(sample)[2:]
+                key = key_of(own, runs.number(own)) if keys is None else keys % self.given
+                self.renamed += keys is None and key != own
+                named = self._choice.fields(own, fields)
+                _refuse_lost(own, [name for _, name in named])
+                self.given += 1
+                yield {
+                    "__key__": key,
+                    "__url__": sample["__url__"],
+                    **{name: sample[fields[place]] for place, name in named},
+                }
+
+    def notes(self) -> Iterator[str]:
+        """Yield notes for the report, after the samples were read."""
+        count, names = self._left_out()
+        if count:
+            yield f"{counted(count, 'files', 'belong')} to no sample, such as {names[0]}"
+        yield from self._choice.notes()
+        if self.renamed:
+            renamed = counted(self.renamed, "samples", "have")
+            yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
+
+
+class MappedSource(ChosenSource):
+    """The samples of a store or disk, read by this process.
 
     Parameters
     ----------
@@ -44,11 +113,6 @@ class MappedSource:
         The options of its source.
     quiet : bool
         Whether to hide the progress of listing the source.
-
-    Attributes
-    ----------
-    renamed : int
-        Samples with the same key as the one before.
 
     Raises
     ------
@@ -59,28 +123,22 @@ class MappedSource:
     """
 
     def __init__(self, operation: Pack, end: End, *, quiet: bool) -> None:
-        self._operation = operation
-        self._condition = parse(operation.select) if operation.select is not None else None
-        packs_shards(operation)
+        super().__init__(operation)
         self._read = replace(
-            operation.samples(),
+            samples_of(operation),
             storage_options=end.options or None,
             fs=operation.fs if end.takes_fs else None,
         )
-        self.renamed = self._not_selected = 0
         self._all: Samples = make_samples(self._read, quiet)
         if isinstance(self._all, ShardSamples) and self._in_other_order:
             refuse_compressed(self._all.shards, "Leave --shuffle and --sort out")
 
-    def __enter__(self) -> MappedSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._all.close()
 
     @property
     def _in_other_order(self) -> bool:
-        return self._operation.shuffle or self._operation.sort
+        return self._operation.shuffle or bool(self._operation.sort)
 
     @property
     def _by_number(self) -> bool:
@@ -113,88 +171,48 @@ class MappedSource:
         shards = self._all.shards if isinstance(self._all, ShardSamples) else []
         return len(shards), sum(max(0, shard.size) for shard in shards)
 
+    def _left_out(self) -> tuple[int, list[str]]:
+        found = [source.left_out for source in self._all.sources]
+        return sum(count for count, _ in found), [name for _, names in found for name in names]
+
     def notes(self) -> Iterator[str]:
-        """Yield notes for the report, after the samples were read."""
-        count = sum(source.left_out[0] for source in self._all.sources)
-        if count:
-            first = next(name for source in self._all.sources for name in source.left_out[1])
-            yield f"{counted(count, 'files', 'belong')} to no sample, such as {first}"
-        if self._not_selected:
-            yield f"{counted(self._not_selected, 'samples', 'are')} not selected"
-        if self.renamed:
-            renamed = counted(self.renamed, "samples", "have")
-            yield f"{renamed} the key of their neighbour, and are called KEY~2 and so on"
+        yield from super().notes()
         if (unverified := self._all.report.unverified) and self._operation.verify != "none":
             yield f"{counted(unverified, 'objects')} had no checksum in the store to compare with"
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def __iter__(self) -> Generator[Sample, None, None]:
-        runs, names = Runs(), self._operation.names_of_fields
-        with advising_on_changes(_AGAIN), contextlib.closing(self._selected()) as selected:
-            for sample in selected:
-                own, fields = sample["__key__"], list(sample)[2:]
-                key = key_of(own, runs.number(own))
-                self.renamed += key != own
-                new = [names.get(name, name) for name in fields]
-                _refuse_lost(own, new)
-                yield {
-                    "__key__": key,
-                    "__url__": sample["__url__"],
-                    **{name: sample[field] for name, field in zip(new, fields, strict=True)},
-                }
-
-    def _selected(self) -> Generator[Sample, None, None]:
-        """Yield the selected samples in their order, with the names of the source."""
-        if self._by_number:
-            of = Selected(self._all, self._numbers())
-            with contextlib.closing(of.stream()) as items:
-                yield from items
-            return
-        seen = taken = 0
-        with contextlib.closing(self._all.stream()) as items:
-            for sample in items:
-                seen += 1
-                sizes = {name: len(sample[name]) for name in list(sample)[2:]}
-                if self._condition is None or self._condition(sample["__key__"], sizes):
-                    taken += 1
-                    yield sample
-        self._count(seen, taken)
+    def _chosen(self) -> Generator[Sample, None, None]:
+        with advising_on_changes(_AGAIN):
+            if self._by_number:
+                with contextlib.closing(Selected(self._all, self._numbers()).stream()) as items:
+                    yield from items
+                return
+            with contextlib.closing(self._all.stream()) as items:
+                yield from self._choice.stream(items)
 
     def _numbers(self) -> array[int]:
         """Return the numbers of the samples in packing order; 8 bytes each, and for --sort also their keys."""
-        count, operation = len(self._all), self._operation
-        numbers = array("q", range(count))
-        if self._condition is not None:
-            numbers = array("q", self._passing(self._condition))
-            self._count(count, len(numbers))
-        refuse_shuffled_files(operation, self._all.key, numbers)
+        samples, operation = self._all, self._operation
+        if not len(samples):
+            raise NotFound("there are no samples in this source", path=redacted(operation.places()[0]))
+        numbers: Sequence[int] = self._chosen_numbers or range(len(samples))
+        refuse_shuffled_files(operation, samples.key, numbers)
         order: Iterable[int] = numbers
         if operation.shuffle:
             mixed = Permutation(len(numbers), seed=operation.seed, epoch=0)
             order = (numbers[mixed[position]] for position in range(len(numbers)))
         elif operation.sort:
-            order = sorted(numbers, key=self._all.key)
+            order = sorted(numbers, key=samples.key)
         return array("q", order)
 
-    def _passing(self, condition: Condition) -> Iterator[int]:
+    @functools.cached_property
+    def _chosen_numbers(self) -> Sequence[int] | None:
+        """The numbers of the chosen samples, in the order of the source; None for all."""
         samples = self._all
-        for number in range(len(samples)):
-            if condition(samples.key(number), _sizes(samples, number)):
-                yield number
-
-    def _count(self, count: int, selected: int) -> None:
-        """Note how many of all samples are selected; NotFound if there are none."""
-        place = redacted(self._operation.places()[0])
-        if not count:
-            raise NotFound("there are no samples in these shards", path=place)
-        if not selected:
-            raise NotFound(
-                f"none of {counted(count, 'samples')} is selected",
-                path=place,
-                remedy="Loosen --select; nbdata samples shows which fields there are",
-            )
-        self._not_selected = count - selected
+        return self._choice.numbers(
+            len(samples), lambda number: (samples.key(number), _sizes(samples, number))
+        )
 
 
 def _sizes(samples: Samples, number: int) -> dict[str, int]:
@@ -207,9 +225,7 @@ def _sizes(samples: Samples, number: int) -> dict[str, int]:
 
 
 def _refuse_lost(key: str, fields: Sequence[str]) -> None:
-    """BadOption if a field would be lost in a Python sample, or would replace another one."""
-    if len(set(fields)) < len(fields):
-        raise BadOption(f"--rename gives two fields of {key!r} one name", remedy="Choose another one")
+    """BadOption if a field would be lost in a Python sample."""
     for name in fields:
         if name.startswith("__"):
             raise BadOption(

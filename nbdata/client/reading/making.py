@@ -36,6 +36,8 @@ def make_samples(operation: Operation, quiet: bool) -> Samples:
     if are_shards(operation.sources):
         operation.refuse_filters("for files", "Name the shards that are meant")
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
+    if operation.shard_slice is not None:
+        raise BadOption("shard_slice is for shards, and this is a folder of files", remedy="Leave it out")
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]
     return members[0] if len(members) == 1 else Concatenated(members)
 

@@ -15,7 +15,7 @@ from nbdata.engine.pack import own_files
 from nbdata.engine.pack.content import WINDOW, Outgoing, ShardContent, Windows
 from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.paths import Clashes
-from nbdata.engine.pack.source import Field, PackSource, open_source
+from nbdata.engine.pack.source import Field, NewKeys, PackSource, open_source
 from nbdata.engine.pack.windows import TWICE, Fetching, read_window
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
@@ -77,6 +77,8 @@ def plan(run: Run) -> Plan:
     source = open_source(at_source)
     if not len(source):
         raise NotFound("there are no samples in this source", path=op.places()[0])
+    if op.keys is not None:
+        source = NewKeys(source, range(len(source)), op.keys)
     run.kept = source
     folder = at_target.open(op.target)
     if folder.store.read_only:
@@ -117,13 +119,12 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": len(source)}
-    if op.select is not None:
+    if op.takes_samples or op.fields:
         out.notes.append(f"{counted(count, 'files')} of {counted(len(source), 'samples')}")
     count, first = source.left_out
     if count:
         out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
-    if source.not_selected:
-        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
+    out.notes += source.notes
     out.notes += unguarded_note(unguarded)
     return out
 
@@ -262,6 +263,8 @@ class _Writing:
         try:
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
+            for key, error in self._source.damaged:
+                self._results.fail(key, error)
         finally:
             self._fetching.close()
             self._uploads.close()

@@ -5,29 +5,28 @@ from __future__ import annotations
 import bisect
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from nbdata.engine.pack.source import Field, PackSource
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.sorting import sorted_numbers
+from nbdata.engine.pack.source import Field, Order, PackSource
 from nbdata.errors import BadOption
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.shard_writing import END, header_size, member_header, padding
-from nbdata.formats.shards import is_meta, split_member
+from nbdata.formats.shards import is_archive, is_meta, split_member
 from nbdata.verbs.pack import Pack
 
-__all__ = ["Cut", "Layout", "Order", "cuts", "order_of"]
-
-#: Maps positions to sample numbers.
-Order = Sequence[int] | Permutation
+__all__ = ["Cut", "Layout", "cuts", "order_of"]
 
 
-def order_of(op: Pack, source: PackSource) -> Order:
-    """The order in which samples are packed; sorting holds all keys in memory."""
+def order_of(run: Run, op: Pack, source: PackSource) -> Order:
+    """The order in which samples are packed; memory holds at most 8 bytes for each."""
     if op.shuffle:
         return Permutation(len(source), seed=op.seed, epoch=0)
     if op.sort:
-        return array("Q", sorted(range(len(source)), key=source.key))
+        return sorted_numbers(run, op, source)
     return range(len(source))
 
 
@@ -66,11 +65,8 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
     """
     position, number, total = 0, 0, len(source)
     while position < total:
-        if op.shard_count is not None:
-            end = (number + 1) * total // op.shard_count
-            yield (cut := _cut(source, order, position, end, None))
-        else:
-            yield (cut := _cut(source, order, position, total, op.most_bytes))
+        most = None if op.shard_count is not None else op.most_bytes
+        yield (cut := _cut(source, order, position, op.end_of_shard(number, position, total), most))
         position += cut.samples
         number += 1
 
@@ -78,23 +74,32 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
 def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
     digest, size, renamed, unguarded = hashlib.blake2b(digest_size=16), len(END), 0, 0
     position, runs, before = first, Runs(), ""
+    archives = 0  # at the beginning
     while position < end:
         own = source.key(order[position])
         key = key_of(own, runs.number(own))
-        facts, more, untold = [], 0, 0
+        facts, more, untold, names = [], 0, 0, list[str]()
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
             facts.append(f"{name}\0{field.piece.size}\0{field.version}\0")
             untold += not field.is_told_apart
+            names.append(field.name)
         if most is not None and size + more > most and position > first:
             break
         _refuse_unreadable(source, order, position, key, before)
         digest.update("".join(facts).encode("utf-8", "surrogatepass"))
+        archives += position < first + 2 and is_archive(names)
         renamed += key != own
         unguarded += untold
         before = key
         size += more
         position += 1
+    if archives and archives == min(2, position - first):
+        raise BadOption(
+            f"the samples here are nothing but tar files, such as {key!r}: the shard would be a tar of tars",
+            path=source.fields(order[first])[0].piece.info.key,
+            remedy="If these files are shards, name them, as in folder/*.tar; if not, --rename tar=frames.tar",
+        )
     return Cut(first, position - first, size, digest.hexdigest(), renamed, unguarded)
 
 

@@ -141,7 +141,7 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         else:
             looked = (_of_store(entry.path, entry.info) for entry in filters.entries_in_time(source.entries))
     _collect(run, op, members, filters.passes, looked, _own(members.store, prefix, target))
-    members.arrange(by_name=op.sort)
+    members.arrange(by_name=bool(op.sort))
     if not len(members):
         raise NotFound(
             "there is nothing to pack",

@@ -13,10 +13,10 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
-from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
+from nbdata.engine.pack.layout import Cut, Layout, cuts, order_of
 from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
-from nbdata.engine.pack.source import PackSource, open_source
+from nbdata.engine.pack.source import NewKeys, Order, PackSource, open_source
 from nbdata.engine.pack.windows import Fetching
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
@@ -75,14 +75,16 @@ def plan(run: Run) -> Plan:
     at_source, at_target = both_ends(run)
     source = open_source(at_source)
     if not len(source):
-        raise NotFound("there are no samples in these shards", path=op.places()[0])
+        raise NotFound("there are no samples in this source", path=op.places()[0])
     if op.shard_count is not None and op.shard_count > len(source):
         raise BadOption(
             f"--shard-count {op.shard_count}: there are only {counted(len(source), 'samples')}",
             remedy="Make fewer shards",
         )
     refuse_shuffled_files(op, source.key, range(len(source)))
-    order = order_of(op, source)
+    order = order_of(at_source, op, source)
+    if op.keys is not None:
+        source, order = NewKeys(source, order, op.keys), range(len(order))
     run.kept = _Kept(source, order)
     names = op.names
     there = _existing(at_target, op)
@@ -137,8 +139,7 @@ def plan(run: Run) -> Plan:
     count, first = source.left_out
     if count:
         out.notes.append(f"{counted(count, 'files', 'belong')} to no sample, such as {first[0]}")
-    if source.not_selected:
-        out.notes.append(f"{counted(source.not_selected, 'samples', 'are')} not selected")
+    out.notes += source.notes
     if renamed:
         out.notes.append(
             f"{counted(renamed, 'samples', 'have')} the key of their neighbour, and are called KEY~2 and so on"
@@ -219,6 +220,8 @@ class _Packing:
                 )
             elif not self._results.failures:
                 self._end()
+            for key, error in self._source.damaged:
+                self._results.fail(key, error)
         finally:
             self._fetching.close()
             self._uploads.close()

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from isal.isal_zlib import crc32
 
-from nbdata.engine.pack.layout import Cut, Order
+from nbdata.engine.pack.layout import Cut
 from nbdata.engine.pack.paths import Clashes
-from nbdata.engine.pack.source import Field, PackSource
+from nbdata.engine.pack.source import Field, Order, PackSource
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import HeadWriter, head_size
 from nbdata.formats.neighbours import Runs, key_of
@@ -49,7 +49,7 @@ def record_cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
         _refuse_twice(source, order)
     sizes = _Sizes(op, source)
     while position < total:
-        end = total if op.shard_count is None else (number + 1) * total // op.shard_count
+        end = op.end_of_shard(number, position, total)
         yield (cut := _cut(source, order, position, end, sizes, clashes, named=named))
         position += cut.samples
         number += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 from array import array
@@ -10,30 +11,34 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple, Protocol
 
 from nbdata.engine.job.run import Run
-from nbdata.errors import BadOption, NotFound
-from nbdata.formats.conditions import Condition, parse
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.permutation import Permutation
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.samples import is_hidden_key, split_name
+from nbdata.reading.choosing import Choice
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
-from nbdata.reading.records.files import files_of, key_of_record, names_wanted, stem_of
+from nbdata.reading.records.files import are_records, files_of, key_of_record, names_wanted, stem_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.packed import index_of_packed
 from nbdata.reading.records.remote import fetch_heads, heads_path, kept_heads
 from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.damage import Damage
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import shards_of
-from nbdata.reading.shards.packing import packs_records, packs_shards
-from nbdata.reading.source_file import SourceFile, fingerprint_of
+from nbdata.reading.shards.listing import are_shards, shards_of
+from nbdata.reading.shards.packing import samples_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of, sliced
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["Field", "PackSource", "open_source"]
+__all__ = ["Field", "NewKeys", "Order", "PackSource", "open_source"]
 
+#: Maps positions to sample numbers.
+Order = Sequence[int] | Permutation
 # Bytes of shards to read ahead while their index is made.
 _AHEAD = 64 << 20
 # The remedy for compressed shards.
@@ -86,8 +91,10 @@ class PackSource(Protocol):
     def __len__(self) -> int:
         """The number of samples."""
 
-    #: Number of samples that ``--select`` leaves out.
-    not_selected: int
+    #: Notes on what the options leave out, for the report.
+    notes: list[str]
+    #: The samples that damaged shards cost, each with the reason.
+    damaged: list[tuple[str, NbdataError]]
     #: All stores that hold samples.
     stores: set[Store]
     #: The shards that are read, each with its store; empty for loose objects.
@@ -109,10 +116,9 @@ class PackSource(Protocol):
 class _Indexed:
     """Samples that have an index."""
 
-    not_selected = 0
-
     def __init__(self, index: SampleIndex) -> None:
         self._index = index
+        self.notes, self.damaged = list[str](), list[tuple[str, NbdataError]]()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -159,13 +165,24 @@ class _Shards(_Indexed):
         shards: Sequence[SourceFile],
         stores: Sequence[Store],
         packed: Heads | None = None,
+        damage: Damage | None = None,
     ) -> None:
         super().__init__(index)
+        #: Numbers of samples that must not be packed.
+        self.excluded = damage.excluded if damage is not None else []
+        self.damaged = damage.left_out if damage is not None else []
         self._packed = packed
         self._stores, self.stores = stores, set(stores)
         self._infos = [shard.info for shard in shards]
         self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
         self._urls = [shard.url for shard in shards]
+
+    def visible(self) -> array[int]:
+        """Return the numbers of the samples without damaged ones, and hidden files of other programs."""
+        numbers = array("Q", range(len(self)))
+        for damaged in reversed(self.excluded):
+            del numbers[damaged.start : damaged.stop]
+        return array("Q", (number for number in numbers if not is_hidden_key(self.key(number))))
 
     def fields(self, number: int) -> list[Field]:
         found = []
@@ -188,13 +205,13 @@ class _Shards(_Indexed):
 class _Records:
     """The samples of FFRecord files without names: each has a single field named bin."""
 
-    not_selected = 0
     folder: tuple[Store, str] | None = None
     left_out: tuple[int, list[str]] = (0, [])
     field_names: ClassVar[set[str]] = {"bin"}
 
     def __init__(self, heads: Heads, files: Sequence[SourceFile], stores: Sequence[Store]) -> None:
         self._heads, self._files, self._stores, self.stores = heads, files, stores, set(stores)
+        self.notes, self.damaged = list[str](), list[tuple[str, NbdataError]]()
         self.shards = [(store, file.key) for store, file in zip(stores, files, strict=True)]
 
     def __len__(self) -> int:
@@ -211,13 +228,12 @@ class _Records:
         return [Field("bin", self._stores[file], piece, self._heads[file].crcs[own])]
 
 
-class _Renamed:
-    """A source with renamed fields."""
+class _Over:
+    """A source over another one; has the same stores and files."""
 
-    def __init__(self, source: PackSource, names: dict[str, str]) -> None:
-        self._source, self._names = source, names
-        self.stores, self.shards, self.not_selected = source.stores, source.shards, source.not_selected
-        self.folder = source.folder
+    def __init__(self, source: PackSource) -> None:
+        self._source, self.notes, self.damaged = source, source.notes, source.damaged
+        self.stores, self.shards, self.folder = source.stores, source.shards, source.folder
 
     def __len__(self) -> int:
         return len(self._source)
@@ -229,38 +245,35 @@ class _Renamed:
     def key(self, number: int) -> str:
         return self._source.key(number)
 
+
+class _ChosenFields(_Over):
+    """A source with some of the fields, and new names for them."""
+
+    def __init__(self, source: PackSource, choice: Choice) -> None:
+        super().__init__(source)
+        self._choice = choice
+
     def fields(self, number: int) -> list[Field]:
         fields = self._source.fields(number)
-        renamed = [self._renamed(field) for field in fields]
-        if len({field.name for field in renamed}) < len(renamed):
-            raise BadOption(
-                f"--rename gives two fields of {self.key(number)!r} one name",
-                path=fields[0].piece.info.key,
-                remedy="Choose another one",
-            )
-        return renamed
-
-    def _renamed(self, field: Field) -> Field:
-        name = self._names.get(field.name)
-        if name is None:
-            return field
-        return field._replace(name=name, path=f"{split_name(field.path)[0]}.{name}" if field.path else "")
+        chosen = self._choice.fields(self.key(number), [field.name for field in fields])
+        return [_renamed(fields[place], name) for place, name in chosen]
 
 
-class _Selected:
-    """Some samples of a source; memory holds 8 bytes for each."""
+def _renamed(field: Field, name: str) -> Field:
+    if name == field.name:
+        return field
+    return field._replace(name=name, path=f"{split_name(field.path)[0]}.{name}" if field.path else "")
 
-    def __init__(self, source: PackSource, numbers: array[int]) -> None:
-        self._source, self._numbers = source, numbers
-        self.stores, self.shards, self.folder = source.stores, source.shards, source.folder
-        self.not_selected = len(source) - len(numbers)
+
+class _Selected(_Over):
+    """Some samples of a source, in any order; memory holds 8 bytes for each."""
+
+    def __init__(self, source: PackSource, numbers: Order) -> None:
+        super().__init__(source)
+        self._numbers = numbers
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def left_out(self) -> tuple[int, list[str]]:
-        return self._source.left_out
 
     def key(self, number: int) -> str:
         return self._source.key(self._numbers[number])
@@ -269,56 +282,70 @@ class _Selected:
         return self._source.fields(self._numbers[number])
 
 
-class _Visible(_Selected):
-    """The samples of shards without those that are hidden files: other programs may have put these into shards."""
+class NewKeys(_Selected):
+    """A source in packing order, whose samples have their number there as key.
 
-    def __init__(self, source: PackSource, numbers: array[int]) -> None:
-        super().__init__(source, numbers)
-        self.not_selected = 0  # they count as left out
+    Parameters
+    ----------
+    source : PackSource
+    order : Order
+        The number of each sample in the source, by its number here.
+    keys : str
+        The format of keys, such as ``%06d``.
+    """
+
+    def __init__(self, source: PackSource, order: Order, keys: str) -> None:
+        super().__init__(source, order)
+        self._keys = keys
+
+    def key(self, number: int) -> str:
+        return self._keys % number
+
+    def fields(self, number: int) -> list[Field]:
+        key = self.key(number)
+        return [
+            field._replace(path=f"{key}.{field.name}") if field.path else field
+            for field in super().fields(number)
+        ]
 
 
 def open_source(run: Run) -> PackSource:
-    """Open the source, select samples, and rename fields.
+    """Open the source, and choose samples and fields.
 
     Raises
     ------
     BadOption
-        See `_whole_source`; also if ``--select`` cannot be parsed.
+        See `_whole_source`; also if ``--select`` cannot be parsed, or an option names a field that no sample has.
     NotFound
-        If there are no samples, or none is selected.
+        If there are no samples, or none is chosen.
     """
     operation = run.operation
     assert isinstance(operation, Pack)
-    condition = parse(operation.select) if operation.select is not None else None
+    choice = Choice(operation)
     opened = _whole_source(run)
-    whole: PackSource = opened
-    for name in operation.names_of_fields:
-        if name not in opened.field_names:
-            raise BadOption(
-                f"--rename: no sample has a field {name!r}",
-                expected=", ".join(sorted(opened.field_names)[:10]),
-            )
-    if isinstance(opened, _Shards) and opened.left_out[0]:  # what is hidden is counted there
-        numbers = array("Q", (n for n in range(len(opened)) if not is_hidden_key(opened.key(n))))
-        if len(numbers) < len(opened):
-            whole = _Visible(opened, numbers)
-    source: PackSource = whole if condition is None else _selected(run, whole, condition)
-    return _Renamed(source, operation.names_of_fields) if operation.rename else source
-
-
-def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
-    numbers = array("Q")
-    for number in range(len(source)):
-        run.control.checkpoint()
-        if condition(source.key(number), {one.name: one.piece.size for one in source.fields(number)}):
-            numbers.append(number)
-    if not numbers:
-        raise NotFound(
-            f"none of {counted(len(source), 'samples')} is selected",
-            path=run.operation.places()[0],
-            remedy="Loosen --select; nbdata samples shows which fields there are",
+    source: PackSource = opened
+    choice.refuse_unknown(opened.field_names)
+    if isinstance(opened, _Shards) and (opened.left_out[0] or opened.excluded):
+        visible = opened.visible()
+        source = _Selected(opened, visible) if len(visible) < len(opened) else opened
+    if opened.damaged:
+        source.notes.append(
+            f"{counted(len(opened.damaged), 'samples', 'are')} left out: their shards are damaged"
         )
-    return _Selected(source, numbers)
+        if not len(source):
+            raise opened.damaged[0][1]
+    of = source
+
+    def sizes(number: int) -> tuple[str, dict[str, int]]:
+        return of.key(number), {one.name: one.piece.size for one in of.fields(number)}
+
+    numbers = choice.numbers(len(source), sizes, run.control.checkpoint)
+    if numbers is not None:
+        source = _Selected(source, numbers)
+    if choice.changes_fields:
+        source = _ChosenFields(source, choice)
+    source.notes += choice.notes()
+    return source
 
 
 def _whole_source(run: Run) -> _Loose | _Shards | _Records:
@@ -338,42 +365,53 @@ def _whole_source(run: Run) -> _Loose | _Shards | _Records:
     """
     operation = run.operation
     assert isinstance(operation, Pack)
-    run_of_samples = replace(run, operation=operation.samples())
-    assert isinstance(run_of_samples.operation, SampleSource)
-    if packs_records(operation):
-        return _records(run_of_samples, run_of_samples.operation)
-    if packs_shards(operation):
-        return _shards(run_of_samples, run_of_samples.operation)
+    samples = samples_of(operation)
+    run_of_samples = replace(run, operation=samples)
+    if are_records(samples.sources):
+        return _records(run_of_samples, samples)
+    if are_shards(samples.sources):
+        return _shards(run_of_samples, samples, operation.on_error)
     loose = loose_index(run_of_samples)
-    return _Loose(loose.index, loose.prefix, run.open(folder_part(run_of_samples.operation.place)).store)
+    return _Loose(loose.index, loose.prefix, run.open(folder_part(samples.place)).store)
 
 
-def _shards(run: Run, operation: SampleSource) -> _Shards:
+def _shards(run: Run, operation: SampleSource, on_error: str) -> _Shards:
     shards = shards_of(run)
     stores = _stores(run, shards)
     fingerprint = fingerprint_of(shards)
     path = index_path(operation, run.context.state_dir)
     index = known_index(path, fingerprint) if all(shard.is_told_apart for shard in shards) else None
+    damage = None
     if index is None:
-        bodies = Bodies(
-            run.control,
-            shards,
-            lambda shard: stores[shard.place],
-            verify=operation.verify,
-            width=WIDTH,
-            ahead_bytes=_AHEAD,
-        )
-        try:
+        with contextlib.ExitStack() as stack:
+
+            def bodies(verify: str) -> Bodies:
+                opened = Bodies(
+                    run.control,
+                    shards,
+                    lambda shard: stores[shard.place],
+                    verify=verify,
+                    width=WIDTH,
+                    ahead_bytes=_AHEAD,
+                )
+                stack.callback(opened.close)
+                return opened
+
+            damage = Damage(bodies("none")) if on_error == "report" else None
             index = index_of(
-                path, shards, bodies, fingerprint=fingerprint, progress=lambda _: None, otherwise=_COMPRESSED
+                path,
+                shards,
+                bodies(operation.verify),
+                fingerprint=fingerprint,
+                progress=lambda _: None,
+                otherwise=_COMPRESSED,
+                damage=damage,
             )
-        finally:
-            bodies.close()
-    return _Shards(index, shards, [stores[shard.place] for shard in shards])
+    return _Shards(index, shards, [stores[shard.place] for shard in shards], damage=damage)
 
 
 def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
-    files = files_of(run, operation.sources)
+    files = sliced(operation, files_of(run, operation.sources))
     stores = _stores(run, files)
     of_each = [stores[file.place] for file in files]
 

@@ -106,7 +106,8 @@ class Calls:
 
     def _told(self, request: wire.Request, error: NbdataError) -> int:
         """Tell of an error, and return what the system calls it."""
-        path = self._nodes.get(request.node).path
+        node = self._nodes.known(request.node)
+        path = "a file that the kernel has forgotten" if node is None else node.path
         self._failures.add(path, error)
         self._say(f"{path}: {type(error).__name__}: {error}")
         return errno.EACCES if isinstance(error, AccessDenied) else errno.EIO
@@ -242,13 +243,14 @@ class Calls:
         handle, offset, size = _READ.unpack_from(request.body)
         if handle >= _TEXTS:
             return [self._texts.get(handle, b"")[offset : offset + size]]
-        node = self._nodes.get(request.node)
+        node = self._nodes.known(request.node)
         try:
             parts = self._files.read(handle, size, offset)
         except NbdataError:
-            node.sound = False  # what the kernel holds of it may be wrong
+            if node is not None:
+                node.sound = False  # what the kernel holds of it may be wrong
             raise
-        if not node.sound:
+        if node is not None and not node.sound:
             self._note_sound(node, handle)
         return parts
 

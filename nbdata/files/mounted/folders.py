@@ -64,8 +64,10 @@ class Folder:
         When the listing began, by `time.monotonic`.
     odd : OddNames
         Keys in it that do not show.
+    asked : dict of str to ObjectInfo or None
+        What was asked for by its name before the listing came to it.
     failed : Exception or None
-        Why the listing could not be read to its end.
+        What ended the listing, for all who wait for it. Who comes later has it begun anew.
     counted : int
         Names that count for the limit of all folders.
     """
@@ -73,6 +75,7 @@ class Folder:
     names: dict[str, ObjectInfo | None] = field(default_factory=dict)
     rest: Iterator[ObjectInfo] | None = None
     listed: float = 0.0
+    asked: dict[str, ObjectInfo | None] = field(default_factory=dict)
     odd: OddNames = field(default_factory=OddNames)
     failed: Exception | None = None
     counted: int = 0
@@ -149,11 +152,13 @@ class Folders:
         with folder.lock:
             if not folder.names and folder.rest is not None:
                 self._read(above, folder, _FIRST)
-            if name not in folder.names and folder.rest is not None:
+            if name in folder.names:
+                return folder.names[name]
+            if name not in folder.asked and folder.rest is not None:
                 self._ask(above, folder, name)
-            if name not in folder.names:
+            if name not in folder.asked:
                 raise NotFound("no such file or folder", path=path)
-            return folder.names[name]
+            return folder.asked[name]
 
     def names(self, path: str) -> dict[str, ObjectInfo | None]:
         """Return all names in a folder, with what they are: see `Folder`. It is not to be changed."""
@@ -187,7 +192,8 @@ class Folders:
         above, _, name = path.rpartition("/")
         folder = self._folder(above)
         with folder.lock:
-            folder.names[name] = info
+            known = folder.names if folder.rest is None or name in folder.names else folder.asked
+            known[name] = info
 
     @property
     def oldest(self) -> float:
@@ -212,11 +218,9 @@ class Folders:
             return found
 
     def _read(self, path: str, folder: Folder, most: int) -> None:
-        """Read at most so many more names of a folder. A listing that fails is begun anew by the next call."""
-        if (
-            folder.failed is not None
-        ):  # for another thread that waited; what is left of the listing is not its end
-            raise without_calls(folder.failed)
+        """Read at most so many more names of a folder."""
+        if folder.failed is not None:
+            raise folder.failed
         prefix = len(f"{self._place.prefix}{path}/" if path else self._place.prefix)
         before = len(folder.names)
         assert folder.rest is not None
@@ -227,7 +231,7 @@ class Folders:
             for info in some:
                 self._add(folder, info, prefix)
         except Exception as error:
-            folder.failed = error
+            folder.failed = without_calls(error)  # type: ignore[assignment]
             with self._lock:
                 if self._known.get(path) is folder:
                     self._drop(path)
@@ -245,13 +249,12 @@ class Folders:
             return
         is_folder = name.endswith("/")
         name = name[:-1] if is_folder else name
-        if not is_name(name) or info.key == self.key_of(ABOUT):
+        if not is_name(name) or name in folder.names or info.key == self.key_of(ABOUT):
             folder.odd.add(info.key)
-        elif name not in folder.names:
-            folder.names[name] = None if is_folder else info
-        elif is_folder != (folder.names[name] is None):  # else it was asked for by itself before
-            folder.odd.add(info.key)
-            folder.names[name] = None  # the folder, and not the file of its name
+            if is_folder and is_name(name):
+                folder.names[name] = None  # the folder, and not the file of its name
+            return
+        folder.names[name] = None if is_folder else info
 
     def _ask(self, path: str, folder: Folder, name: str) -> None:
         """Ask for one name of a folder with so many that they are not all read for it."""
@@ -259,10 +262,10 @@ class Folders:
         key = self.key_of(f"{path}/{name}" if path else name)
         below = next(iter(listing_of_folder(place.control, place.store, key + "/")), None)
         if below is not None:
-            folder.names[name] = None
+            folder.asked[name] = None
             return
         with contextlib.suppress(NotFound, IsADirectoryError):
-            folder.names[name] = retrying(place.control, lambda: place.store.head(key))
+            folder.asked[name] = retrying(place.control, lambda: place.store.head(key))
 
     def _drop(self, path: str) -> None:
         """Forget a listing, if there is one."""

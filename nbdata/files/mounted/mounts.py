@@ -77,14 +77,14 @@ class Mounted:
         self.url, self.folder = note.url, note.folder
 
     def unmount(self) -> None:
-        """End the mount; does nothing if it has ended.
+        """End the mount, and release it if its process was killed; does nothing if it has ended.
 
         Raises
         ------
         NbdataError
             If files in it are open.
         """
-        if self._note.lives:
+        if self._note.lives or not any(one.lives for one in Note.all() if one.folder == self.folder):
             _unmount(self._note)
         _let_go(self._note.name)
 

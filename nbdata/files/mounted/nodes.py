@@ -46,6 +46,10 @@ class Nodes:
         self._lock = threading.Lock()
         self._known = {wire.ROOT: Node("")}
 
+    def known(self, number: int) -> Node | None:
+        """Return what has a number, None if the kernel was not told it, or has forgotten it."""
+        return self._known.get(number)
+
     def get(self, number: int) -> Node:
         """Return what has a number.
 

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import Any
 
+from nbdata.agent.arenas import share_arenas
 from nbdata.agent.log import Log, say
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.connections import Place
@@ -30,6 +31,7 @@ __all__ = ["main"]
 def main(name: str) -> None:
     """Serve the mount of that name (see `nbdata.space.mounts`) until it is unmounted."""
     sys.stderr = sys.stdout = ScrubbedStream(Log(2))
+    share_arenas(large=128 << 10, kept=8 << 20)
     with socket.socket(fileno=os.dup(0)) as caller:
         if not (line := _line(caller)):  # the caller is gone
             Note.of(name).remove()

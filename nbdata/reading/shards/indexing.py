@@ -12,13 +12,14 @@ from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.formats.shards import LeftOut, sums_in
 from nbdata.own_files import write_record
 from nbdata.paths import last_component
-from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.content import Bodies, Body
+from nbdata.reading.shards.damage import Damage
 from nbdata.reading.shards.listing import fingerprint_elsewhere, is_plain
 from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.signed_urls import without_signature
@@ -38,14 +39,21 @@ _STREAM = (
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
     """Return the path of a source's index."""
-    places = json.dumps(list(map(without_signature, operation.sources))).encode("utf-8", "surrogatepass")
+    places = json.dumps([*map(without_signature, operation.sources), *_slice(operation)]).encode(
+        "utf-8", "surrogatepass"
+    )
     return os.path.join(state_dir, "samples", hashlib.sha256(places).hexdigest()[:32] + ".shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
     """Return the name of a source's index, which tells it from others beside the same shards, wherever they are."""
-    names = json.dumps([last_component(place) for place in operation.sources])
+    names = json.dumps([*(last_component(place) for place in operation.sources), *_slice(operation)])
     return hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _slice(operation: SampleSource) -> list[str]:
+    """What tells the index of a part of the shards from that of all: nothing for all."""
+    return [f"[{operation.shard_slice}]"] if operation.shard_slice is not None else []
 
 
 def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:
@@ -73,6 +81,7 @@ def index_of(
     fingerprint: str,
     progress: Callable[[str], None],
     otherwise: str = _STREAM,
+    damage: Damage | None = None,
 ) -> SampleIndex:
     """Read all shards, and write their index.
 
@@ -82,6 +91,8 @@ def index_of(
         Receives the progress now and then.
     otherwise : str
         The remedy for compressed shards.
+    damage : Damage, optional
+        Receives damaged shards. None: the first one is an error.
 
     Raises
     ------
@@ -92,33 +103,28 @@ def index_of(
     """
     refuse_compressed(shards, otherwise)
     writer, left_out, unproven = IndexWriter(), LeftOut(), 0
-    shown = time.monotonic()
     for number, shard in enumerate(shards):
         bodies.coming = lambda after=number + 1: range(after, len(shards))  # type: ignore[misc]
+        first = len(writer)
+
+        def told(number: int = number) -> None:
+            progress(f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far")
+
         body = bodies.open(number)
-        with contextlib.closing(body):
-            stream, found = open_decompressed(body, name=shard.url)
-            if found != "tar":
-                raise _compressed(shard.url, otherwise)
-            reader = ForwardReader(stream, shard.url, 0)
-            with contextlib.closing(reader), contextlib.closing(stream):
-                for key, fields, places in sums_in(reader, _noted(left_out, shard.url)):
-                    writer.add_members(
-                        key,
-                        [
-                            ShardMember(name, number, place, size, crc)
-                            for (name, (size, crc)), place in zip(fields.items(), places, strict=True)
-                        ],
-                    )
-                    if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:
-                        shown = time.monotonic()
-                        progress(
-                            f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far"
-                        )
-        unproven += not body.proven
+        try:
+            with contextlib.closing(body):
+                to_end = damage is not None
+                _add(writer, body, number, shard, left_out, told, otherwise=otherwise, to_end=to_end)
+            unproven += not body.proven
+        except (BadArchive, ChecksumMismatch) as error:
+            if damage is None:
+                raise
+            damage.note(error, number, shard, range(first, len(writer)))
+    if damage is not None and damage.left_out:
+        fingerprint += " damaged"  # nobody else takes this index for whole
     about: dict[str, Any] = {
         "listing": fingerprint,
-        "elsewhere": fingerprint_elsewhere(shards),
+        "elsewhere": "" if damage is not None and damage.left_out else fingerprint_elsewhere(shards),
         "left_out": left_out.count,
         "left_out_names": left_out.names,
         "unproven": unproven,
@@ -126,6 +132,42 @@ def index_of(
     }
     write_record(path, writer.pieces(about))
     return SampleIndex(path)
+
+
+def _add(
+    writer: IndexWriter,
+    body: Body,
+    number: int,
+    shard: SourceFile,
+    left_out: LeftOut,
+    told: Callable[[], None],
+    *,
+    otherwise: str,
+    to_end: bool,
+) -> None:
+    """Add the samples of a shard; `to_end` reads its bytes to their end even if it is damaged before."""
+    shown = time.monotonic()
+    stream, found = open_decompressed(body, name=shard.url)
+    if found != "tar":
+        raise _compressed(shard.url, otherwise)
+    reader = ForwardReader(stream, shard.url, 0)
+    with contextlib.closing(reader), contextlib.closing(stream):
+        try:
+            for key, fields, places in sums_in(reader, _noted(left_out, shard.url)):
+                writer.add_members(
+                    key,
+                    [
+                        ShardMember(name, number, place, size, crc)
+                        for (name, (size, crc)), place in zip(fields.items(), places, strict=True)
+                    ],
+                )
+                if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:
+                    shown = time.monotonic()
+                    told()
+        except BadArchive:
+            while to_end and body.block():  # at the end, the store's checksum may contradict
+                pass
+            raise
 
 
 def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from nbdata.bounded import parse_json
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.origins import is_below, store_of
 from nbdata.paths import canonical, glob_pattern, has_glob, is_inside, is_url, last_component, leads_out
-from nbdata.reading.source_file import Promised, SourceFile, all_or_none, digest_of
+from nbdata.reading.source_file import Promised, SourceFile, all_or_none, digest_of, sliced
 from nbdata.redaction import redacted
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
@@ -107,11 +108,16 @@ def shards_of(opener: Opener) -> list[SourceFile]:
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
-    shards = [shard for place in operation.sources for shard in _of_place(opener, place)]
+    shards = list[SourceFile]()
+    for named, places in itertools.groupby(operation.sources, _names_one):
+        if named:
+            shards += _heads(opener, [*_located(opener, places)])
+        else:
+            shards += itertools.chain.from_iterable(_of_place(opener, place) for place in places)
     twice = _first_twice((shard.place, shard.key) for shard in shards)
     if twice is not None:
         raise BadOption("a shard is named twice", path=shards[twice].url, remedy="Name each once")
-    return shards
+    return sliced(operation, shards)
 
 
 def _first_twice(names: Iterable[object]) -> int | None:
@@ -123,14 +129,14 @@ def _first_twice(names: Iterable[object]) -> int | None:
     return None
 
 
+def _names_one(place: str) -> bool:
+    """True if a place is the name of one shard, and no pattern or index."""
+    return not has_glob(place) and not last_component(place).lower().endswith(".json")
+
+
 def _of_place(opener: Opener, place: str) -> list[SourceFile]:
-    name = last_component(place)
     if not has_glob(place):
-        return (
-            _of_wids(opener, place)
-            if name.lower().endswith(".json")
-            else [_head(opener, *_located(opener, [place]))]
-        )
+        return _of_wids(opener, place)
     names = named_by_braces(place)
     base = folder_part(place)
     location = opener.open(base)

@@ -6,38 +6,75 @@ import itertools
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from nbdata.errors import BadOption
+from nbdata.paths import has_glob, is_url
 from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards
 from nbdata.stores.base import Location, Store
 from nbdata.stores.local import LocalStore
+from nbdata.transfer.selection import read_lines
 from nbdata.verbs.pack import Pack
+from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shard_names import ShardNames
 
-__all__ = ["packs_records", "packs_shards", "refuse_own_source", "refuse_shuffled_files"]
+__all__ = ["refuse_own_source", "refuse_shuffled_files", "samples_of"]
 
 
-def packs_records(operation: Pack) -> bool:
-    """True if FFRecord files are packed; BadOption if only some of the places are such files."""
-    return are_records(operation.samples().sources)
+# Lines of a list that an error shows.
+_SHOWN = 60
 
 
-def packs_shards(operation: Pack) -> bool:
-    """True if shards are packed, and not files.
+def samples_of(operation: Pack) -> SampleSource:
+    """Return the samples that a pack reads, with the files that ``--files-from`` lists.
 
     Raises
     ------
     BadOption
-        If several places are given that are not shards, or filters that do not apply to shards.
+        If several places are given that are neither shards nor FFRecord files, or options that do not apply to what
+        is there.
+    NotFound
+        If the list cannot be read.
     """
-    sources = operation.samples().sources
-    if not are_shards(sources):
-        if len(sources) > 1:
-            raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
-        return False
-    operation.refuse_filters("for files", "Name the shards that are meant")
-    return True
+    samples = operation.samples()
+    if operation.files_from is not None:
+        samples = replace(samples, source=_listed(operation, operation.files_from))
+    sources = samples.sources
+    if are_records(sources):
+        return samples
+    if are_shards(sources):
+        operation.refuse_filters("for files", "Name the shards that are meant")
+        return samples
+    if operation.files_from is not None:
+        raise BadOption(
+            "--files-from lists files that are neither shards nor FFRecord files",
+            path=operation.files_from,
+            got=sources[0].rpartition("/")[2],
+            remedy="To pack files of a folder choose them with --include",
+        )
+    if len(sources) > 1:
+        raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
+    if operation.shard_slice is not None:
+        raise BadOption("--shard-slice is for shards, and this is a folder of files", remedy="Use --slice")
+    return samples
+
+
+def _listed(operation: Pack, file: str) -> tuple[str, ...]:
+    """The places that a list names below the source, in its order."""
+    folder = operation.places()[0].rstrip("/") + "/"
+    if not isinstance(operation.source, str) or are_shards([operation.source]) or has_glob(folder):
+        raise BadOption("--files-from needs a folder as SOURCE", remedy="Its paths are relative to SOURCE")
+    names = [name.removeprefix("./") for name in read_lines(file) if name]
+    for name in names:
+        if is_url(name) or name.startswith("/") or ".." in name.split("/") or has_glob(name):
+            raise BadOption(
+                f"--files-from: {name[:_SHOWN]!r} is no path of a file below SOURCE",
+                expected="relative paths without *, ?, [, { and .., one a line",
+            )
+    if not names:
+        raise BadOption("--files-from lists nothing", path=file)
+    return tuple(folder + name for name in names)
 
 
 def refuse_shuffled_files(operation: Pack, key: Callable[[int], str], numbers: Sequence[int]) -> None:
@@ -53,7 +90,8 @@ def refuse_shuffled_files(operation: Pack, key: Callable[[int], str], numbers: S
     numbers : sequence of int
         The files to be packed.
     """
-    if not operation.shuffle or operation.by != "file" or are_shards(operation.samples().sources):
+    files = operation.files_from is None and not are_shards(operation.samples().sources)
+    if not operation.shuffle or operation.by != "file" or not files:
         return
     ordered = sorted(array("q", (hash(key(number)) for number in numbers)))
     twice = {one for one, other in itertools.pairwise(ordered) if one == other}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +40,8 @@ def fill(disk: Path) -> None:
     (disk / "empty").write_bytes(b"")
 
 
-def _scene(server: EmbeddedServer, folder: Path) -> Iterator[Scene]:
+def scene_of(server: EmbeddedServer, folder: Path, fill: Callable[[Path], None] = fill) -> Iterator[Scene]:
+    """Yield a mount of a new bucket that has the files which `fill` makes."""
     name, client = f"mount-{secrets.token_hex(4)}", client_of(server)
     client.create_bucket(Bucket=name)
     disk = folder / "disk"
@@ -65,10 +66,10 @@ def environment(seaweedfs: EmbeddedServer) -> Iterator[EmbeddedServer]:
 @pytest.fixture(scope="module")
 def scene(environment: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A mount for tests that only read."""
-    yield from _scene(environment, tmp_path_factory.mktemp("scene"))
+    yield from scene_of(environment, tmp_path_factory.mktemp("scene"))
 
 
 @pytest.fixture
 def own_scene(environment: EmbeddedServer, tmp_path: Path) -> Iterator[Scene]:
     """A mount for one test, which may end it."""
-    yield from _scene(environment, tmp_path)
+    yield from scene_of(environment, tmp_path)

@@ -24,7 +24,7 @@ from tests.faults.proxy import BODY, Fault, FaultProxy
 from tests.files.mounted.conftest import Scene
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.needs("fuse")
+pytestmark = pytest.mark.needs("mount")
 
 
 def _ran(*words: str | Path) -> str:

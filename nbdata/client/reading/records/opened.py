@@ -17,7 +17,7 @@ from nbdata.reading.records.files import files_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.local import LocalFile, LocalRecords
 from nbdata.reading.records.remote import Plan, RemoteRecords, fetch_heads, heads_path, kept_heads
-from nbdata.reading.source_file import SourceFile
+from nbdata.reading.source_file import SourceFile, sliced
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import Store
 from nbdata.verbs.samples import SampleSource
@@ -82,7 +82,7 @@ def listed(operation: SampleSource) -> list[SourceFile]:
     """Return the files of a source."""
     opened = Opened(operation)
     try:
-        return files_of(opened, operation.sources)
+        return sliced(operation, files_of(opened, operation.sources))
     finally:
         opened.control.stop()
 
