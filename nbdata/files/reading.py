@@ -213,6 +213,11 @@ class ReadFile(io.BufferedIOBase):
                 break
             self._hash(view)
 
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its bytes may still turn out to be wrong: not all of them were compared yet."""
+        return self.proven is None and self._verify != "none"
+
     # -- the rest of a file ----------------------------------------------------------------------
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:

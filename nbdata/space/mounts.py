@@ -13,12 +13,12 @@ import subprocess
 from dataclasses import dataclass
 
 from nbdata.errors import NbdataError
-from nbdata.lock_files import held
+from nbdata.lock_files import file_lock, held
 from nbdata.paths import is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.space.limits import mounted_disks
 
-__all__ = ["KIND", "Note", "dead_mounts", "is_mounted", "release", "run_unmount"]
+__all__ = ["KIND", "Note", "dead_mounts", "is_mounted", "mounting", "release", "run_unmount"]
 
 #: How the system's table of mounts calls the kind of a mount of nbdata.
 KIND = "fuse.nbdata"
@@ -116,6 +116,11 @@ def _folder() -> str:
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     return folder
+
+
+def mounting() -> file_lock:
+    """Return the lock that a process holds while it makes a mount, so that no two are made at one folder."""
+    return file_lock(f"{_folder()}/mounting")
 
 
 def is_mounted(folder: str) -> bool:

@@ -13,23 +13,21 @@ from typing import NamedTuple
 
 from nbdata.errors import AccessDenied, NbdataError, NotFound
 from nbdata.files.mounted import wire
-from nbdata.files.mounted.folders import Folders
-from nbdata.files.mounted.nodes import Nodes
+from nbdata.files.mounted.folders import ABOUT, Folders, is_same
+from nbdata.files.mounted.nodes import Node, Nodes
 from nbdata.files.mounted.open_files import MOST, Failures, OpenFiles
 from nbdata.files.mounted.serving import Answer
 from nbdata.files.read_memory import MEMORY
 from nbdata.sizes import format_duration, format_size
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["ABOUT", "Calls"]
+__all__ = ["Calls"]
 
-#: A text file at the top of each mount that says what is mounted, and how it goes.
-ABOUT = ".nbdata-mount"
 _FILE, _FOLDER = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
 # Numbers of open texts about the mount, and of open folders, begin here.
 _TEXTS, _LISTINGS = 1 << 40, 1 << 41
-# Files whose version is remembered, so that what the kernel holds of them stays valid.
-_VERSIONS = 100_000
+# Files that were just found to be of another version, at most.
+_REPLACED = 10_000
 # Seconds for which the kernel may believe what it was told of a file, and that there is none, at most.
 _BELIEVED, _NONE_BELIEVED = 10.0, 1.0
 _READ = struct.Struct("=QQI")  # handle, offset, size
@@ -71,8 +69,8 @@ class Calls:
         self._next = 0
         self._texts: dict[int, bytes] = {}
         self._listings: dict[int, _Listing] = {}
-        self._asked_anew = set[str]()  # files whose length the kernel was sent to ask for
-        self._versions: dict[str, tuple[str, int]] = {}  # of the files whose bytes the kernel may hold
+        # Files that the kernel was told to look up anew, because they are of another version.
+        self._replaced = set[str]()
         self._answers: dict[int, Callable[[wire.Request], Answer]] = {
             wire.LOOKUP: self._look_up,
             wire.GETATTR: self._attributes,
@@ -108,7 +106,8 @@ class Calls:
 
     def _told(self, request: wire.Request, error: NbdataError) -> int:
         """Tell of an error, and return what the system calls it."""
-        path = self._nodes.path(request.node)
+        node = self._nodes.known(request.node)
+        path = "a file that the kernel has forgotten" if node is None else node.path
         self._failures.add(path, error)
         self._say(f"{path}: {type(error).__name__}: {error}")
         return errno.EACCES if isinstance(error, AccessDenied) else errno.EIO
@@ -116,39 +115,45 @@ class Calls:
     # -- looking ---------------------------------------------------------------------------------
 
     def _look_up(self, request: wire.Request) -> Answer:
-        above = self._nodes.path(request.node)
+        above = self._nodes.get(request.node).path
         name = os.fsdecode(bytes(request.body).rstrip(b"\0"))
         path = f"{above}/{name}" if above else name
         try:
-            found = self._status(path)
+            info = None if path == ABOUT else self._find(path)
         except NotFound:
             return [wire.no_entry(self._none_believed)]
-        self._nodes.looked_up(found.number, path)
-        return [wire.entry(found, self._believed)]
+        number = self._folders.inode(path, info)
+        self._nodes.looked_up([(number, path, info)])
+        return [wire.entry(self._status(number, path, info), self._believed)]
 
     def _attributes(self, request: wire.Request) -> Answer:
-        return [wire.attributes(self._status(self._nodes.path(request.node)), self._believed)]
+        node = self._nodes.get(request.node)
+        info = node.info
+        if node.path != ABOUT and not (info and info.etag):  # one with an ETag is that version, and stays it
+            info = self._find(node.path)
+            if (info is None) != (node.info is None):
+                return errno.ESTALE  # a file in place of a folder, which the kernel looks up anew
+        return [wire.attributes(self._status(request.node, node.path, info), self._believed)]
 
-    def _status(self, path: str) -> wire.Attributes:
-        if path == ABOUT:
-            return self._with(self._folders.inode(path), _FILE, len(self._about()), time.time_ns())
+    def _find(self, path: str) -> ObjectInfo | None:
+        """Return a file with its size, None for a folder."""
         info = self._folders.find(path)
-        number = self._folders.inode(path)
-        if info is None:
-            return self._with(number, _FOLDER, 0, self._began)
-        size = self._folders.size_of(path) if info.size < 0 else info.size
-        return self._with(number, _FILE, size, self._changed(info))
+        return self._folders.sized(path) if info is not None and info.size < 0 else info
 
-    def _with(self, number: int, mode: int, size: int, moment: int) -> wire.Attributes:
+    def _status(self, number: int, path: str, info: ObjectInfo | None) -> wire.Attributes:
+        mode, size, moment = _FOLDER, 0, self._began
+        if path == ABOUT:
+            mode, size, moment = _FILE, len(self._about()), time.time_ns()
+        elif info is not None:
+            mode, size = _FILE, info.size
+            if info.modified is not None:
+                moment = int(info.modified * 1e9)
         return wire.Attributes(number, mode, size, moment, self._owner)
-
-    def _changed(self, info: ObjectInfo) -> int:
-        return self._began if info.modified is None else int(info.modified * 1e9)
 
     # -- folders ---------------------------------------------------------------------------------
 
     def _open_folder(self, request: wire.Request) -> Answer:
-        path = self._nodes.path(request.node)
+        path = self._nodes.get(request.node).path
         names = list(self._folders.names(path).items())
         with self._lock:
             if len(self._listings) >= MOST:
@@ -165,27 +170,26 @@ class Calls:
         special = [(".", None), ("..", None), *([] if listing.path else [(ABOUT, None)])]
         begin = f"{listing.path}/" if listing.path else ""
         parts = list[bytes]()
-        looked_up = list[tuple[int, str]]()
+        looked_up = list[tuple[int, str, ObjectInfo | None]]()
         for at in range(offset, len(special) + len(listing.names)):
             told = at >= len(special)
             name, info = listing.names[at - len(special)] if told else special[at]
             path = begin + name
-            number = self._folders.inode(path) if told or name == ABOUT else request.node
+            number = self._folders.inode(path, info) if told or name == ABOUT else request.node
             mode = _FOLDER if info is None and name != ABOUT else _FILE
             part = wire.listed(number, os.fsencode(name), mode, at + 1)
             entry = b""
             if plus:
                 entry = _NO_ENTRY  # then the kernel asks for it
                 if told and (info is None or info.size >= 0):
-                    size, moment = (0, self._began) if info is None else (info.size, self._changed(info))
-                    entry = wire.entry(self._with(number, mode, size, moment), self._believed)
+                    entry = wire.entry(self._status(number, path, info), self._believed)
             room -= len(entry) + len(part)
             if room < 0:
                 break
             parts += (entry, part)
             if entry is not _NO_ENTRY and plus:
-                looked_up.append((number, path))
-        self._nodes.all_looked_up(looked_up)
+                looked_up.append((number, path, info))
+        self._nodes.looked_up(looked_up)
         return [b"".join(parts)]
 
     def _release_folder(self, request: wire.Request) -> Answer:
@@ -195,7 +199,8 @@ class Calls:
     # -- reading ---------------------------------------------------------------------------------
 
     def _open(self, request: wire.Request) -> Answer:
-        path = self._nodes.path(request.node)
+        node = self._nodes.get(request.node)
+        path = node.path
         if path == ABOUT:
             with self._lock:
                 self._next += 1
@@ -203,35 +208,51 @@ class Calls:
                 self._texts[handle] = self._about()
             return [wire.opened(handle, wire.DIRECT_IO)]  # its length changes
         info = self._folders.find(path)
-        if info is None:
+        if node.info is None:
             return errno.EISDIR
-        handle, same = self._files.open(path, info)
+        if info is None or (info.etag and not is_same(info, node.info)):
+            return errno.ESTALE  # the kernel looks it up anew, and opens what it finds
+        handle, same = self._files.open(path, node.info)
+        if not same:
+            return self._open_replaced(path, handle)
+        self._replaced.discard(path)
+        keep = node.sound
+        self._note_sound(node, handle)
+        return [wire.opened(handle, wire.KEEP_CACHE if keep else 0)]
+
+    def _open_replaced(self, path: str, handle: int) -> Answer:
+        """Have the kernel look up a file that is of another version than it knows.
+
+        Each version has a number of its own, because the kernel shares what it holds among all that opened a number. If
+        the listing does not come to tell the version that is opened, reads go around what the kernel holds.
+        """
         with self._lock:
-            first = not same and path not in self._asked_anew and len(self._asked_anew) < MOST
-            (self._asked_anew.add if first else self._asked_anew.discard)(path)
-        if first:  # the kernel believes in another length; it asks for that, and opens the file once more
-            self._files.close(handle)
-            return errno.ESTALE
-        if not same:  # twice in succession, as where listings do not say what is there
-            return [wire.opened(handle, wire.DIRECT_IO)]
-        version = (info.etag, info.size)
-        with self._lock:
-            right = bool(info.etag) and self._versions.get(path) == version
-            self._versions[path] = version
-            while len(self._versions) > _VERSIONS:
-                del self._versions[next(iter(self._versions))]
-        return [wire.opened(handle, wire.KEEP_CACHE if right else 0)]
+            if path in self._replaced or len(self._replaced) >= _REPLACED:
+                self._replaced.discard(path)
+                return [wire.opened(handle, wire.DIRECT_IO)]
+            self._replaced.add(path)
+        self._files.close(handle)
+        return errno.ESTALE
+
+    def _note_sound(self, node: Node, handle: int) -> None:
+        """Note that what the kernel holds of a file is right also for the next program that opens it."""
+        if node.info is not None and node.info.etag and self._files.is_proven(handle):
+            node.sound = True
 
     def _read(self, request: wire.Request) -> Answer:
         handle, offset, size = _READ.unpack_from(request.body)
         if handle >= _TEXTS:
             return [self._texts.get(handle, b"")[offset : offset + size]]
+        node = self._nodes.known(request.node)
         try:
-            return self._files.read(handle, size, offset)
+            parts = self._files.read(handle, size, offset)
         except NbdataError:
-            with self._lock:  # what the kernel holds of it may be wrong
-                self._versions.pop(self._nodes.path(request.node), None)
+            if node is not None:
+                node.sound = False  # what the kernel holds of it may be wrong
             raise
+        if node is not None and not node.sound:
+            self._note_sound(node, handle)
+        return parts
 
     def _release(self, request: wire.Request) -> Answer:
         (handle,) = struct.unpack_from("=Q", request.body)

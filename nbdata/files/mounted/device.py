@@ -45,16 +45,18 @@ def mount(source: str, folder: str, *, allow_other: bool) -> int:
     """
     others = ["allow_other"] * allow_other
     if os.geteuid() == 0:
+        place = _opened(folder)
         device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
         options = [f"fd={device}", "rootmode=40000", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
         failed = _call(
             "mount",
             source,
-            folder,
+            f"/proc/self/fd/{place}",
             KIND,
             _RDONLY | _NOSUID | _NODEV,
             [*options, "default_permissions", *others],
         )
+        os.close(place)
         if not failed:
             return device
         os.close(device)
@@ -66,6 +68,19 @@ def mount(source: str, folder: str, *, allow_other: bool) -> int:
             f"it could not be mounted ({failed or 'there is no fusermount3 here'})", path=folder
         )
     return _ask(program, source, folder, ["ro", "nosuid", "nodev", "default_permissions", *others], failed)
+
+
+def _opened(folder: str) -> int:
+    """Return a descriptor of a folder, which stays this folder if somebody puts a link in its place."""
+    try:
+        place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.readlink(f"/proc/self/fd/{place}") == folder:
+            return place
+        os.close(place)
+        failed = "there is a link on the way to it now"
+    except OSError as error:
+        failed = error.strerror or type(error).__name__
+    raise NbdataError(f"it could not be mounted ({failed})", path=folder)
 
 
 def _call(name: str, *words: object) -> str:

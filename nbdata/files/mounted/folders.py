@@ -13,43 +13,20 @@ from dataclasses import dataclass, field
 
 from nbdata.errors import NotFound, without_calls
 from nbdata.files.connections import Place
+from nbdata.files.mounted import wire
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import listing_of_folder, retrying
 
-__all__ = ["Folder", "Folders", "OddNames", "is_name"]
+__all__ = ["ABOUT", "Folder", "Folders", "OddNames", "is_name", "is_same"]
 
+#: A text file at the top of each mount that says what is mounted, and how it goes.
+ABOUT = ".nbdata-mount"
 # The most names of all folders that are remembered; those asked for longest ago are forgotten first.
 _MOST = 1_000_000
 # Names that are read of a folder before one of them is asked for by itself.
 _FIRST = 1000
 # The longest name of a file, in bytes (NAME_MAX), and the most odd ones that are told by name.
 _LONGEST, _TOLD = 255, 100
-
-
-@dataclass
-class Folder:
-    """What is known of one folder.
-
-    Attributes
-    ----------
-    names : dict of str to ObjectInfo or None
-        The files by name, in the order of the listing; None for a folder.
-    rest : iterator or None
-        The listing, as far as it is not read; None once all names are known.
-    asked : dict of str to ObjectInfo or None
-        What was asked for by its name before the listing came to it.
-    failed : Exception or None
-        What ended the listing, for all who wait for it. Who comes later has it begun anew.
-    listed : float
-        When the listing began, by `time.monotonic`.
-    """
-
-    names: dict[str, ObjectInfo | None] = field(default_factory=dict)
-    rest: Iterator[ObjectInfo] | None = None
-    asked: dict[str, ObjectInfo | None] = field(default_factory=dict)
-    failed: Exception | None = None
-    listed: float = 0.0
-    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 @dataclass
@@ -73,6 +50,38 @@ class OddNames:
             self.some.append(key)
 
 
+@dataclass
+class Folder:
+    """What is known of one folder.
+
+    Attributes
+    ----------
+    names : dict of str to ObjectInfo or None
+        The files by name, in the order of the listing; None for a folder.
+    rest : iterator or None
+        The listing, as far as it is not read; None once all names are known.
+    listed : float
+        When the listing began, by `time.monotonic`.
+    odd : OddNames
+        Keys in it that do not show.
+    asked : dict of str to ObjectInfo or None
+        What was asked for by its name before the listing came to it.
+    failed : Exception or None
+        What ended the listing, for all who wait for it. Who comes later has it begun anew.
+    counted : int
+        Names that count for the limit of all folders.
+    """
+
+    names: dict[str, ObjectInfo | None] = field(default_factory=dict)
+    rest: Iterator[ObjectInfo] | None = None
+    listed: float = 0.0
+    asked: dict[str, ObjectInfo | None] = field(default_factory=dict)
+    odd: OddNames = field(default_factory=OddNames)
+    failed: Exception | None = None
+    counted: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
 class Folders:
     """The folders below a place, by their paths relative to it; safe to use from many threads.
 
@@ -89,27 +98,40 @@ class Folders:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Folder] = OrderedDict()
         self._names = 0
-        self._inodes: dict[str, dict[str, int]] = {"": {"": 1}}
-        self._counter = itertools.count(2)
-        self.odd = OddNames()
+        # By folder and name: the version that has the number, and the number.
+        self._inodes: dict[str, dict[str, tuple[ObjectInfo | None, int]]] = {}
+        self._counter = itertools.count(wire.ROOT + 1)
         #: How many listings were begun.
         self.listings = 0
 
-    def inode(self, path: str) -> int:
-        """Return the number of a file or folder, which it keeps while its folder is remembered, also anew.
+    @property
+    def odd(self) -> OddNames:
+        """The keys that do not show in all folders that are remembered."""
+        found = OddNames()
+        with self._lock:
+            for folder in self._known.values():
+                found.count += folder.odd.count
+                found.some += folder.odd.some[: _TOLD - len(found.some)]
+        return found
+
+    def inode(self, path: str, info: ObjectInfo | None) -> int:
+        """Return the number of a folder or of a version of a file, which it keeps while its folder is remembered.
 
         Numbers grow in the order of the listing: cp and others read the files of a folder by their numbers, so as not
         to have a disk seek.
         """
+        if not path:
+            return wire.ROOT
         above, _, name = path.rpartition("/")
         with self._lock:
-            return self._number(above, name)
+            return self._number(above, name, info)
 
-    def _number(self, above: str, name: str) -> int:
+    def _number(self, above: str, name: str, info: ObjectInfo | None) -> int:
         numbers = self._inodes.setdefault(above, {})
-        if (found := numbers.get(name)) is None:
-            found = numbers[name] = next(self._counter)
-        return found
+        found = numbers.get(name)
+        if found is None or not is_same(found[0], info):
+            found = numbers[name] = (info, next(self._counter))
+        return found[1]
 
     def key_of(self, path: str) -> str:
         """Return the key of a path."""
@@ -158,12 +180,12 @@ class Folders:
         """Return the names that are known of the folder that a path is in. It is not to be changed."""
         return self._folder(path.rpartition("/")[0]).names
 
-    def size_of(self, path: str) -> int:
-        """Return the bytes of a file whose listing does not say them, as those of web servers."""
+    def sized(self, path: str) -> ObjectInfo:
+        """Return a file whose listing does not say its size, as those of web servers, with its size; 0 if unknown."""
         place = self._place
         info = retrying(place.control, lambda: place.store.head(self.key_of(path)))
         self.note(path, info)
-        return max(info.size, 0)
+        return info if info.size >= 0 else info._replace(size=0)
 
     def note(self, path: str, info: ObjectInfo) -> None:
         """Remember that a file is of another version than it was listed."""
@@ -187,8 +209,7 @@ class Folders:
             if found is not None and now - found.listed <= self._max_age:
                 self._known.move_to_end(path)
                 return found
-            if found is not None:
-                self._names -= len(found.names)
+            self._drop(path)
             place, self.listings = self._place, self.listings + 1
             prefix = f"{place.prefix}{path}/" if path else place.prefix
             found = Folder(rest=listing_of_folder(place.control, place.store, prefix), listed=now)
@@ -213,13 +234,14 @@ class Folders:
             folder.failed = without_calls(error)  # type: ignore[assignment]
             with self._lock:
                 if self._known.get(path) is folder:
-                    del self._known[path]
-                    self._names -= before
+                    self._drop(path)
             raise
         with self._lock:
             for name in itertools.islice(folder.names, before, None):
-                self._number(path, name)
-        self._count(len(folder.names) - before, path, folder)
+                self._number(path, name, folder.names[name])
+            if folder.rest is None:
+                self._forget_numbers(path, folder)
+            self._count(path, folder)
 
     def _add(self, folder: Folder, info: ObjectInfo, prefix: int) -> None:
         name = info.key[prefix:]
@@ -227,8 +249,8 @@ class Folders:
             return
         is_folder = name.endswith("/")
         name = name[:-1] if is_folder else name
-        if not is_name(name) or name in folder.names:
-            self.odd.add(info.key)
+        if not is_name(name) or name in folder.names or info.key == self.key_of(ABOUT):
+            folder.odd.add(info.key)
             if is_folder and is_name(name):
                 folder.names[name] = None  # the folder, and not the file of its name
             return
@@ -245,18 +267,37 @@ class Folders:
         with contextlib.suppress(NotFound, IsADirectoryError):
             folder.asked[name] = retrying(place.control, lambda: place.store.head(key))
 
-    def _count(self, more: int, path: str, folder: Folder) -> None:
-        with self._lock:
-            if self._known.get(path) is not folder:  # another one took its place
-                return
-            self._names += more
-            while self._names > _MOST and len(self._known) > 1:
-                gone, dropped = next(iter(self._known.items()))
-                if gone == path:
-                    break
-                del self._known[gone]
-                self._inodes.pop(gone, None)
-                self._names -= len(dropped.names)
+    def _drop(self, path: str) -> None:
+        """Forget a listing, if there is one."""
+        folder = self._known.pop(path, None)
+        if folder is not None:
+            self._names -= folder.counted
+
+    def _forget_numbers(self, path: str, folder: Folder) -> None:
+        """Forget the numbers of what is in a folder no more."""
+        numbers = self._inodes.get(path, {})
+        for name in [one for one in numbers if one not in folder.names and one != ABOUT]:
+            del numbers[name]
+
+    def _count(self, path: str, folder: Folder) -> None:
+        """Count the names of a folder that is remembered; forget others if there are too many."""
+        if self._known.get(path) is not folder:
+            return
+        self._names += len(folder.names) - folder.counted
+        folder.counted = len(folder.names)
+        while self._names > _MOST and len(self._known) > 1:
+            gone = next(iter(self._known))
+            if gone == path:
+                break
+            self._drop(gone)
+            self._inodes.pop(gone, None)
+
+
+def is_same(one: ObjectInfo | None, other: ObjectInfo | None) -> bool:
+    """Return whether both are the same version of a file, or folders; without ETags that is not known, and assumed."""
+    if one is None or other is None:
+        return one is other
+    return (one.etag, one.size) == (other.etag, other.size) or not (one.etag or other.etag)
 
 
 def is_name(name: str) -> bool:

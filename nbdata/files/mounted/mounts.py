@@ -9,7 +9,6 @@ import secrets
 import socket
 import sys
 import time
-import weakref
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +34,33 @@ _RIGHT = (
 )
 
 
+# While its socket is open, a mount stays, also if nobody keeps the `Mounted`: it ends with this process.
+_lives: dict[str, socket.socket] = {}
+
+
+def _let_go(name: str) -> None:
+    life = _lives.pop(name, None)
+    if life is not None:
+        life.close()
+
+
+def _let_go_of_ended() -> None:
+    """Close the sockets of mounts that were ended by others."""
+    for name, life in list(_lives.items()):
+        with contextlib.suppress(OSError):
+            if not life.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                _let_go(name)
+
+
+def _after_fork() -> None:
+    """Close the copies in a child: they would keep the mounts of a parent that was killed."""
+    for name in list(_lives):
+        _let_go(name)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Mounted:
     """A folder of a store that is mounted. End it by `unmount`, or by leaving its ``with`` block.
 
@@ -46,13 +72,9 @@ class Mounted:
         Where, as an absolute path.
     """
 
-    def __init__(self, note: Note, life: socket.socket | None) -> None:
-        self._note = note
+    def __init__(self, note: Note) -> None:
+        self._note, self._process = note, os.getpid()
         self.url, self.folder = note.url, note.folder
-        # While this socket is open, the mount stays: it ends with this process, however that ends.
-        self._life = life
-        self._end = weakref.finalize(self, _let_go, life)
-        self._end.atexit = False
 
     def unmount(self) -> None:
         """End the mount, and release it if its process was killed; does nothing if it has ended.
@@ -64,7 +86,7 @@ class Mounted:
         """
         if self._note.lives or not any(one.lives for one in Note.all() if one.folder == self.folder):
             _unmount(self._note)
-        self._end()
+        _let_go(self._note.name)
 
     def __enter__(self) -> Mounted:
         return self
@@ -72,7 +94,8 @@ class Mounted:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.unmount()
+        if self._process == os.getpid():  # the block of a forked child is not the one that mounted it
+            self.unmount()
 
     def __fspath__(self) -> str:
         return self.folder
@@ -89,19 +112,15 @@ class Mounted:
         return {"url": self.url, "folder": self.folder}
 
 
-def _let_go(life: socket.socket | None) -> None:
-    if life is not None:
-        life.close()
-
-
 def mounted(operation: Mount) -> Mounted | Report:
     """Mount a place; without one return the list of mounts."""
     if operation.source is None:
         return mounts()
     assert operation.target is not None
-    folder = os.path.realpath(operation.target.rstrip("/") or "/")
+    folder = _folder_of(operation.target)
     _check_device()
     _prepare(folder)
+    _let_go_of_ended()
     name = secrets.token_hex(8)
     note = Note.of(name)
     order = {
@@ -117,6 +136,7 @@ def mounted(operation: Mount) -> Mounted | Report:
         "remedy": _RIGHT,
     }
     ours, theirs = socket.socketpair()
+    _lives[name] = ours
     try:
         with theirs:
             spawn("nbdata.files.mounted.process", name, note.log, os.environ, theirs.fileno())
@@ -126,21 +146,28 @@ def mounted(operation: Mount) -> Mounted | Report:
             line = answers.readline()
         ours.settimeout(None)
     except OSError as error:
-        ours.close()
+        _let_go(name)
         raise NbdataError(f"the mount's process does not answer ({error})", path=folder) from error
     except BaseException:
-        ours.close()
+        _let_go(name)
         raise
     if not line or (answer := json.loads(line)):
-        ours.close()
+        _let_go(name)
         failed = _failed(note, folder) if not line else error_from_dict(answer)
         note.remove()
         raise failed
     if operation.keep:
-        ours.close()
-    return Mounted(
-        Note(name, redacted(str(order["url"])), folder, time.time()), None if operation.keep else ours
-    )
+        _let_go(name)
+    return Mounted(Note(name, redacted(str(order["url"])), folder, time.time()))
+
+
+def _folder_of(target: str) -> str:
+    """Return the absolute path of a folder without links; nothing is asked of a mount there, which may not answer."""
+    above, name = os.path.split(target.rstrip("/"))
+    folder = os.path.join(os.path.realpath(above or "."), name)
+    if name not in ("", ".", "..") and is_mounted(folder):
+        return folder
+    return os.path.realpath(target)
 
 
 def _failed(note: Note, folder: str) -> NbdataError:
@@ -164,13 +191,15 @@ def _check_device() -> None:
 def _prepare(folder: str) -> None:
     """Make the folder, or find it empty; release what a mount that was killed left there."""
     dead_mounts(folder)
+    if is_mounted(folder):
+        raise BadOption(
+            "mount: something is mounted there already", path=folder, remedy=f"nbdata unmount {folder}"
+        )
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise BadOption("mount: this is a file, not a folder", path=folder)
     os.makedirs(folder, exist_ok=True)
     if os.path.ismount(folder):
-        raise BadOption(
-            "mount: something is mounted there already", path=folder, remedy=f"nbdata unmount {folder}"
-        )
+        raise BadOption("mount: a disk is mounted there", path=folder)
     if os.listdir(folder):
         raise BadOption("mount: the folder is not empty, and what is in it would be hidden", path=folder)
 
@@ -196,8 +225,12 @@ def mounts() -> Report:
 
 def unmounted(operation: Unmount) -> Report:
     """End the mount at a folder."""
-    folder = os.path.realpath(operation.target.rstrip("/") or "/")
+    folder = _folder_of(operation.target)
     note = next((one for one in reversed(Note.all()) if one.folder == folder), None)
+    if note is None and is_mounted(folder):  # its note is elsewhere, or is lost
+        if failed := run_unmount(folder):
+            raise NbdataError(f"it stays: {failed}", path=folder)
+        return Report("unmount", folder, headline=f"{folder} is unmounted")
     if note is None:
         raise NotFound(
             "nbdata has mounted nothing there",
@@ -205,6 +238,7 @@ def unmounted(operation: Unmount) -> Report:
             remedy="nbdata mount, without more, lists the mounts",
         )
     _unmount(note)
+    _let_go(note.name)
     return Report("unmount", note.folder, headline=f"{note.url} is unmounted")
 
 

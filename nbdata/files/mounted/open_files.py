@@ -33,10 +33,12 @@ class OpenFile:
     ----------
     source : bytes-like or ReadFile
         The content of a small file, or what reads it.
+    same : bool
+        Whether it is the version that the kernel was told of.
     """
 
-    def __init__(self, source: Content | ReadFile) -> None:
-        self._source = source
+    def __init__(self, source: Content | ReadFile, same: bool) -> None:
+        self._source, self._same = source, same
         self._turn = threading.Condition()
         self._next = 0
         # What was read beyond the first gap, as (start, end); few, as the kernel's reads are nearly in order.
@@ -92,6 +94,12 @@ class OpenFile:
             self._whole_to = max(self._whole_to, self._beyond.pop(0)[1])
         del self._beyond[_GAPS:]
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether nothing is left to compare of the version that the kernel was told of."""
+        source = self._source
+        return self._same and not (isinstance(source, ReadFile) and source.is_unproven)
+
     def close(self) -> None:
         """Let its memory go."""
         if isinstance(self._source, ReadFile):
@@ -126,6 +134,8 @@ class OpenFiles:
     def open(self, path: str, info: ObjectInfo) -> tuple[int, bool]:
         """Open a file that was listed so; return its number, and whether it is the version that was listed.
 
+        Without an ETag in the listing, one of the same size is taken for the same.
+
         Raises
         ------
         OSError
@@ -143,17 +153,22 @@ class OpenFiles:
             place = self._place._replace(key=self._folders.key_of(path))
             source = ReadFile(place, path, self._verify, self._cache)
             now = source.version
-            same = (now.etag, now.size) == (info.etag, info.size)
-            if not same:
+            same = now.size == info.size and now.etag == (info.etag or now.etag)
+            if now.etag != info.etag or not same:
                 self._folders.note(path, now)
         with self._lock:
             number = next(self._numbers)
-            self._open[number] = OpenFile(source)
+            self._open[number] = OpenFile(source, same)
         return number, same
 
     def read(self, number: int, size: int, offset: int) -> list[memoryview]:
         """Read an open file; see `OpenFile.read`."""
         return self._open[number].read(size, offset)
+
+    def is_proven(self, number: int) -> bool:
+        """Return whether nothing is left to compare of an open file; see `OpenFile.is_proven`."""
+        found = self._open.get(number)
+        return found is not None and found.is_proven
 
     def close(self, number: int) -> None:
         """Close a file."""

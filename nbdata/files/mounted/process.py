@@ -19,11 +19,11 @@ from typing import Any
 
 from nbdata.agent.arenas import share_arenas
 from nbdata.agent.log import Log, say
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.connections import Place
 from nbdata.lock_files import file_lock
 from nbdata.redaction import ScrubbedStream, redacted
-from nbdata.space.mounts import Note
+from nbdata.space.mounts import Note, is_mounted, mounting
 
 __all__ = ["main"]
 
@@ -33,19 +33,22 @@ def main(name: str) -> None:
     sys.stderr = sys.stdout = ScrubbedStream(Log(2))
     share_arenas(large=128 << 10, kept=8 << 20)
     with socket.socket(fileno=os.dup(0)) as caller:
-        order = json.loads(_line(caller))
-        alive = file_lock(Note.of(name).alive)
+        if not (line := _line(caller)):  # the caller is gone
+            Note.of(name).remove()
+            os._exit(0)
+        order = json.loads(line)
+        note = Note(name, redacted(order["url"]), order["folder"], time.time(), os.getpid())
+        alive = file_lock(note.alive)
         alive.acquire()
         try:
-            _serve(name, order, caller)
+            _serve(note, order, caller)
         except NbdataError as error:
             _answer(caller, error.to_dict())
         except BaseException as error:
             _answer(caller, NbdataError(f"the mount failed: {error}").to_dict())
             raise
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(Note.of(name).path)
+            note.remove()  # nobody else does if the caller is gone
             alive.release()
     say(f"mount {os.getpid()} ends")
     os._exit(0)  # threads that wait for a store must not keep the process alive
@@ -56,17 +59,21 @@ def _line(caller: socket.socket) -> bytes:
     while not data.endswith(b"\n"):
         more = caller.recv(1 << 16)
         if not more:
-            os._exit(0)  # the caller is gone
+            return b""
         data += more
     return bytes(data)
 
 
-def _answer(caller: socket.socket, answer: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):
+def _answer(caller: socket.socket, answer: dict[str, Any]) -> bool:
+    """Answer the caller; return False if it is gone."""
+    try:
         caller.sendall(json.dumps(answer).encode() + b"\n")
+    except OSError:
+        return False
+    return True
 
 
-def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
+def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
     from nbdata.files.cached import FileCache
     from nbdata.files.mounted import device
     from nbdata.files.mounted.calls import Calls
@@ -75,7 +82,7 @@ def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
     from nbdata.files.mounted.serving import Server
     from nbdata.files.opening import filesystem
 
-    url, folder, options = order["url"], order["folder"], order["options"]
+    url, folder, options = order["url"], note.folder, order["options"]
     place: Place = filesystem(url, verify=order["verify"], **options).place(url)
     folders = Folders(place, order["max_age"])
     if not folders.begins() and place.key and not place.store.is_folder(place.prefix):
@@ -86,19 +93,27 @@ def _serve(name: str, order: dict[str, Any], caller: socket.socket) -> None:
 
     def tell() -> None:
         device.read_ahead(folder)
-        Note(name, redacted(url), folder, time.time(), os.getpid()).write()
-        _answer(caller, {})
-        if not order["keep"]:
+        say(f"mount {os.getpid()} of {note.url} at {folder}")
+        if not _answer(caller, {}):  # whoever asked has given up; nobody else knows of it
+            _end()
+        elif not order["keep"]:
             threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-        say(f"mount {os.getpid()} of {redacted(url)} at {folder}")
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: device.unmount(folder))
+    with mounting():
+        if is_mounted(folder):
+            raise BadOption("mount: something is mounted there already", path=folder)
+        note.write()  # before the mount, which nobody would release if this process was killed between the two
+        try:
+            opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
+        except NbdataError as error:
+            raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
     try:
-        opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
-    except NbdataError as error:
-        raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
-    Server(opened, calls.answer, tell, say).run()
+        Server(opened, calls.answer, tell, say).run()
+    except BaseException:
+        device.unmount(folder)
+        raise
 
 
 def _shown(url: str) -> str:
@@ -111,4 +126,8 @@ def _end_with(caller: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while caller.recv(1):
             pass
+    _end()
+
+
+def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # it unmounts, also if files are open

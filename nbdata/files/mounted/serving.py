@@ -8,7 +8,9 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from nbdata.errors import NbdataError
 from nbdata.files.mounted import wire
+from nbdata.threads import begin
 
 __all__ = ["Answer", "Server"]
 
@@ -21,6 +23,8 @@ _MOST = 64
 _WAITING = 2
 # Bytes of a request at most: names, and lists of what is forgotten. The kernel wants room for 8 KiB at least.
 _REQUEST = 64 << 10
+# Numbers of errors are less than this; the kernel takes no others, such as those of the resolver of names.
+_ERRORS = 512
 
 
 class Server:
@@ -53,15 +57,25 @@ class Server:
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Serve; return when the mount has ended."""
+        """Serve; return when the mount has ended.
+
+        Raises
+        ------
+        NbdataError
+            If the system gives no threads.
+        """
         with self._lock:
-            self._add()
+            for _ in range(_WAITING):
+                self._add()
+            if self._threads < _WAITING:
+                raise NbdataError("the system gives no more threads")
         self._ended.wait()
 
     def _add(self) -> None:
-        self._threads += 1
-        self._waiting += 1
-        threading.Thread(target=self._work, name=f"mount-{self._threads}", daemon=True).start()
+        """Begin a thread. If the system gives none, those that there are go on reading after their answers."""
+        if begin(self._work, name=f"mount-{self._threads + 1}"):
+            self._threads += 1
+            self._waiting += 1
 
     def _work(self) -> None:
         buffer = bytearray(_REQUEST)
@@ -127,8 +141,15 @@ class Server:
             return errno.EPROTO
 
     def _send(self, number: int, answer: Answer) -> None:
+        """Send a reply. One that the kernel refuses would hang the program that asks: then it gets an error."""
         with contextlib.suppress(OSError):  # the program that asked is gone, or the mount is
             if isinstance(answer, int):
-                os.write(self._device, wire.reply(number, 0, answer))
-            else:
+                os.write(self._device, wire.reply(number, 0, answer if 0 <= answer < _ERRORS else errno.EIO))
+                return
+            try:
                 os.writev(self._device, [wire.reply(number, sum(map(len, answer))), *answer])
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENODEV):
+                    return
+                self._say(f"the kernel refuses a reply of {sum(map(len, answer))} bytes: {error}")
+                os.write(self._device, wire.reply(number, 0, errno.EIO))

@@ -63,6 +63,8 @@ _MAJOR, _MINOR = 7, 31
 # Requests of the kernel that nobody waits for, such as reads ahead, at a time; and the most pages of a read (1 MiB).
 _BACKGROUND, _PAGES = 64, 256
 _MOST_WRITTEN = 4096
+# The largest size of a file that the kernel takes.
+_LARGEST = (1 << 63) - 1
 
 #: ``fuse_in_header``: length, what is asked for, its number, the file, user, group, process, extensions.
 REQUEST = struct.Struct("=IIQQIIIHH")
@@ -125,11 +127,12 @@ class Attributes:
 
     def values(self) -> tuple[int, ...]:
         """Return them in the order of ``fuse_attr``."""
-        seconds, rest = divmod(self.moment, 10**9)
+        seconds, rest = divmod(max(0, self.moment), 10**9)  # stores may say anything
+        size = min(max(0, self.size), _LARGEST)
         links = 2 if stat.S_ISDIR(self.mode) else 1
-        blocks = -(-self.size // 512)
+        blocks = -(-size // 512)
         times = (seconds,) * 3 + (rest,) * 3
-        return (self.number, self.size, blocks, *times, self.mode, links, *self.owner, 0, 1 << 20, 0)
+        return (self.number, size, blocks, *times, self.mode, links, *self.owner, 0, 1 << 20, 0)
 
 
 def _time(seconds: float) -> tuple[int, int]:
