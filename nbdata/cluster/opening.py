@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
-import shutil
-import tempfile
+import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from typing import Any
 from nbdata.cluster import performer
 from nbdata.clusters import address_of, local_workers
 from nbdata.ending import Daemon
+from nbdata.engine.runner import forget, new_folder
 from nbdata.errors import BadOption, NbdataError, error_from_dict
 from nbdata.operation import Context, Operation
 from nbdata.redaction import Hidden
@@ -127,18 +127,13 @@ class Cluster:
     def _connected(self, stack: contextlib.ExitStack) -> Any:
         package = distributed()
         if self._local is not None:
-            folder = tempfile.mkdtemp(prefix="nbdata-cluster-")  # which only this user may enter
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            cluster = _started(package, self._local or processors(), folder)
-            stack.callback(cluster.close, timeout=_FAREWELL)
+            folder = new_folder()  # which only this user may enter
+            stack.callback(forget, folder)
+            stack.callback(_restore)
+            cluster = stack.enter_context(_started(package, self._local or processors(), folder))
             client = package.Client(cluster, set_as_default=False)
         elif isinstance(self._cluster, str):
-            client = package.Client(
-                self._cluster,
-                timeout=_PATIENCE,
-                set_as_default=False,
-                security=_security(package, self._context.env),
-            )
+            client = _client(package, stack, self._cluster, _security(package, self._context.env))
         else:
             if self._cluster.asynchronous:
                 raise BadOption(
@@ -196,7 +191,8 @@ class Cluster:
 
     def _said(self) -> dict[str, Any]:
         """Return the operation as parts perform it: the coordinator deletes."""
-        return self._operation.to_dict() | {"cluster": None, "insecure_cluster": False, "delete": False}
+        other = {"cluster": None, "insecure_cluster": False, "delete": False}
+        return {name: other.get(name, value) for name, value in self._operation.to_dict().items()}
 
     def _sent(self) -> dict[str, Any]:
         """Return the context for the workers: all of it for processes of this job's own, else what is not secret."""
@@ -235,6 +231,40 @@ def _close(begun: Future[contextlib.ExitStack]) -> None:
         begun.result().close()
 
 
+def _client(package: Any, stack: contextlib.ExitStack, address: str, security: Any) -> Any:
+    """Return a client of a scheduler, whose loop ends with the stack.
+
+    A client that cannot connect would leave its loop running. So the address is tried first.
+    """
+    from distributed.utils import LoopRunner, sync
+
+    runner = LoopRunner(asynchronous=False)
+    runner.start()  # type: ignore[no-untyped-call]
+    stack.callback(runner.stop)
+    args = security.get_connection_args("client")
+
+    async def tried() -> None:
+        comm = await package.core.connect(address, timeout=_PATIENCE, **args)
+        await comm.close()
+
+    sync(runner.loop, tried)
+    return package.Client(
+        address, loop=runner.loop, timeout=_PATIENCE, set_as_default=False, security=security
+    )
+
+
+# Variables that Dask sets where it starts workers, as they were before.
+_BEFORE = {name: os.environ.get(name) for name in ("PYTHONHASHSEED", "__DASK_PARENT_PID")}
+
+
+def _restore() -> None:
+    """Restore the variables of this process."""
+    for name, value in _BEFORE.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
 def _started(package: Any, workers: int, folder: str) -> Any:
     import dask
 
@@ -244,6 +274,7 @@ def _started(package: Any, workers: int, folder: str) -> Any:
         "distributed.worker.http.routes": [],
         # It would set variables of this process.
         "distributed.nanny.pre-spawn-environ": {},
+        "temporary-directory": folder,
     }
     with dask.config.set(closed):
         return package.LocalCluster(
@@ -265,12 +296,10 @@ def _security(package: Any, env: dict[str, str]) -> Any:
     import dask
 
     config = dask.config.collect(env=env)
-    tls = dask.config.get("distributed.comm.tls", default={}, config=config)
-    client = tls.get("client") or {}
+    names = {"tls_ca_file": "ca-file", "tls_client_cert": "client.cert", "tls_client_key": "client.key"}
     given = {
-        "tls_ca_file": tls.get("ca-file"),
-        "tls_client_cert": client.get("cert"),
-        "tls_client_key": client.get("key"),
+        name: dask.config.get(f"distributed.comm.tls.{said}", default=None, config=config)
+        for name, said in names.items()
     }
     return package.Security(**{name: value for name, value in given.items() if value})
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from nbdata.engine.job.dealing import Moved, Part, PartReport, encoded_report, r
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.job.task import Task
-from nbdata.engine.runner import module_of
+from nbdata.engine.runner import forget, module_of, new_folder
 from nbdata.errors import NbdataError, without_calls
 from nbdata.guarded_folders import NamedFolders
 from nbdata.operation import Context, Operation
@@ -145,8 +144,8 @@ def _performed(job: _Job, task: Task, data: bytes) -> PartReport:
     planned.rows = Rows(len(rows), lambda _: (rows, None))
     error: NbdataError | None = None
     watch = Watch()
-    with tempfile.TemporaryDirectory(prefix="nbdata-part-") as folder:
-        folders = NamedFolders(job.context.here)
+    folder, folders = new_folder(), NamedFolders(job.context.here)
+    try:
         run = Run(job.operation, job.context, task, folder, as_part=part, folders=folders)
         try:
             module_of(job.operation.verb).perform(run, planned)
@@ -157,6 +156,8 @@ def _performed(job: _Job, task: Task, data: bytes) -> PartReport:
             run.close()
             folders.close()
         return _report(run, part, _rows_of(folder), watch, error)
+    finally:
+        forget(folder)
 
 
 def _rows_of(folder: str) -> list[Row]:

@@ -50,7 +50,7 @@ class Separate:
         said.unlink(missing_ok=True)
         self.scheduler = self._process(
             "scheduler", "--scheduler-file", str(said), "--protocol", "tls", "--host", "127.0.0.1",
-            "--port", str(self._port), "--no-dashboard", "--no-show", "--dashboard-address", "127.0.0.1:0",
+            "--port", str(self._port), "--no-dashboard", "--dashboard-address", "127.0.0.1:0",
         )  # fmt: skip
 
         def started() -> str:
@@ -90,7 +90,11 @@ class Separate:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=os.environ
+                | {
+                    "DASK_TEMPORARY_DIRECTORY": str(self.folder),
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
             )
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:

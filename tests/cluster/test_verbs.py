@@ -37,7 +37,17 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def alike(one: nbdata.Report, other: nbdata.Report) -> None:
     """Compare two reports, except for places and times."""
-    for name in ("state", "counts", "files", "bytes", "present", "verified", "unverified", "notes", "details"):
+    for name in (
+        "state",
+        "counts",
+        "files",
+        "bytes",
+        "present",
+        "verified",
+        "unverified",
+        "notes",
+        "details",
+    ):
         assert getattr(one, name) == getattr(other, name), name
     assert sorted(one.rows) == sorted(other.rows)
 
