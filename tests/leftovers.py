@@ -55,6 +55,7 @@ STAYS = (
     Stays("thread", r"fsspecIO", "fsspec keeps one event loop per process"),
     Stays("thread", r"Tornado selector|IOPub|pymain", "jupyter_client keeps one event loop per process"),
     Stays("process", r"multiprocessing\.(resource_tracker|forkserver)", "Python keeps one per process"),
+    Stays("descriptor", r"/proc/\d+/stat", "dask.distributed watches its own process"),
     Stays(
         "descriptor",
         r"/holder-[0-9a-f]{16}$",

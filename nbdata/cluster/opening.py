@@ -22,6 +22,7 @@ from nbdata.engine.runner import forget, new_folder
 from nbdata.errors import BadOption, NbdataError, error_from_dict
 from nbdata.operation import Context, Operation
 from nbdata.redaction import Hidden
+from nbdata.runtime import package_folder
 from nbdata.threads import processors
 from nbdata.transfer.control import Control
 
@@ -54,7 +55,7 @@ def distributed() -> Any:
     except ImportError:
         raise BadOption(
             "--cluster needs dask.distributed, which is not installed",
-            remedy="pip install 'nbdata[cluster]'",
+            remedy="pip install distributed cryptography",
         ) from None
     return package
 
@@ -253,6 +254,17 @@ def _client(package: Any, stack: contextlib.ExitStack, address: str, security: A
     )
 
 
+# What a worker of this machine runs first: it imports nbdata from where this process has it, as agents do, since the
+# import path may have another.
+_PRELOAD = """
+import sys
+from importlib import util
+spec = util.spec_from_file_location(
+    "nbdata", {package!r} + "/__init__.py", submodule_search_locations=[{package!r}]
+)
+sys.modules["nbdata"] = util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["nbdata"])
+"""
 # Variables that Dask sets where it starts workers, as they were before.
 _BEFORE = {name: os.environ.get(name) for name in ("PYTHONHASHSEED", "__DASK_PARENT_PID")}
 
@@ -287,6 +299,7 @@ def _started(package: Any, workers: int, folder: str) -> Any:
             scheduler_kwargs={"dashboard": False},
             memory_limit=None,
             local_directory=folder,
+            preload=[_PRELOAD.format(package=package_folder())],
             silence_logs=logging.CRITICAL,
         )
 

@@ -339,7 +339,7 @@ class Dealing(Operation):
         None,
         "Let the workers of a cluster of dask.distributed move the objects. local: start one on this machine, with a "
         "process for each core (local:N: with N); tls://HOST:PORT: the scheduler of a cluster that runs. In Python "
-        "also a distributed.Client. Needs nbdata[cluster].",
+        "also a distributed.Client. Needs distributed and cryptography.",
         kind="cluster",
         identity=False,
         metavar="ADDRESS|local[:N]",

@@ -10,6 +10,7 @@ from pathlib import Path
 import distributed
 import pytest
 
+from nbdata.cluster import opening
 from nbdata.demo.server import EmbeddedServer
 from tests.cluster.separate import Separate
 from tests.conftest import client_of
@@ -33,8 +34,14 @@ def workers(seaweedfs: EmbeddedServer) -> Iterator[distributed.Client]:
             ) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
+            opening._restore()
+            # Its connections open when they are first used.
+            client.run(os.getpid)
+            client.run(os.getpid, nanny=True)
+            client.gather([client.submit(abs, number) for number in range(8)])
             yield client
     finally:
+        opening._restore()
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
