@@ -29,7 +29,7 @@ class Watched:
     """Notes when the workers of a job had started, and their CPU, as long as they live."""
 
     def __init__(self) -> None:
-        self.started, self.workers = 0.0, 0.0
+        self.started, self.start_cpu, self.workers = 0.0, 0.0, 0.0
         self._pids: list[int] = []
         self._over = threading.Event()
 
@@ -37,7 +37,9 @@ class Watched:
         self._enter, watched = Cluster.__enter__, self
 
         def entered(cluster: Cluster) -> Cluster:
+            cpu = own_cpu()
             opened = watched._enter(cluster)
+            watched.start_cpu = own_cpu() - cpu
             watched._pids = list(opened.client.run(os.getpid).values())
             watched._base = watched._cpu()
             watched.started = time.perf_counter()
@@ -84,7 +86,7 @@ def measured(
         report = work(cluster)
         ended = time.perf_counter()
     assert report.files == files, report
-    own = own_cpu() - cpu
+    own = own_cpu() - cpu - watched.start_cpu
     start = watched.started - began if watched.started else 0.0
     return {
         "seconds": ended - began - start,

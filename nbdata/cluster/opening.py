@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from nbdata.cluster import performer
@@ -95,13 +95,11 @@ class Cluster:
     def __enter__(self) -> Cluster:
         begun: Future[contextlib.ExitStack] = Future()
         Daemon(self._begin, begun, name="cluster").start()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                self._open = begun.result(_LOOK)
-                break
+        while not wait([begun], _LOOK).done:
             if self._control.is_set():
                 begun.add_done_callback(_close)
                 self._control.checkpoint()
+        self._open = begun.result()
         try:
             self.enter(self.client.nthreads())
         except BaseException:
@@ -186,9 +184,15 @@ class Cluster:
                 raise error_from_dict(answer["error"])
 
     def _run(self, workers: list[str], function: Any, *args: object) -> dict[str, Any]:
-        """Call a function on workers, outside of Dask's tasks; return the answers, or an error where there is none."""
-        found: dict[str, Any] = self.client.run(function, *args, workers=workers, on_error="return")
-        return found
+        """Call a function on workers, outside of tasks; return the answers, or errors of those that cannot run it.
+
+        A worker that just died has no answer. One that comes in its place learns of the job with its first part.
+        """
+        try:
+            found: dict[str, Any] = self.client.run(function, *args, workers=workers, on_error="return")
+        except (OSError, ValueError):  # none of them is there any more
+            return {}
+        return {worker: answer for worker, answer in found.items() if not isinstance(answer, OSError)}
 
     def _said(self) -> dict[str, Any]:
         """Return the operation as parts perform it: the coordinator deletes."""

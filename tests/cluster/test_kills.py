@@ -84,7 +84,7 @@ def case(request: pytest.FixtureRequest, put: Put, bucket: str, tmp_path: Path, 
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.in_ci("*0.5*")
+@pytest.mark.in_ci("pull-0.5")
 def test_the_parts_of_a_killed_worker_are_done_again(
     moment: float, case: Case, gate: Gate, separate: Separate
 ) -> None:
@@ -105,7 +105,7 @@ def test_the_parts_of_a_killed_worker_are_done_again(
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.in_ci("*0.5*")
+@pytest.mark.in_ci("pull-0.5")
 def test_a_lost_scheduler_ends_the_job_which_resumes(
     moment: float, case: Case, gate: Gate, separate: Separate
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_lost_scheduler_ends_the_job_which_resumes(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.in_ci("*0.5*")
+@pytest.mark.in_ci("pull-0.5")
 def test_a_killed_coordinator_leaves_nothing_wrong_and_the_same_line_resumes(
     moment: float, case: Case, gate: Gate
 ) -> None:
