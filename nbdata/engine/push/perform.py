@@ -335,12 +335,12 @@ class _Pushing:
         """Record the object of a sent file, and delete the file if requested."""
         self._index.put({item.path: Record.of(validator(info), item.size, before)})
         self._control.advance(files=1)
-        if not verified and self._op.verify != "none":
-            self._results.tally("could not be verified: the store returned no checksum")
         if self._run.reservation is not None:
             self._run.reservation.note_written(item.size, 1)
         if self._may_go(item, before, verified, moved=True):
             self._results.add(item.path, Outcome.SENT, item.size, moved=True, verified=verified)
+        if not verified and self._op.verify != "none":
+            self._results.tally("could not be verified: the store returned no checksum")
 
     def _may_go(self, item: PushRow, before: os.stat_result, verified: bool, *, moved: bool = False) -> bool:
         """Delete a file that the target has, if requested; if the disk refuses, record that and return False."""
