@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
+from nbdata.clusters import address_of, checked_cluster
 from nbdata.errors import BadOption
 from nbdata.moments import MOMENTS, moment_text
 from nbdata.paths import canonical, path_text
@@ -48,7 +49,8 @@ class Option:
         ``text``, ``place`` (a path or URL), ``places`` (one or several), ``path`` (local), ``job`` (its
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``moment`` (a date, or how long ago; in
         Python also a date, datetime or timedelta), ``pairs`` (KEY=VALUE, repeatable),
-        ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
+        ``optional`` (a flag that may have a value: True, or that text), ``cluster`` (its address; in Python also a
+        client) or ``object`` (a file system, only in Python).
     identity : bool
         Whether it is part of the operation's identity, because it decides which bytes end up at which place.
     short : str
@@ -159,6 +161,8 @@ def storage_pair(name: str, value: str) -> str:
 
 def shown(value: Any, declared: Option) -> Any:
     """Return a value as its operation's repr shows it."""
+    if declared.kind == "cluster" and value is not None:
+        return address_of(value)
     if not declared.is_path or value is None:
         return value
     return tuple(map(redacted, value)) if isinstance(value, tuple) else redacted(value)
@@ -179,6 +183,8 @@ def checked(name: str, value: Any, declared: Option) -> Any:
         return _file_system(name, value)
     if kind == "function" and callable(value):
         return value
+    if kind == "cluster":
+        return checked_cluster(name, value)
     if kind == "size":
         if not isinstance(value, (int, str)):
             raise _wrong(f"--{name}", value, "not a size", "a number of bytes, or a text such as 5GB")
@@ -226,7 +232,7 @@ def words_of(flag: str, value: Any, declared: Option, show: Callable[[str], str]
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):
-        text = show(one) if declared.is_path else str(one)
+        text = show(one) if declared.is_path else address_of(one) if declared.kind == "cluster" else str(one)
         # A value that looks like an option must share one word with its name.
         words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
     return words

@@ -50,10 +50,12 @@ STAYS = (
         r"asyncio_\d+|ThreadPoolExecutor-\d+_\d+ \(asyncio\)",
         "the pool of an event loop of a library",
     ),
+    Stays("thread", r"Dask-.*|TCP-Executor-\d+", "dask.distributed keeps some pools per process"),
     Stays("thread", r".* - runner", "jupyter_core keeps one event loop per thread that asks it"),
     Stays("thread", r"fsspecIO", "fsspec keeps one event loop per process"),
     Stays("thread", r"Tornado selector|IOPub|pymain", "jupyter_client keeps one event loop per process"),
     Stays("process", r"multiprocessing\.(resource_tracker|forkserver)", "Python keeps one per process"),
+    Stays("descriptor", r"/proc/\d+/stat", "dask.distributed watches its own process"),
     Stays(
         "descriptor",
         r"/holder-[0-9a-f]{16}$",

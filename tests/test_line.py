@@ -29,7 +29,11 @@ LINES = {
     "push": ("/w/data s3://bucket/data/ --part-size 8388608 --delete-source",),
     "mount": ("s3://bucket/data/ /w/data --max-age 5 --cache 5000000 --keep", ""),
     "unmount": ("/w/data",),
-    "copy": ("s3://bucket/data/ s3://other/data/ --delete --part-size 8388608",),
+    "copy": (
+        "s3://bucket/data/ s3://other/data/ --delete --part-size 8388608",
+        "s3://bucket/data/ s3://other/data/ --cluster local:4",
+        "s3://bucket/data/ s3://other/data/ --cluster tcp://10.0.0.1:8786 --insecure-cluster",
+    ),
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),

@@ -51,6 +51,7 @@ docs/reliability
 docs/conformance
 docs/performance
 docs/scale
+docs/cluster
 benchmarks/README
 ```
 

@@ -13,6 +13,7 @@ import time
 from nbdata import wire
 from nbdata.agent.log import say
 from nbdata.agent.sessions import Session
+from nbdata.cluster.dealing import dealer_of
 from nbdata.engine.jobs import Jobs
 from nbdata.engine.journal import Journal
 from nbdata.engine.runner import forget_the_dead
@@ -50,7 +51,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.jobs = Jobs(Journal(say))
+        self.jobs = Jobs(dealer_of, Journal(say))
         self.draining = False
         self._stop = threading.Event()
         self._sessions: dict[int, Session] = {}

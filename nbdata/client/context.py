@@ -13,7 +13,7 @@ from nbdata.runtime import state_folder
 
 __all__ = ["bindings_of", "capture", "notebook_path", "only_here", "own", "owner_name"]
 
-_SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
+_SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "DASK_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
 
 # Characters of the name of a notebook or script.
@@ -97,9 +97,11 @@ def bindings_of(operation: Operation) -> dict[str, object]:
 def only_here(operation: Operation) -> bool:
     """True if only this process can carry the operation out.
 
-    This holds for ``memory://``, and for a file system object that cannot be rebuilt from JSON. Nothing is ever
-    pickled.
+    This holds for ``memory://``, for a client of a cluster, and for a file system object that cannot be rebuilt from
+    JSON. Nothing is ever pickled.
     """
+    if not isinstance(getattr(operation, "cluster", ""), (str, type(None))):
+        return True
     if any(place.startswith("memory://") for place in operation.places()):
         return True
     fs = getattr(operation, "fs", None)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from nbdata.client.context import bindings_of, capture
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.naming import named
+from nbdata.cluster.dealing import dealer_of
 from nbdata.ending import at_end
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
@@ -137,7 +138,7 @@ class InlineHost:
     """Carries operations out in this process; the Host protocol of nbdata.protocols."""
 
     def __init__(self) -> None:
-        self._jobs = Jobs()
+        self._jobs = Jobs(dealer_of)
 
     def close(self) -> None:
         """Interrupt the jobs that run, and remove the rows of all jobs and plans."""

@@ -156,12 +156,14 @@ class Jobs:
 
     Parameters
     ----------
+    dealer_of : callable
+        Opens the dealer of a job that asks for a cluster.
     journal : Journal, optional
         Records the begin and the end of jobs, for queries after this process has ended.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
-        self._journal = journal
+    def __init__(self, dealer_of: runner.DealerOf, journal: Journal | None = None) -> None:
+        self._dealer_of, self._journal = dealer_of, journal
         self._jobs: dict[str, EngineJob] = {}
         self._plans: list[str] = []
         self._planning = 0
@@ -252,9 +254,10 @@ class Jobs:
     def _note(journal: Journal, job: EngineJob, state_dir: str, *, begins: bool = False) -> None:
         journal.note(job.task, state_dir, job.on_error, begins=begins)
 
-    @staticmethod
-    def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
-        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases, job.cache)
+    def _work(self, job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
+        return runner.perform(
+            job.operation, context, task, job.folder, bindings, job.leases, job.cache, self._dealer_of
+        )
 
     def _forget_old(self) -> None:
         finished = [job for job in self._jobs.values() if job.task.finished]

@@ -16,11 +16,13 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
 from nbdata.disk import full_disk_told
+from nbdata.engine.job.dealing import Dealer
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.shared_cache import SharedCache
@@ -43,12 +45,16 @@ from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.options import Storing
 
 __all__ = [
+    "DealerOf",
     "Planning",
     "command_line",
+    "forget",
     "forget_the_dead",
     "identity_of",
     "load_all",
     "make_plan",
+    "module_of",
+    "new_folder",
     "new_task",
     "perform",
     "shown_command",
@@ -93,20 +99,25 @@ _VERBS = {
 }
 
 
+#: Opens the dealer of a job; gives None if the job asks for no cluster.
+DealerOf = Callable[[Operation, Context, Task], AbstractContextManager["Dealer | None"]]
+
+
 class _Verb(Protocol):
     def plan(self, run: Run) -> Plan: ...
 
     def perform(self, run: Run, planned: Plan) -> Report: ...
 
 
-def _module(verb: str) -> _Verb:
+def module_of(verb: str) -> _Verb:
+    """Return the module that plans and performs a verb."""
     return importlib.import_module(f"nbdata.engine.{_VERBS[verb]}")
 
 
 def load_all() -> None:
     """Import every verb now: an agent must not load code that was replaced after its start."""
     for verb in _VERBS:
-        _module(verb)
+        module_of(verb)
 
 
 class Planning(Task):
@@ -150,7 +161,7 @@ def make_plan(
 
 
 def _planned(run: Run) -> Plan:
-    planned = _module(run.operation.verb).plan(run)
+    planned = module_of(run.operation.verb).plan(run)
     planned.source, planned.target = redacted(planned.source), redacted(planned.target)
     _note_bad_entries(run, planned)
     where = run.operation.local_target()
@@ -284,6 +295,7 @@ def perform(
     bindings: Mapping[str, object],
     leases: Leases,
     cache: SharedCache,
+    dealer_of: DealerOf,
 ) -> Report:
     """Plan, lock the target, reserve space, transfer and report; a Task runs this function.
 
@@ -303,7 +315,9 @@ def perform(
             task.remove(stop)
 
     shortage, folders = Shortage(task, planned_anew), NamedFolders(context.here)
+    opened = contextlib.ExitStack()
     try:
+        dealer = opened.enter_context(dealer_of(operation, context, task))
         while True:
             run = Run(
                 operation,
@@ -313,6 +327,7 @@ def perform(
                 dict(bindings),
                 leases=leases,
                 cache=cache,
+                dealer=dealer,
                 folders=folders,
             )
             try:
@@ -327,6 +342,7 @@ def perform(
                 )
             return report
     finally:
+        opened.close()
         folders.close()
         leases.end()
         leases.release()
@@ -364,7 +380,7 @@ def _performed(run: Run, task: Task) -> Report:
         run.moving = True
         watch = Watch()
         with full_disk_told(where):
-            report = _module(operation.verb).perform(run, planned)
+            report = module_of(operation.verb).perform(run, planned)
         report.notes += [*run.store_notes(), *watch.notes(places)]
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries

@@ -30,6 +30,8 @@ __all__ = ["TargetFolder", "target_error"]
 
 # How many folders are remembered as created and checked. Others are checked again.
 _KNOWN = 50_000
+# The random bytes that tell the temporaries of one part from those of another, and of the same one done again.
+_PART = 3
 
 
 class _Folder(NamedTuple):
@@ -68,9 +70,14 @@ class TargetFolder:
         else. None: the user named this one.
     opened : NamedFolders, optional
         The folders that the job has opened.
+    part_of : str, optional
+        The token of the job of which this process performs a part: see `nbdata.transfer.staged_files`. The job's
+        mark stands for this process's temporaries.
 
     Attributes
     ----------
+    token : str
+        The beginning of the names of this process's temporaries.
     file_mode : int
         The mode of new files.
     folders : GuardedFolders
@@ -88,14 +95,15 @@ class TargetFolder:
         made: Callable[[str], None] = lambda _: None,
         named: str | None = None,
         opened: NamedFolders | None = None,
+        part_of: str = "",
     ) -> None:
-        self._control, self._tell_made = control, made
+        self._control, self._tell_made, self._part_of = control, made, part_of
         self.root = root.rstrip("/") or "/"
         self.folders = GuardedFolders(
             named or self.root, umask=umask, mkdir=self._mkdir, made=made, opened=opened
         )
         self._umask, self.file_mode = umask, 0o666 & ~umask
-        self._token = secrets.token_hex(6)
+        self.token = part_of + secrets.token_hex(_PART if part_of else 6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
         self._open: dict[str, Staging] = {}  # these folders
         self._marks: list[Mark] = []  # one mark in each staging folder
@@ -119,16 +127,19 @@ class TargetFolder:
         except OSError as error:
             raise target_error(error, self.root) from error
 
-    def leave(self) -> None:
-        """Remove this job's remaining temporaries, and their folders if they are empty."""
-        for folder in self._staging.values():
+    def leave(self, *, stay: bool = False) -> None:
+        """Remove this job's remaining temporaries, and their folders if they are empty.
+
+        With `stay`, the temporaries of a part stay: its job gives them their names.
+        """
+        for folder in () if stay else self._staging.values():
             with contextlib.suppress(OSError):
                 for name in (opened := self._open[folder]).names():
-                    if name.startswith(self._token) and name != mark_of(self._token):
+                    if name.startswith(self.token) and name != mark_of(self.token):
                         os.unlink(name, dir_fd=opened.fd)
         for mark in self._marks:  # last: temporaries without their mark stay
             mark.remove()
-        for folder in self._staging.values():
+        for folder in () if self._part_of else self._staging.values():
             with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(f"../{os.path.basename(folder)}", dir_fd=self._open[folder].fd)
         for opened in self._open.values():
@@ -171,6 +182,8 @@ class TargetFolder:
 
         Returns None if a job just removed it, or, after a wait, if another machine or user works there.
         """
+        if self._part_of:
+            return self._join(parent, fd)
         with contextlib.suppress(FileExistsError):
             folder = own_folder(parent)
             self._mkdir(os.path.basename(folder), fd, folder, own_mode(parent))
@@ -195,6 +208,25 @@ class TargetFolder:
             self._open[staging] = opened
         return staging
 
+    def _join(self, parent: str, fd: int) -> str:
+        """Open the folder for temporaries that the job of this part has made, where its mark is."""
+        try:
+            opened = Staging(*open_own_folder(parent))
+            self._refuse_elsewhere(opened, fd)
+        except FileNotFoundError:
+            raise _not_here(parent) from None
+        self._staged_acl |= acls.default_of(opened.fd) is not None
+        self._staged_groups[opened.path] = _group_in(os.fstat(opened.fd))
+        self._open[opened.path] = opened
+        self._refuse_unmarked()
+        return opened.path
+
+    def _refuse_unmarked(self) -> None:
+        """Raise NbdataError if the mark of the job of this part is not in a folder for temporaries."""
+        for opened in self._open.values() if self._part_of else ():
+            if not opened.has(mark_of(self._part_of)):
+                raise _not_here(opened.path)
+
     def _refuse_elsewhere(self, folder: Staging, parent: int) -> None:
         """Raise TargetLost if a folder for temporaries, opened by its path, is not in its open parent."""
         if not os.path.samestat(os.stat("..", dir_fd=folder.fd), os.fstat(parent)):
@@ -204,7 +236,7 @@ class TargetFolder:
     def _entered(self, folder: Staging) -> str | None:
         """Make this job's mark in a folder for temporaries, with the results of `_enter`."""
         try:
-            mark = Mark(folder, self._token)
+            mark = Mark(folder, self.token)
             elsewhere = mark.remove_dead()
         except FileNotFoundError:
             return None
@@ -221,6 +253,7 @@ class TargetFolder:
     def check(self) -> None:
         """Raise NbdataError if another machine has taken this job for dead, or the target was exchanged."""
         self.folders.check()
+        self._refuse_unmarked()
         for mark in self._marks:
             mark.check()
 
@@ -271,7 +304,7 @@ class TargetFolder:
         """Return a name for a temporary that is no regular file. It is removed at the end, as all temporaries are."""
         with self._lock:
             self._number += 1
-            return f"{staging}/{self._token}{self._number:x}"
+            return f"{staging}/{self.token}{self._number:x}"
 
     def temporary(self, staging: str) -> tuple[int, str]:
         """Create an empty file for writing, which nobody else may read. It is removed at the end unless committed."""
@@ -352,6 +385,15 @@ class TargetFolder:
             raise
         finally:
             os.close(fd)
+
+
+def _not_here(folder: str) -> NbdataError:
+    """Return the error for a part whose job does not work in this folder, or not any more."""
+    return NbdataError(
+        f"{os.uname().nodename} does not see the files of this job: its target is on another disk there, or it ended",
+        path=folder,
+        remedy="Name a target on a disk that all workers share, or use --cluster local",
+    )
 
 
 def _group_in(folder: os.stat_result) -> int:

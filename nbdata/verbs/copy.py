@@ -9,13 +9,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Fetching, Mirroring, check_part_size
+from nbdata.verbs.options import Dealing, Fetching, Mirroring, check_part_size
 
 __all__ = ["Copy", "copy"]
 
 
 @dataclass(frozen=True)
-class Copy(Fetching, Mirroring):
+class Copy(Fetching, Dealing, Mirroring):
     """Copy uses no disk space. Within one S3 server and with one identity, the server copies the objects
     itself. Otherwise the bytes stream through the memory of the agent, which hashes them and
     compares the digest with the checksums of both stores.

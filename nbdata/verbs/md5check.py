@@ -10,13 +10,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import glob_base, has_glob, is_inside, is_url
-from nbdata.verbs.options import Fetching, Selecting, Storing, refuse_pairs
+from nbdata.verbs.options import Dealing, Fetching, Selecting, Storing, refuse_pairs
 
 __all__ = ["Md5check", "md5check"]
 
 
 @dataclass(frozen=True)
-class Md5check(Selecting, Fetching, Storing):
+class Md5check(Selecting, Fetching, Dealing, Storing):
     """The check hashes each file and compares the digest with the expected one. The expected digest comes
     from a sidecar (``NAME.md5``), from a manifest (``MD5SUMS`` …) or from the store itself. A remote
     PATH is streamed and uses no disk space.
@@ -101,6 +101,7 @@ class Md5check(Selecting, Fetching, Storing):
     def check(self) -> None:
         super().check()
         refuse_pairs(self, "write", ("against", "repair"))
+        refuse_pairs(self, "cluster", ("write", "repair"))
         if isinstance(self.write, str) and "/" in self.write:
             raise BadOption(
                 f"--write: {self.write!r} is a path, not a name",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from nbdata.clusters import address_of, is_open
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.moments import is_duration, moment_of
 from nbdata.operation import Operation
@@ -16,6 +17,7 @@ from nbdata.paths import is_url
 __all__ = [
     "FACE_OPTIONS",
     "Connecting",
+    "Dealing",
     "Decompressing",
     "Fetching",
     "Filtering",
@@ -327,6 +329,43 @@ class Mirroring(Selecting, Storing):
             target.partition("://")[2].strip("/") == "" and is_url(target)
         ):
             raise BadOption(f"--delete refuses {target or '/'}", remedy="Mirror into a folder of its own")
+
+
+@dataclass(frozen=True)
+class Dealing(Operation):
+    """Verbs whose work can be dealt in parts to the workers of a cluster."""
+
+    cluster: Any = option(
+        None,
+        "Let the workers of a cluster of dask.distributed move the objects. local: start one on this machine, with a "
+        "process for each core (local:N: with N); tls://HOST:PORT: the scheduler of a cluster that runs. In Python "
+        "also a distributed.Client. Needs distributed and cryptography.",
+        kind="cluster",
+        identity=False,
+        metavar="ADDRESS|local[:N]",
+    )
+    insecure_cluster: bool = option(
+        False,
+        "Use a scheduler on another machine although it has no TLS: whoever reaches its port can run code as you.",
+        kind="flag",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.cluster is None:
+            return
+        if getattr(self, "fs", None) is not None:
+            raise BadOption(
+                "--cluster and fs= exclude each other: a file system of this process is not on the workers",
+                remedy="Leave one of them out",
+            )
+        if is_open(self.cluster) and not self.insecure_cluster:
+            raise BadOption(
+                f"--cluster: {address_of(self.cluster)} has no TLS, so whoever reaches it can run code as you",
+                expected="tls://HOST:PORT",
+                remedy="Start the scheduler with TLS, or add --insecure-cluster in a network of your own",
+            )
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import glob_base, has_glob, is_url, last_component, path_text
-from nbdata.verbs.options import Fetching, Mirroring, Verifying, Writing
+from nbdata.verbs.options import Dealing, Fetching, Mirroring, Verifying, Writing
 
 __all__ = ["Pull", "pull"]
 
 
 @dataclass(frozen=True)
-class Pull(Verifying, Mirroring, Fetching, Writing):
+class Pull(Verifying, Mirroring, Fetching, Dealing, Writing):
     """Pull skips objects that are in TARGET already and are unchanged. It compares each object with its
     checksum in the store while the bytes arrive. A file gets its final name only when it is whole
     and verified. Run the same command again to resume after an interruption.

@@ -9,13 +9,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Mirroring, check_part_size, refuse_pairs
+from nbdata.verbs.options import Dealing, Mirroring, check_part_size, refuse_pairs
 
 __all__ = ["Push", "push"]
 
 
 @dataclass(frozen=True)
-class Push(Mirroring):
+class Push(Dealing, Mirroring):
     """Push skips files that the store has already and that are unchanged. It compares each upload with
     the checksum in the store's response, and sends the file again if they differ. Run the same
     command again to resume after an interruption.
@@ -64,7 +64,7 @@ class Push(Mirroring):
                 remedy=f"Use {'copy from store to store' if is_url(self.target) else 'pull to fetch it'}",
             )
         check_part_size(self.part_size)
-        refuse_pairs(self, "delete_source", ("delete",))
+        refuse_pairs(self, "delete_source", ("delete", "cluster"))
         if self.delete_source and self.verify == "none":
             raise BadOption("--delete-source needs verified uploads", remedy="Leave out --verify none")
 

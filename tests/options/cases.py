@@ -37,6 +37,14 @@ REASONS: dict[tuple[str, str], str] = {
         "on_error",
     ): "what root cannot delete needs a broken disk; all verbs share `engine/job/results.py`",
     ("mount", "verify"): "it moves nothing; tests/files/mounted reads wrong bytes with it and without",
+    **{
+        (verb, option): why
+        for verb in ("copy", "md5check", "pull", "push")
+        for option, why in (
+            ("cluster", "other processes make the same files, objects and report: tests/cluster"),
+            ("insecure_cluster", "it only lifts a refusal: tests/cluster/test_closed.py"),
+        )
+    },
     ("cleanup", "fs"): "no file system of fsspec tells unfinished uploads, and files below a path are local",
 }
 

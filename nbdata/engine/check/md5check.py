@@ -17,6 +17,7 @@ from nbdata.engine.check.repair import Repair
 from nbdata.engine.check.rows import CheckRow
 from nbdata.engine.check.small_files import batches, right_files
 from nbdata.engine.check.verdict_table import in_order, wrong_table
+from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -183,6 +184,8 @@ class _Checking:
         if self.wrong is not None and self.wrong.count:
             self._repair()
         counts = self.results.counts
+        if self.run.as_part is not None:  # the whole job sums up
+            return self.results.report()
         for verdict, why in (
             ("unverifiable", "no usable checksum is known"),
             ("extra", "not in a manifest that lists other files of their folder"),
@@ -197,19 +200,26 @@ class _Checking:
 
     def _check_all(self) -> None:
         run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
+        if self.run.dealer is not None:
+            self.run.dealer.deal(_DealtCheck(self.run, self.plan, self.results, ("check",)))
         if self.wrong is not None:
             self.wrong.close()
         counts = self.results.counts
         wrong = self.wrong is not None and self.wrong.count
+        if self.run.as_part is not None:
+            return
         if counts.get(Outcome.UNVERIFIABLE) and not counts.keys() - {"unverifiable", "extra"} and not wrong:
             raise NotFound(
-                f"nothing could be verified: {self._reason}",
+                f"nothing could be verified: {self._reason or 'the report names the reasons'}",
                 path=redacted(self.op.source),
                 remedy="Use --against to name the checksums: a folder of them, or a manifest",
             )
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for rows, small in batches(map(CheckRow.of, biggest_first(self.plan)), self.store):
+        """Yield the work of this process: all of it, unless it is dealt."""
+        dealt = self.run.dealer is not None
+        here = (row for row in biggest_first(self.plan) if not (dealt and row.action == "check"))
+        for rows, small in batches(map(CheckRow.of, here), self.store):
             row = rows[0]
             if small:
                 yield partial(self._check_small, rows)
@@ -364,3 +374,10 @@ class _Checking:
             self.results.fail(row.path, error, size=row.size)
             return
         self._record(now, answer, Outcome.REPAIRED)
+
+
+class _DealtCheck(DealtPlan):
+    """The files of a check that the workers of a cluster hash."""
+
+    def rows(self) -> Iterator[Row]:
+        return (row for row in biggest_first(self.plan) if row.action in self.moves)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from nbdata.engine.copy.copier import Copier
 from nbdata.engine.copy.ends import Copied, Ends
+from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -28,6 +29,7 @@ from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.transfer.index import Index
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry, Looked, Selection
 from nbdata.transfer.sources import Found, find
@@ -185,30 +187,28 @@ class _Copying:
         source = at_source.open(glob_base(self.op.source)).store
         self.ends = Ends(run.control, self.op, source, self.target.store, self.uploads)
         self.copier = Copier(self.ends)
-        self.lock = threading.Lock()
-        self.by_store = 0
-        self.unproven: dict[str, int] = {}
+        self.results.sum("by_store", 0)
 
     def run_all(self) -> Report:
         self.index.open(_NOWHERE, needed=False)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
+            if self.run.dealer is not None:
+                self.run.dealer.deal(_DealtCopy(self.run, self.plan, self.results, self.index))
             if self.op.delete:
                 delete_planned(self.run, self.plan, self.target, self.index, self.results, "copied")
         finally:
             self.uploads.close()
             self.index.close()
-        self.results.notes += self.ends.notes
-        if self.op.verify != "none":
-            self.results.notes += [
-                f"{count:,} could not be verified: {why}" for why, count in self.unproven.items()
-            ]
-        self.results.notes += filter(None, [self.index.problem])
-        return self.results.report(by_store=self.by_store)
+        self.results.notes += filter(None, [*self.ends.notes, self.index.problem])
+        return self.results.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
+        """Yield the work of this process: all of it, unless it is dealt."""
         for row in self.plan.rows:
             if row.action in _MOVES:
+                if self.run.dealer is not None:
+                    continue
                 item = CopyRow.of(row)
                 yield from (partial(self._announced, item, unit) for unit in self._copy(item))
             else:
@@ -251,7 +251,21 @@ class _Copying:
             item.path, Outcome.COPIED, item.info.size, moved=True, verified=not made.unproven, by=by
         )
         self.run.control.advance(files=1)
-        with self.lock:
-            self.by_store += made.by_store
-            if made.unproven:
-                self.unproven[made.unproven] = self.unproven.get(made.unproven, 0) + 1
+        self.results.sum("by_store", made.by_store)
+        if made.unproven and self.op.verify != "none":
+            self.results.tally(f"could not be verified: {made.unproven}")
+
+
+class _DealtCopy(DealtPlan):
+    """The objects of a copy that the workers of a cluster copy."""
+
+    def __init__(self, run: Run, plan: Plan, results: Results, index: Index) -> None:
+        super().__init__(run, plan, results, _MOVES)
+        self.index = index
+
+    def begin(self, rows: list[Row]) -> list[Row]:
+        self.index.announce({row.path: "" for row in rows})
+        return rows
+
+    def record(self, rows: Mapping[str, Row], part: PartReport) -> None:
+        self.index.put(part.records)

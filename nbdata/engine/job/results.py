@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from nbdata.disk import file_error
+from nbdata.engine.job.dealing import Outcomes, PartReport
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
@@ -24,7 +25,7 @@ _WORST = (Outcome.MISMATCH, Outcome.MISSING)
 _UNANSWERED = 16
 
 
-class Results:
+class Results(Outcomes):
     """The outcomes of all objects: counts, failures and rows, added by many threads.
 
     Applies ``--on-error``: with *stop*, the first failure ends the run. Two kinds of failure always end it: a full
@@ -32,17 +33,14 @@ class Results:
     """
 
     def __init__(self, run: Run) -> None:
+        super().__init__()
         self._run = run
         self._lock = threading.Lock()
         self._rows = run.row_file("report")
         self._unanswered = 0
-        self.counts: dict[str, int] = {}  # by outcome; a verb may add other counts
-        self.failures: list[list[str]] = []
         self._ranks: list[int] = []
-        self.files = self.bytes = 0
-        self.present = 0  # the part of these bytes that an earlier run had moved
-        self._verified = {True: 0, False: 0}  # these files, by what their rows say
-        self.notes: list[str] = []
+        if run.as_part is not None:
+            run.as_part.outcomes = self
         self._take_bad_entries()  # before anything is deleted
 
     def add(self, path: str, outcome: Outcome, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
@@ -54,10 +52,43 @@ class Results:
                 self.bytes += size
                 self._unanswered = 0
                 self._count_verified(detail)
-            if outcome in BAD and len(self.failures) < _NAMED:
-                self.failures.append([shortened(path), str(detail.get("reason", outcome))])
-                self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
+            self._name(path, outcome, detail)
         self._rows.add(Row(path, outcome, size, detail))
+
+    def _name(self, path: str, outcome: Outcome, detail: dict[str, Any]) -> None:
+        """Name a failure in the report, unless it names enough."""
+        if outcome in BAD and len(self.failures) < _NAMED:
+            self.failures.append([shortened(path), str(detail.get("reason", outcome))])
+            self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
+
+    def tally(self, text: str, count: int = 1) -> None:
+        """Count something for the note ``COUNT text``."""
+        with self._lock:
+            self.tallies[text] = self.tallies.get(text, 0) + count
+
+    def sum(self, name: str, count: int) -> None:
+        """Add to a detail of the report."""
+        with self._lock:
+            self.sums[name] = self.sums.get(name, 0) + count
+
+    def merge(self, part: PartReport) -> None:
+        """Add the outcomes of a part."""
+        with self._lock:
+            for row in part.rows:
+                self.counts[row.action] = self.counts.get(row.action, 0) + 1
+                if row.action in BAD:
+                    self._name(row.path, Outcome(row.action), row.detail)
+            self.files += part.files
+            self.bytes += part.bytes
+            self.present += part.present
+            self.verified[True] += part.verified
+            self.verified[False] += part.unverified
+            self.notes += [note for note in part.notes if note not in self.notes]
+        for text, count in part.tallies.items():
+            self.tally(text, count)
+        for name, count in part.sums.items():
+            self.sum(name, count)
+        self._rows.extend(part.rows)
 
     def add_moved(self, rows: list[Row]) -> None:
         """Record many objects at once that succeeded and whose bytes were moved."""
@@ -72,7 +103,7 @@ class Results:
 
     def _count_verified(self, detail: dict[str, Any]) -> None:
         if "verified" in detail:
-            self._verified[bool(detail["verified"])] += 1
+            self.verified[bool(detail["verified"])] += 1
 
     def answered(self) -> None:
         """Note that the store answered for an object that is not recorded."""
@@ -136,6 +167,7 @@ class Results:
         self._rows.close()
         source, target = self._run.operation.places()
         bad = any(self.counts.get(name) for name in BAD)
+        told = [f"{count:,} {text}" for text, count in self.tallies.items()]
         worst = sorted(range(len(self.failures)), key=self._ranks.__getitem__)
         report = Report(
             verb=self._run.operation.verb,
@@ -146,11 +178,11 @@ class Results:
             files=self.files,
             bytes=self.bytes,
             present=self.present,
-            verified=self._verified[True],
-            unverified=self._verified[False],
+            verified=self.verified[True],
+            unverified=self.verified[False],
             failures=[self.failures[n] for n in worst],
-            notes=self.notes,
-            details=dict(details),
+            notes=[*self.notes, *told],
+            details={**self.sums, **details},
         )
         report.rows = self._rows.rows()
         return report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
+from nbdata.engine.job.dealing import Dealer, Part
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.shared_cache import SharedCache
 from nbdata.engine.job.spool import RowFile
@@ -37,6 +38,10 @@ class Run:
         The items that it hands out, during performing.
     cache : SharedCache or None
         Access of processes to the cache that it keeps, during performing.
+    dealer : Dealer or None
+        Deals the work to the workers of a cluster, if requested, during performing.
+    as_part : Part or None
+        Set if this run performs one part of a job, and another process holds its lock, index and reservation.
     bindings : dict
         Objects of this process: ``fs``.
     only_plan : bool
@@ -61,6 +66,8 @@ class Run:
     reservation: Reservation | None = None
     leases: Leases | None = None
     cache: SharedCache | None = None
+    dealer: Dealer | None = None
+    as_part: Part | None = None
     only_plan: bool = False
     moving: bool = False
     kept: object = None
@@ -96,6 +103,8 @@ class Run:
 
     def index(self, source: str, target: str, identity: tuple[int, int] | None) -> Index:
         """Return the records of a source and target; planning and performing share them, since they may be many."""
+        if self.as_part is not None:
+            return self.as_part.index
         known, self._index = self._index, None
         if known is None or not known.is_of(source, target, identity):
             known = Index(self.context.state_dir, source, target, identity)
@@ -112,7 +121,7 @@ class Run:
         """Make a run of one operation out of several in this one, with its own folder; closed with this one."""
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        part = replace(self, operation=operation, folder=folder)
+        part = replace(self, operation=operation, folder=folder, dealer=None)
         part._files, part._opened = self._files, self._opened
         return part
 

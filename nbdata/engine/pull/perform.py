@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
@@ -14,7 +13,8 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.planning.mirror import delete_planned, looks
+from nbdata.engine.planning.mirror import delete_planned
+from nbdata.engine.pull.dealt import DealtPull, is_left, may_be_dealt
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.optional_calls import fdatasync
@@ -33,6 +33,7 @@ from nbdata.transfer.reader import Check, RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.sources import folder_part
+from nbdata.transfer.staged_files import StagedFiles
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.pull import Pull
 from nbdata.verification.checker import Checker, decided, right
@@ -76,7 +77,26 @@ class _Pulling:
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical)
         self._small = Batcher[PullRow](run.control, self._workers, self._gather, self._whole)
-        self._committer = Committer(
+        self._committer = self._new_committer()
+        self._target = self._committer.target
+        self._begun: Begun  # objects that earlier runs began; known once the target is entered
+        self._seals = Seals(run.context.state_dir)
+        self._unfinished: dict[str, Partial] = {}  # by path: objects whose parts were begun
+        self._lock = threading.Lock()
+        self._unguarded = self._unverified = 0
+
+    def _new_committer(self) -> Committer | StagedFiles:
+        run = self._run
+        if run.as_part is not None:
+            return StagedFiles(
+                self._root,
+                run.control,
+                token=run.as_part.token,
+                umask=run.context.umask,
+                staged=run.as_part.staged,
+                opened=run.folders,
+            )
+        return Committer(
             self._root,
             run.control,
             umask=run.context.umask,
@@ -87,12 +107,6 @@ class _Pulling:
             most=lambda: self._workers.wanted * (PART - NOTED),
             opened=run.folders,
         )
-        self._target = self._committer.target
-        self._begun: Begun  # objects that earlier runs began; known once the target is entered
-        self._seals = Seals(run.context.state_dir)
-        self._unfinished: dict[str, Partial] = {}  # by path: objects whose parts were begun
-        self._lock = threading.Lock()
-        self._unguarded = self._unverified = 0
 
     def run_all(self) -> Report:
         try:
@@ -100,6 +114,9 @@ class _Pulling:
                 self._index.open(committer.target.identity, needed=False)
                 self._begun = Begun(self._target.opened(self._target.staging(self._root)))
                 self._workers.run(self._units())
+                if self._run.dealer is not None and isinstance(committer, Committer):
+                    dealt = DealtPull(self._run, self._plan, self._results, self._index, committer)
+                    self._run.dealer.deal(dealt)
                 committer.flush()
                 if self._op.delete:
                     delete_planned(self._run, self._plan, self._root, self._index, self._results)
@@ -112,10 +129,13 @@ class _Pulling:
         return self._results.report()
 
     def _units(self) -> Iterator[Unit]:
+        """Yield the work of this process: all of it, unless it is dealt."""
         batch: list[PullRow] = []
         for row in self._plan.rows:
             if row.action not in MOVES:
                 self._results.left(row)
+                continue
+            if self._run.dealer is not None and may_be_dealt(row):
                 continue
             item = PullRow.of(row)
             gathered = self._is_small(item)
@@ -198,7 +218,7 @@ class _Pulling:
             raise
         finally:
             os.close(fd)
-        if self._is_left(item, final):
+        if is_left(self._results, self._op, item, final):
             self._committer.release(expected)
             self._target.discard(temporary)
             return
@@ -214,17 +234,6 @@ class _Pulling:
                 of=item,
             )
         )
-
-    def _is_left(self, item: PullRow, final: str) -> bool:
-        """Whether an object gets no name, because the file was edited since it was planned to be replaced."""
-        if item.seen is None or self._op.overwrite == "always":
-            return False
-        with contextlib.suppress(OSError):  # it was deleted
-            if looks(os.lstat(final)) != item.seen:
-                reason = "the file was edited here while the pull ran; --overwrite always replaces it"
-                self._results.left(Row(item.path, "conflict", item.info.size, {"reason": reason}))
-                return True
-        return False
 
     def _keep(self, item: PullRow, staging: str, temporary: str, fd: int, error: BaseException) -> bool:
         """Keep the bytes of an interrupted object in one piece for the next run; return True if kept."""
@@ -296,7 +305,7 @@ class _Pulling:
                 return
             final, staging = self._target.prepare(item.path)
             item.claimed, item.verified = item.needed, verified
-            if not self._is_left(item, final):
+            if not is_left(self._results, self._op, item, final):
                 temporary, written = self._target.written(staging, body, item.path)
                 size, tag = item.info.size, validator(item.info)
                 self._committer.commit(
@@ -372,7 +381,7 @@ class _Pulling:
             self._parts_failed(item, fetch, parts, error)
             return
         self._unfinished.pop(item.path).close()
-        if self._is_left(item, final):
+        if is_left(self._results, self._op, item, final):
             return
         item.verified, item.present = verified, fetch.present
         if fetch.dropped:
@@ -428,7 +437,7 @@ class _Pulling:
             if file.error is not None:
                 self._results.fail(file.path, file.error)
                 continue
-            if file.synced:  # a big one: its record of parts is not needed any more
+            if file.shared:  # a big one: its record of parts is not needed any more
                 staging, _, name = file.temporary.rpartition("/")
                 Partial.forget_record(self._target.opened(staging), name)
                 self._results.present += item.present
@@ -445,7 +454,7 @@ class _Pulling:
         This is known only after everything is committed: then no partial of this source is needed. A repair looks at
         some of its objects only.
         """
-        whole = self._promised is None and not Selection(self._op).given
+        whole = self._promised is None and self._run.as_part is None and not Selection(self._op).given
         if whole and not self._results.failures:
             folder = self._target.opened(self._target.staging(self._root))
             for data in Begun(folder).of_source(self._op.source):

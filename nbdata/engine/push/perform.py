@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from nbdata.disk import disk_error
+from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -31,7 +34,7 @@ from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.file_source import FileSource, blocks
-from nbdata.transfer.index import Record
+from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import PART, validator
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import retrying
@@ -76,8 +79,6 @@ class _Pushing:
         self._sources = GuardedFolders(planned.details["root"], opened=run.folders)
         if self._op.delete_source:
             self._sources.hold()
-        self._unverified = 0
-        self._kept: dict[str, int] = {}  # why sources were not deleted, by reason
         self._gone, self._freed = 0, 0  # deleted sources, and their bytes
         self._lock = threading.Lock()
 
@@ -85,6 +86,8 @@ class _Pushing:
         self._index.open(self._identity, needed=False)
         try:
             self._workers.run(self._units())
+            if self._run.dealer is not None:
+                self._run.dealer.deal(_DealtPush(self._run, self._plan, self._results, self._index))
             if self._op.delete:
                 delete_planned(self._run, self._plan, self._target, self._index, self._results, "sent")
         finally:
@@ -94,10 +97,13 @@ class _Pushing:
         return self._results.report()
 
     def _units(self) -> Iterator[Unit]:
+        """Yield the work of this process: all of it, unless it is dealt."""
         batch: list[PushRow] = []
         for row in self._plan.rows:
             if row.action not in MOVES:
                 self._results.left(row)
+                continue
+            if self._run.dealer is not None:
                 continue
             item = PushRow.of(row)
             gathered = (
@@ -329,11 +335,12 @@ class _Pushing:
         """Record the object of a sent file, and delete the file if requested."""
         self._index.put({item.path: Record.of(validator(info), item.size, before)})
         self._control.advance(files=1)
-        self._unverified += not verified
         if self._run.reservation is not None:
             self._run.reservation.note_written(item.size, 1)
         if self._may_go(item, before, verified, moved=True):
             self._results.add(item.path, Outcome.SENT, item.size, moved=True, verified=verified)
+        if not verified and self._op.verify != "none":
+            self._results.tally("could not be verified: the store returned no checksum")
 
     def _may_go(self, item: PushRow, before: os.stat_result, verified: bool, *, moved: bool = False) -> bool:
         """Delete a file that the target has, if requested; if the disk refuses, record that and return False."""
@@ -383,19 +390,42 @@ class _Pushing:
             self._freed += item.size
 
     def _keep(self, reason: str) -> None:
-        with self._lock:
-            self._kept[reason] = self._kept.get(reason, 0) + 1
+        self._results.tally(f"kept: {reason}")
 
     def _note(self) -> None:
         """Add notes about files that were deleted or kept, and objects that could not be verified or recorded."""
         if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
-            self._kept["the target seems to have them unchanged, but has no checksum to prove it"] = same
+            text = "kept: the target seems to have them unchanged, but has no checksum to prove it"
+            self._results.tally(text, same)
         if self._gone:
             what = f"{counted(self._gone, 'files')} ({format_size(self._freed)})"
             self._results.notes.append(f"deleted on the disk: {what}")
-        self._results.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
-        if self._unverified and self._op.verify != "none":
-            self._results.notes.append(
-                f"{self._unverified:,} could not be verified: the store returned no checksum"
-            )
         self._results.notes += filter(None, [self._index.problem])
+
+
+class _DealtPush(DealtPlan):
+    """The files of a push that the workers of a cluster send."""
+
+    def __init__(self, run: Run, plan: Plan, results: Results, index: Index) -> None:
+        super().__init__(run, plan, results, MOVES)
+        self._index = index
+
+    def begin(self, rows: list[Row]) -> list[Row]:
+        """Note which objects are about to be replaced; see `_Pushing._announce`."""
+        for pulled in (False, True):
+            looks = {}
+            for item in map(PushRow.of, rows):
+                if item.pulled == pulled and (pulled or self._index.get(item.path) is not None):
+                    with contextlib.suppress(OSError):  # its worker tells what is wrong
+                        looks[item.path] = os.stat(item.file)
+            self._index.announce(dict.fromkeys(looks, ""), looks, new=pulled)
+        return rows
+
+    def known(self, path: str) -> Record | None:
+        return self._index.get(path)
+
+    def record(self, rows: Mapping[str, Row], part: PartReport) -> None:
+        self._index.put(part.records)
+        if self.run.reservation is not None:
+            for path in part.records:
+                self.run.reservation.note_written(rows[path].size, 1)

@@ -100,20 +100,29 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
             threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: device.unmount(folder))
-    with mounting():
-        if is_mounted(folder):
-            raise BadOption("mount: something is mounted there already", path=folder)
-        note.write()  # before the mount, which nobody would release if this process was killed between the two
-        try:
-            opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
-        except NbdataError as error:
-            raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
+    signal.signal(signal.SIGTERM, _exit)
+    there = False
     try:
+        with mounting():
+            if is_mounted(folder):
+                raise BadOption("mount: something is mounted there already", path=folder)
+            note.write()  # before the mount, which nobody would release if this process was killed between the two
+            try:
+                opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
+            except NbdataError as error:
+                raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
+            there = True
         Server(opened, calls.answer, tell, say).run()
-    except BaseException:
-        device.unmount(folder)
-        raise
+    except BaseException as error:
+        if there:
+            device.unmount(folder)
+        if not isinstance(error, SystemExit):
+            raise
+
+
+def _exit(*_: object) -> None:
+    """End the process, also if files are open and the store does not answer: who reads them gets an error then."""
+    raise SystemExit
 
 
 def _shown(url: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.client.context import capture
+from nbdata.cluster.dealing import dealer_of
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.job.task import Task
 from nbdata.engine.jobs import EngineJob, Jobs
@@ -24,7 +25,7 @@ Said = Callable[[str | None], tuple[EngineJob, str]]
 @pytest.fixture
 def said(put: Callable[[dict[str, bytes]], str], gate: Gate, tmp_path: Path) -> Iterator[Said]:
     """Returns a function that runs one command with an optional rate; its job stops halfway until the test ends."""
-    jobs = Jobs()
+    jobs = Jobs(dealer_of)
     url = put({"d/a": bytes(400_000), "d/b": bytes(400_000)}) + "d/"
     gate.close(after=100_000)
 

@@ -157,7 +157,6 @@ def _whole(path: Path, step: int = 1 << 17) -> bytes | None:
         return None
 
 
-@pytest.mark.xfail(reason="the kernel keeps what was read of a file, and was never compared", strict=True)
 def test_wrong_bytes_that_were_read_in_part_do_not_come_back(
     proxy: FaultProxy, put: Put, tmp_path: Path
 ) -> None:

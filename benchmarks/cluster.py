@@ -1,0 +1,149 @@
+"""What --cluster local:2 costs beside one process: seconds, CPU of all processes, and the coordinator's CPU per object.
+
+``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3]``; it needs some gigabytes of disk. Each
+round copies and pulls the same objects both ways, one after the other. Starting the workers is counted apart. CPU is
+that of nbdata's processes, without the server's. The coordinator's CPU is that of its process and includes the plan,
+Dask's client and its scheduler, which `local` runs in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbdata
+from nbdata.cluster.opening import Cluster
+from nbdata.demo.server import EmbeddedServer
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Watched:
+    """Notes when the workers of a job had started, and their CPU, as long as they live."""
+
+    def __init__(self) -> None:
+        self.started, self.start_cpu, self.workers = 0.0, 0.0, 0.0
+        self._pids: list[int] = []
+        self._over = threading.Event()
+
+    def __enter__(self) -> Watched:
+        self._enter, watched = Cluster.__enter__, self
+
+        def entered(cluster: Cluster) -> Cluster:
+            cpu = own_cpu()
+            opened = watched._enter(cluster)
+            watched.start_cpu = own_cpu() - cpu
+            watched._pids = list(opened.client.run(os.getpid).values())
+            watched._base = watched._cpu()
+            watched.started = time.perf_counter()
+            return opened
+
+        Cluster.__enter__ = entered  # type: ignore[method-assign]
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self._over.wait(0.05):
+            if self._pids:
+                self.workers = max(self.workers, self._cpu() - self._base)
+
+    def _cpu(self) -> float:
+        total = 0.0
+        for pid in self._pids:
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            total += (int(fields[11]) + int(fields[12])) / _TICK
+        return total
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        Cluster.__enter__ = self._enter  # type: ignore[method-assign]
+
+
+def own_cpu() -> float:
+    """Return the CPU seconds of this process."""
+    times = os.times()
+    return times.user + times.system
+
+
+def measured(
+    work: Callable[[str | None], nbdata.Report], cluster: str | None, files: int
+) -> dict[str, float]:
+    """Run once; return seconds and CPU."""
+    with Watched() as watched:
+        cpu, began = own_cpu(), time.perf_counter()
+        report = work(cluster)
+        ended = time.perf_counter()
+    assert report.files == files, report
+    own = own_cpu() - cpu - watched.start_cpu
+    start = watched.started - began if watched.started else 0.0
+    return {
+        "seconds": ended - began - start,
+        "start": start,
+        "own": own,
+        "total": own + watched.workers,
+    }
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=10_240)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    os.environ["NBDATA_HOST"] = "inline"
+    folder = Path(tempfile.mkdtemp(prefix="nbdata-bench-cluster-"))
+    os.environ["NBDATA_STATE_DIR"] = str(folder / "state")
+    with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
+        os.environ |= server.environment()
+        server.create_bucket("cluster")
+        source = folder / "source"
+        for number in range(args.files):
+            path = source / f"{number % 100:02}" / f"{number:06}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(os.urandom(args.size))
+        nbdata.push(str(source), "s3://cluster/in/", quiet=True)
+        counter = iter(range(1 << 30))
+
+        def copy(cluster: str | None) -> nbdata.Report:
+            target = f"s3://cluster/out{next(counter)}/"
+            return nbdata.copy("s3://cluster/in/", target, cluster=cluster, quiet=True)
+
+        def pull(cluster: str | None) -> nbdata.Report:
+            target = folder / f"out{next(counter)}"
+            report = nbdata.pull("s3://cluster/in/", str(target), cluster=cluster, quiet=True)
+            shutil.rmtree(target)
+            return report
+
+        print(f"{args.files:,} × {args.size:,} bytes, {args.rounds} rounds, medians\n")
+        print("| work | cluster | seconds | CPU of all | CPU of the coordinator per object | start |")
+        print("|---|---|---|---|---|---|", flush=True)
+        for name, work in (("copy", copy), ("pull", pull)):
+            found: dict[str | None, list[dict[str, float]]] = {None: [], "local:2": []}
+            for _ in range(args.rounds):
+                for cluster, values in found.items():
+                    values.append(measured(work, cluster, args.files))
+            for cluster, values in found.items():
+                mid = {key: statistics.median(one[key] for one in values) for key in values[0]}
+                print(
+                    f"| {name} | {cluster or 'none'} | {mid['seconds']:.1f} s | {mid['total']:.1f} s | "
+                    f"{mid['own'] / args.files * 1e6:.0f} µs | {mid['start']:.1f} s |",
+                    flush=True,
+                )
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

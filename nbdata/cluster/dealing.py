@@ -1,0 +1,238 @@
+"""The coordinator's side: cuts the work of a job into parts, deals them to the workers, and merges their reports."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nbdata.cluster import performer
+from nbdata.cluster.cutting import Cutter, cost
+from nbdata.cluster.opening import Cluster, distributed, refuse_unguarded
+from nbdata.engine.job.dealing import Dealer, Dealt, Moved, encoded_rows, report_in
+from nbdata.engine.job.task import Task
+from nbdata.errors import NbdataError
+from nbdata.operation import Context, Operation
+from nbdata.report import Row
+from nbdata.sizes import counted
+
+__all__ = ["ClusterDealer", "dealer_of"]
+
+# Parts that are dealt for each that is performed at a time: one waits on the worker while it reports the last.
+_AHEAD = 2
+# Seconds between two looks at the job and the cluster while no part ends, and until a cluster without workers is lost.
+_LOOK, _NOBODY = 0.1, 60.0
+# How often a part is dealt to workers that do not know the job, before something is wrong.
+_TRIES = 10
+_AGAIN = "Run the command again to resume"
+
+
+@contextlib.contextmanager
+def dealer_of(operation: Operation, context: Context, task: Task) -> Iterator[Dealer | None]:
+    """Give the dealer of a job, or None if the job asks for no cluster; end what was started for it.
+
+    Raises
+    ------
+    BadOption
+        If a cluster cannot be used.
+    """
+    if getattr(operation, "cluster", None) is None:
+        yield None
+        return
+    refuse_unguarded()
+    distributed()
+    dealer = ClusterDealer(operation, context, task)
+    try:
+        yield dealer
+    finally:
+        dealer.close()
+
+
+@dataclass
+class _Dealt:
+    """A part that is being performed."""
+
+    number: int
+    rows: dict[str, Row]
+    cost: int
+    data: bytes
+    tries: int = 0
+    moved: Moved = Moved()  # as it was last told
+    future: Any = None
+
+
+class ClusterDealer:
+    """See `Dealer`. The cluster opens when the first part is dealt, so a job without work starts none."""
+
+    def __init__(self, operation: Operation, context: Context, task: Task) -> None:
+        self._operation, self._context, self._task = operation, context, task
+        self._open = contextlib.ExitStack()
+        self._done: queue.SimpleQueue[_Dealt] = queue.SimpleQueue()  # as many as are dealt
+        self._dealt: dict[int, _Dealt] = {}
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def close(self) -> None:
+        """Take back what is dealt, and end the cluster if it was started for this job."""
+        for part in self._dealt.values():
+            with contextlib.suppress(Exception):  # the scheduler may be gone
+                part.future.cancel()
+        self._dealt.clear()
+        self._open.close()
+
+    def deal(self, work: Dealt) -> None:
+        """See `Dealer.deal`."""
+        cutter = Cutter(work.rows(), work.plan.files, work.plan.bytes)
+        if not cutter:
+            return
+        try:
+            self._deal(self._cluster(), work, cutter)
+        except BaseException:
+            # Before the job gives up its target, its parts end.
+            self.close()
+            raise
+
+    def _deal(self, cluster: Cluster, work: Dealt, cutter: Cutter) -> None:
+        places = max(1, cluster.places())
+        more = True
+        while True:
+            self._task.checkpoint()
+            while more and len(self._dealt) < _AHEAD * places:
+                rows = cutter.part(places)
+                more = bool(rows)
+                self._begin(cluster, work, rows, places)
+            if not self._dealt:
+                return
+            try:
+                part = self._done.get(timeout=_LOOK)
+            except queue.Empty:
+                places = self._looked(cluster, places)
+                continue
+            self._take(cluster, work, cutter, part, places)
+
+    def _cluster(self) -> Cluster:
+        self._task.phase("starts the workers")
+        cluster = self._open.enter_context(Cluster(self._task.id, self._operation, self._context, self._task))
+        cluster.client.subscribe_topic(performer.topic_of(self._task.id), self._told)
+        self._task.phase("")
+        self._seen, self._looks_at = time.monotonic(), 0.0
+        return cluster
+
+    def _begin(self, cluster: Cluster, work: Dealt, rows: list[Row], places: int) -> None:
+        known = {row.path: record for row in rows if (record := work.known(row.path)) is not None}
+        if not rows or not (rows := work.begin(rows)):
+            return
+        self._number += 1
+        part = _Dealt(
+            self._number,
+            {row.path: row for row in rows},
+            sum(map(cost, rows)),
+            encoded_rows(rows, known, work.facts()),
+        )
+        with self._lock:
+            self._dealt[part.number] = part
+        self._submit(cluster, part, places)
+
+    def _submit(self, cluster: Cluster, part: _Dealt, places: int) -> None:
+        rate = self._task.rate
+        part.tries += 1
+        part.future = cluster.client.submit(
+            performer.perform_part,
+            self._task.id,
+            part.number,
+            None if rate is None else max(1, rate // places),
+            part.data,
+            key=f"nbdata-{self._operation.verb}-{self._task.id}-part{part.number}-try{part.tries}",
+            pure=False,
+        )
+        part.future.add_done_callback(lambda _: self._done.put(part))
+
+    def _take(self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int) -> None:
+        """Merge a part that has ended; deal it again to a worker that did not know the job."""
+        worker, data = self._result(cluster, part)
+        if not data:
+            if part.tries >= _TRIES:
+                raise NbdataError("the workers of the cluster forget the job", path=cluster.name)
+            cluster.enter([worker])
+            self._submit(cluster, part, places)
+            return
+        report = report_in(data)
+        with self._lock:
+            del self._dealt[part.number]
+        self._count(part, report.moved)
+        for _ in range(report.retries):
+            self._task.tried_again(NbdataError(report.why_again))
+        if report.seconds:
+            cutter.measured(part.cost, report.seconds)
+        work.take(part.rows, report)
+
+    def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes]:
+        future, part.future = part.future, None
+        try:
+            if future.status == "finished":
+                worker, data = future.result()
+                return str(worker), bytes(data)
+            error = future.exception() if future.status == "error" else None
+        except Exception as raised:  # while the answer was fetched
+            error = raised
+        finally:
+            with contextlib.suppress(Exception):
+                future.release()
+        if error is not None and type(error).__name__ == "KilledWorker":
+            first = next(iter(part.rows))
+            raise NbdataError(
+                f"several workers died one after the other while they worked on the same "
+                f"{counted(len(part.rows), 'objects')}, the first of which is {first}",
+                remedy=f"See the logs of the workers; they may lack memory. {_AGAIN}",
+            )
+        if cluster.client.status != "running" or future.status in ("cancelled", "lost"):
+            raise self._lost(cluster)
+        raise NbdataError(f"a part failed on its worker: {type(error).__name__}: {error}", remedy=_AGAIN)
+
+    def _lost(self, cluster: Cluster) -> NbdataError:
+        return NbdataError(
+            "the scheduler of the cluster was lost",
+            path=cluster.name,
+            remedy=f"Start it again. What was done is recorded: {_AGAIN[0].lower()}{_AGAIN[1:]}",
+        )
+
+    def _looked(self, cluster: Cluster, places: int) -> int:
+        """Look after the cluster now and then; return how many parts it performs at a time."""
+        if cluster.client.status != "running":
+            raise self._lost(cluster)
+        now = time.monotonic()
+        if now - self._looks_at < 1:
+            return places
+        self._looks_at = now
+        try:
+            found = cluster.places()
+        except Exception:
+            raise self._lost(cluster) from None
+        if found:
+            self._seen = now
+        elif now - self._seen > _NOBODY:
+            raise NbdataError(
+                "all workers of the cluster are gone", path=cluster.name, remedy=f"Start some. {_AGAIN}"
+            )
+        return found or places
+
+    # -- progress -----------------------------------------------------------------------------
+
+    def _told(self, event: tuple[float, Any]) -> None:
+        """Count the progress of a part; called in a thread of the client."""
+        number, *moved = event[1]
+        with self._lock:
+            part = self._dealt.get(number)
+        if part is not None:
+            self._count(part, Moved(*moved))
+
+    def _count(self, part: _Dealt, now: Moved) -> None:
+        """Count what a part has moved; less than before if another worker performs it again."""
+        with self._lock:
+            before, part.moved = part.moved, now
+        more = Moved(*(a - b for a, b in zip(now, before, strict=True)))
+        self._task.advance(files=more.files, bytes=more.bytes, present=more.present, failures=more.failures)

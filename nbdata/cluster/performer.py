@@ -1,0 +1,209 @@
+"""What runs on a worker: it learns of a job once, then performs parts of it.
+
+The operation and its credentials come with `enter`, a call outside of Dask's tasks, and stay in this process's memory.
+So no argument of a task holds them, and neither the scheduler nor its pages can show them. A worker that does not know
+a job says so, and the coordinator tells it: workers may come and go.
+
+No function here raises: Dask writes the arguments of a call that failed into its log.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from nbdata.disk import internal_error
+from nbdata.ending import Daemon
+from nbdata.engine.job.dealing import Moved, Part, PartReport, encoded_report, rows_in
+from nbdata.engine.job.run import Run
+from nbdata.engine.job.spool import read_page
+from nbdata.engine.job.task import Task
+from nbdata.engine.runner import forget, module_of, new_folder
+from nbdata.errors import NbdataError, without_calls
+from nbdata.guarded_folders import NamedFolders
+from nbdata.operation import Context, Operation
+from nbdata.optional_calls import Watch
+from nbdata.redaction import Hidden, scrub_data
+from nbdata.report import Plan, Row, Rows, Snapshot
+from nbdata.runtime import state_folder
+from nbdata.transfer.part_index import PartIndex
+from nbdata.verbs import operation_from_dict
+from nbdata.version import __version__
+
+__all__ = ["enter", "hello", "leave", "perform_part", "topic_of"]
+
+# Seconds between two reports of a part's progress.
+_EVERY = 0.5
+# The most jobs that a worker remembers; the oldest is forgotten first. Only killed coordinators leave one.
+_REMEMBERED = 64
+
+
+@dataclass
+class _Job:
+    """A job of which this process performs parts."""
+
+    operation: Operation
+    context: Context
+    tasks: set[Task] = field(default_factory=set)
+
+
+_jobs: dict[str, _Job] = {}
+_lock = threading.Lock()
+
+
+def topic_of(job: str) -> str:
+    """Return the name under which Dask passes on the progress of a job's parts."""
+    return f"nbdata-{job}"
+
+
+def hello() -> dict[str, str]:
+    """Return what must be alike on the coordinator and all workers."""
+    return {"nbdata": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+
+
+def enter(job: str, said: Hidden) -> dict[str, Any]:
+    """Learn of a job; return nothing, or an error as plain data.
+
+    Parameters
+    ----------
+    job : str
+    said : Hidden
+        The ``operation``, and the ``context`` or as much of it as the coordinator sends. This process adds its own
+        environment to a part of one.
+    """
+    try:
+        context = said["context"]
+        if not said["whole"]:
+            context = {"cwd": "/", "env": dict(os.environ), "state_dir": state_folder(), **context}
+        known = _Job(operation_from_dict(said["operation"]), Context.from_dict(context))
+        with _lock:
+            _jobs.pop(job, None)
+            _jobs[job] = known
+            while len(_jobs) > _REMEMBERED:
+                del _jobs[next(iter(_jobs))]
+    except Exception as error:
+        return {"error": internal_error(error).to_dict()}
+    return {}
+
+
+def leave(job: str) -> None:
+    """Forget a job, and stop its parts."""
+    with _lock:
+        known = _jobs.pop(job, None)
+        tasks = list(known.tasks) if known is not None else []
+    for task in tasks:
+        task.cancel()
+
+
+def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tuple[str, bytes]:
+    """Perform a part; return this worker's address and the report. The report is empty if the job is not known here.
+
+    Parameters
+    ----------
+    job : str
+    number : int
+        The part's number, for reports of its progress.
+    max_rate : int or None
+        The part's share of the job's limit.
+    data : bytes
+        See `encoded_rows`.
+    """
+    worker = import_module("distributed").get_worker()
+    task = Task(Snapshot(id=f"{job}-{number}", verb="part"))
+    with _lock:
+        known = _jobs.get(job)
+        if known is None:
+            return worker.address, b""
+        known.tasks.add(task)
+    began = time.monotonic()
+    try:
+        task.limit(max_rate)
+        with _Telling(worker.log_event, topic_of(job), number, task):
+            report = _performed(known, task, data)
+    except BaseException as error:
+        report = PartReport(error=internal_error(error))
+    finally:
+        with _lock:
+            known.tasks.discard(task)
+    report.moved, report.seconds = _moved(task), time.monotonic() - began
+    report.retries, report.why_again = task.snapshot().retries, task.why_again
+    return worker.address, encoded_report(report)
+
+
+def _performed(job: _Job, task: Task, data: bytes) -> PartReport:
+    facts, known, rows = rows_in(data)
+    part = Part(PartIndex(known), token=facts.get("token", ""))
+    planned = Plan(job.operation.verb, *job.operation.places(), details=facts)
+    planned.files, planned.bytes = len(rows), sum(max(0, row.size) for row in rows)
+    planned.rows = Rows(len(rows), lambda _: (rows, None))
+    error: NbdataError | None = None
+    watch = Watch()
+    folder, folders = new_folder(), NamedFolders(job.context.here)
+    try:
+        run = Run(job.operation, job.context, task, folder, as_part=part, folders=folders)
+        try:
+            module_of(job.operation.verb).perform(run, planned)
+        except Exception as raised:
+            error = internal_error(raised)
+            without_calls(error)
+        finally:
+            run.close()
+            folders.close()
+        return _report(run, part, _rows_of(folder), watch, error)
+    finally:
+        forget(folder)
+
+
+def _rows_of(folder: str) -> list[Row]:
+    """Return all outcomes that the part has written; they are as few as its rows."""
+    found = list[Row]()
+    offset: int | None = 0
+    while offset is not None:
+        rows, offset = read_page(os.path.join(folder, "report.rows"), offset)
+        found += rows
+    return found
+
+
+def _report(run: Run, part: Part, rows: list[Row], watch: Watch, error: NbdataError | None) -> PartReport:
+    report = PartReport(rows=rows, records=part.index.made, staged=part.staged, error=error)
+    if (done := part.outcomes) is not None:
+        report.files, report.bytes, report.present = done.files, done.bytes, done.present
+        report.verified, report.unverified = done.verified[True], done.verified[False]
+        report.tallies, report.sums = done.tallies, done.sums
+        where = run.operation.local_target()
+        notes = [*done.notes, *run.store_notes(), *watch.notes([where] if where else [])]
+        report.notes = scrub_data(notes)
+    return report
+
+
+def _moved(task: Task) -> Moved:
+    now = task.snapshot()
+    return Moved(now.files, now.bytes - now.present, now.present, now.failures)
+
+
+class _Telling:
+    """Reports the progress of a part from time to time, so that one of hours does not look dead."""
+
+    def __init__(self, tell: Callable[[str, object], None], topic: str, number: int, task: Task) -> None:
+        self._tell, self._topic, self._number, self._task = tell, topic, number, task
+        self._over = threading.Event()
+        self._told = Moved()
+
+    def __enter__(self) -> None:
+        Daemon(self._run, name="progress").start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(_EVERY):
+            now = _moved(self._task)
+            if now != self._told:
+                self._told = now
+                self._tell(self._topic, [self._number, *now])

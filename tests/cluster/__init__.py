@@ -1,0 +1,1 @@
+"""Tests of operations on the workers of dask.distributed."""

@@ -1,0 +1,229 @@
+"""A cluster is closed to others: TLS, no pages, private folders, no secrets in what Dask keeps, alike workers only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import distributed
+import pytest
+
+import nbdata
+from nbdata.cluster import opening, performer
+from nbdata.cluster.opening import Cluster
+from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, report_in
+from nbdata.engine.job.dealt_plan import DealtPlan
+from nbdata.report import Plan, Row
+from nbdata.transfer.index import Record
+from nbdata.transfer.staged_files import StagedFile
+from tests.cluster.conftest import Put
+from tests.faults.gate import Gate
+from tests.waiting import AT_ONCE, wait_until
+
+OBJECTS = {f"d{n % 3}/f{n:03}": os.urandom(20_000) for n in range(100)}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Cluster]]:
+    """The clusters that jobs of this process open."""
+    found: list[Cluster] = []
+    enter = Cluster.__enter__
+
+    def entered(cluster: Cluster) -> Cluster:
+        found.append(enter(cluster))
+        return found[-1]
+
+    monkeypatch.setattr(Cluster, "__enter__", entered)
+    yield found
+    found.clear()
+
+
+def begun(job: Any, gate: Gate) -> None:
+    wait_until(lambda: gate.holds or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING", job.snapshot()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_local_cluster_is_closed_and_holds_no_secret_where_dask_could_show_it(
+    put: Put, s3: EmbeddedServer, gate: Gate, tmp_path: Path, opened: list[Cluster], monkeypatch: Any
+) -> None:
+    source, canary = put(OBJECTS), "canary-" + os.urandom(8).hex()
+    monkeypatch.setenv("NBDATA_CANARY", canary)
+    options = {**s3.storage_options(), "endpoint_url": gate.url}
+    gate.close(after=400_000)
+    job = nbdata.Pull(source, str(tmp_path / "out"), cluster="local:2", storage_options=options).start()
+    begun(job, gate)
+    client = opened[0].client
+    address = client.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+    # Another user knows the port, but has no certificate.
+    theirs = distributed.Security.temporary().get_connection_args("client")
+    for other, args in ((address, theirs), (address.replace("tls", "tcp"), {})):
+        with pytest.raises(OSError, match=r"certificate does not match|onnect"):
+            asyncio.run(distributed.core.connect(other, timeout=3, **args))
+    cluster = client.cluster
+    pages = cluster.scheduler.http_server.port
+    with pytest.raises(HTTPError, match="404"):
+        urlopen(f"http://127.0.0.1:{pages}/status")
+    folders = client.run(lambda dask_worker: dask_worker.local_directory)
+    assert {stat.S_IMODE(os.stat(folder).st_mode) for folder in folders.values()} == {0o700}
+    # What Dask remembers of tasks and logs, on the scheduler and on the workers.
+    client.dump_cluster_state(str(tmp_path / "dump"), format="yaml")
+    told = (tmp_path / "dump.yaml").read_text() + json.dumps(
+        [client.get_scheduler_logs(), client.get_worker_logs()], default=str
+    )
+    secret = s3.storage_options()["secret"]
+    assert "nbdata-pull-" in told, "the parts are there"
+    assert canary not in told
+    assert secret not in told
+    gate.open()
+    assert job.wait().counts == {"fetched": len(OBJECTS)}
+
+
+@pytest.mark.usefixtures("inline")
+def test_secret_options_are_not_sent_to_workers_of_a_cluster_that_runs(
+    put: Put, s3: EmbeddedServer, tmp_path: Path, workers: distributed.Client
+) -> None:
+    options = {"storage_options": s3.storage_options(), "cluster": workers, "quiet": True}
+    with pytest.raises(nbdata.BadOption, match=r"is not sent to the workers.*[Ss]et it on the workers"):
+        nbdata.pull(put({"a": b"x"}), tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "tcp://example.com:8786", "tcp://[fe80::1]:8786"])
+def test_a_scheduler_without_tls_on_another_machine_is_refused(address: str) -> None:
+    with pytest.raises(nbdata.BadOption, match=r"has no TLS.*--insecure-cluster"):
+        nbdata.Copy("s3://a/b/", "s3://c/d/", cluster=address)
+    assert nbdata.Copy("s3://a/b/", "s3://c/d/", cluster=address, insecure_cluster=True).cluster == address
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:1", "tls://example.com:8786"])
+def test_loopback_and_tls_are_accepted(address: str) -> None:
+    assert nbdata.Copy("s3://a/b/", "s3://c/d/", cluster=address).line().endswith(f"--cluster {address}")
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("name", ["nbdata", "Python"])
+def test_a_worker_of_another_version_is_refused_by_name(
+    name: str, put: Put, tmp_path: Path, workers: distributed.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The coordinator is the one with the other version.
+    monkeypatch.setattr(performer, "hello", _Hello({**performer.hello(), name: "0.0"}))
+    with pytest.raises(nbdata.BadOption, match=rf"the worker tls://127.* has another {name}.*0\.0"):
+        nbdata.pull(put({"a": b"x"}), tmp_path / "out", cluster=workers, quiet=True)
+
+
+class _Hello:
+    """Says another version here, and the true one on a worker."""
+
+    def __init__(self, said: dict[str, str]) -> None:
+        self._said = said
+
+    def __call__(self) -> dict[str, str]:
+        return self._said
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (performer, "hello")
+
+
+@pytest.mark.usefixtures("inline")
+def test_without_dask_the_error_says_what_to_install(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = put({"a": b"x"})
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(nbdata.BadOption, match="pip install distributed cryptography"):
+        nbdata.pull(source, tmp_path / "out", cluster="local:1", quiet=True)
+
+
+def test_a_script_without_a_guard_is_told_so(put: Put, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import nbdata\nnbdata.pull({put({'a': b'x'})!r}, {str(tmp_path / 'out')!r}, cluster='local:1')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NBDATA_HOST": "inline", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert run.returncode == 1
+    assert "if __name__ == '__main__':" in run.stderr
+    assert "bootstrapping phase" not in run.stderr
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_scheduler_that_does_not_answer_is_named(put: Put, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(opening, "_PATIENCE", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(nbdata.NbdataError, match=r"scheduler does not answer.*" + address):
+            nbdata.pull(put({"a": b"x"}), tmp_path / "out", cluster=address, quiet=True)
+
+
+@pytest.mark.usefixtures("inline")
+def test_cancel_ends_the_parts_and_nothing_is_left(
+    put: Put, gate: Gate, tmp_path: Path, workers: distributed.Client
+) -> None:
+    source = put(OBJECTS)
+    options = {"endpoint_url": gate.url}
+    gate.close(after=400_000)
+    job = nbdata.Pull(source, str(tmp_path / "out"), cluster=workers, storage_options=options).start()
+    begun(job, gate)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+    assert time.monotonic() - began < AT_ONCE
+    wait_until(lambda: not any(workers.run(_busy).values()))
+    assert not list((tmp_path / "out").glob(".nbdata*/*"))
+    gate.open()
+    report = nbdata.pull(source, tmp_path / "out", cluster=workers, quiet=True)
+    assert sum(report.counts.values()) == len(OBJECTS)
+
+
+def _busy() -> bool:
+    return bool(performer._jobs)
+
+
+def test_a_report_about_other_objects_is_refused(tmp_path: Path) -> None:
+    class NoResults:
+        def merge(self, part: PartReport) -> None:
+            raise AssertionError("merged")
+
+    work = DealtPlan(None, Plan("pull"), NoResults(), ("fetch",))  # type: ignore[arg-type]
+    rows = {"a": Row("a", "fetch", 1, {})}
+    others = (
+        PartReport(rows=[Row("b", "failed", 1, {})]),
+        PartReport(records={"b": None}),
+        PartReport(staged=[StagedFile("b", "x", 1, 1, 1, "", False, True, 0)]),
+    )
+    for part in others:
+        with pytest.raises(nbdata.NbdataError, match="was not in its part"):
+            work.take(rows, part)
+
+
+def test_a_part_report_survives_its_way() -> None:
+    part = PartReport(
+        rows=[Row("ü\udc80", "failed", -1, {"reason": "x"})],
+        records={"a": Record("t", 1, 2, 3, 4, 5), "b": None},
+        staged=[StagedFile("a", "0f", 1, 2, 3, "t", True, False, 4)],
+        tallies={"kept": 2},
+        moved=Moved(1, 2, 3, 4),
+        error=nbdata.NotFound("gone", path="a"),
+    )
+    back = report_in(encoded_report(part))
+    assert vars(back) | {"error": str(back.error)} == vars(part) | {"error": str(part.error)}
+    assert isinstance(back.error, nbdata.NotFound)

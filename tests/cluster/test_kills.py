@@ -1,0 +1,148 @@
+"""A worker, the scheduler or the coordinator dies in the middle: nothing is wrong, lost, or reported twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.client.launch import connect
+from nbdata.lock_files import held
+from nbdata.operation import Operation
+from nbdata.runtime import endpoint
+from tests.cluster.conftest import Put
+from tests.cluster.separate import Separate
+from tests.faults.gate import Gate
+from tests.waiting import wait_until
+
+Stored = Callable[[str], dict[str, bytes]]
+FILES, SIZE = 240, 20_000
+OBJECTS = {f"d{n % 7}/f{n:03}": random.Random(n).randbytes(SIZE) for n in range(FILES)}
+#: When the process dies: after this share of the bytes that the store answers.
+MOMENTS = (0.15, 0.5, 0.85)
+
+
+def digests(found: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.md5(data).hexdigest() for name, data in found.items()}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".nbdata" not in path.parts
+    }
+
+
+class Case:
+    """One verb, its operation, and what it has made."""
+
+    def __init__(self, verb: str, source: str, bucket: str, folder: Path, stored: Stored) -> None:
+        self.verb, self.source, self.bucket, self.folder, self.stored = verb, source, bucket, folder, stored
+
+    def operation(self, cluster: str | None) -> Operation:
+        if self.verb == "pull":
+            return nbdata.Pull(self.source, str(self.folder), cluster=cluster, concurrency=4)
+        return nbdata.Copy(self.source, f"s3://{self.bucket}/out/", cluster=cluster, concurrency=4)
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes the store answers: a copy within a store moves no content."""
+        return FILES * (SIZE if self.verb == "pull" else 700)
+
+    @property
+    def outcome(self) -> str:
+        return "fetched" if self.verb == "pull" else "copied"
+
+    def made(self) -> dict[str, bytes]:
+        return files_in(self.folder) if self.verb == "pull" else self.stored("out/")
+
+    def is_part(self) -> None:
+        """Fail if what is there under final names is wrong."""
+        assert digests(self.made()).items() <= digests(OBJECTS).items()
+
+    def is_whole(self, report: nbdata.Report) -> None:
+        """Fail unless all is there, once."""
+        assert sum(report.counts.values()) == FILES, report.counts
+        assert report.counts.keys() <= {self.outcome, "unchanged"}, report.counts
+        assert len({row.path for row in report.rows}) == FILES
+        assert digests(self.made()) == digests(OBJECTS)
+        assert not (self.folder / ".nbdata").exists()
+
+
+@pytest.fixture(params=["pull", "copy"])
+def case(request: pytest.FixtureRequest, put: Put, bucket: str, tmp_path: Path, stored: Stored) -> Case:
+    return Case(request.param, put(OBJECTS), bucket, tmp_path / "out", stored)
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.in_ci("pull-0.5")
+def test_the_parts_of_a_killed_worker_are_done_again(
+    moment: float, case: Case, gate: Gate, separate: Separate
+) -> None:
+    gate.close(after=int(moment * case.bytes))
+    job = case.operation(separate.address).start()
+    wait_until(lambda: gate.holds or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING", job.snapshot()
+    separate.kill(separate.workers[0])
+    separate.workers.append(separate.add_worker())
+    gate.open()
+    report = job.wait()
+    case.is_whole(report)
+    assert report.counts == {case.outcome: FILES}
+    assert report.files == FILES
+    assert report.bytes == FILES * SIZE
+    assert job.snapshot().bytes == FILES * SIZE, "what the dead worker had moved counts once"
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.in_ci("pull-0.5")
+def test_a_lost_scheduler_ends_the_job_which_resumes(
+    moment: float, case: Case, gate: Gate, separate: Separate
+) -> None:
+    gate.close(after=int(moment * case.bytes))
+    job = case.operation(separate.address).start()
+    wait_until(lambda: gate.holds or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING", job.snapshot()
+    assert separate.scheduler is not None
+    separate.kill(separate.scheduler)
+    with pytest.raises(nbdata.NbdataError, match=r"scheduler .* was lost.*run the command again to resume"):
+        job.wait()
+    gate.open()
+    separate.kill_all()
+    case.is_part()
+    there = len(case.made())
+    separate.start()
+    again = case.operation(separate.address).run(quiet=True)
+    case.is_whole(again)
+    if case.verb == "pull":
+        assert again.counts.get("unchanged", 0) == there, "what has its name is recorded"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.in_ci("pull-0.5")
+def test_a_killed_coordinator_leaves_nothing_wrong_and_the_same_line_resumes(
+    moment: float, case: Case, gate: Gate
+) -> None:
+    stop_all(now=True)
+    gate.close(after=int(moment * case.bytes))
+    job = case.operation("local:2").start()
+    wait_until(lambda: gate.holds or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING", job.snapshot()
+    with connect() as connection:
+        agent = int(connection.ask({"do": "hello"})["pid"])
+    os.kill(agent, signal.SIGKILL)
+    wait_until(lambda: not held(endpoint().alive))
+    gate.open()
+    case.is_part()
+    case.is_whole(case.operation(None).run(quiet=True))
+    stop_all(now=True)

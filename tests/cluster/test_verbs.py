@@ -1,0 +1,154 @@
+"""Verbs on the workers of a cluster: the same files, objects and report as in one process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import distributed
+import pytest
+
+import nbdata
+from nbdata.cluster import cutting
+from tests.cluster.conftest import Put
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+Stored = Callable[[str], dict[str, bytes]]
+# Small objects in folders, an empty one, and one that has parts.
+OBJECTS = {
+    **{f"d{n % 5}/f{n:03}": os.urandom(1000 + n) for n in range(120)},
+    "empty": b"",
+    "large": os.urandom((16 << 20) + 5),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have parts of at most twenty objects, so that there are several."""
+    monkeypatch.setattr(cutting, "MOST", 20)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def alike(one: nbdata.Report, other: nbdata.Report) -> None:
+    """Compare two reports, except for places and times."""
+    for name in (
+        "state",
+        "counts",
+        "files",
+        "bytes",
+        "present",
+        "verified",
+        "unverified",
+        "notes",
+        "details",
+    ):
+        assert getattr(one, name) == getattr(other, name), name
+    assert sorted(one.rows) == sorted(other.rows)
+
+
+def test_copy_by_workers_is_the_copy_of_one_process(
+    put: Put, stored: Stored, bucket: str, workers: distributed.Client
+) -> None:
+    source = put(OBJECTS)
+    alone = nbdata.copy(source, f"s3://{bucket}/alone/", quiet=True)
+    report = nbdata.copy(source, f"s3://{bucket}/dealt/", cluster=workers, quiet=True)
+    assert report.counts == {"copied": len(OBJECTS)}
+    alike(report, alone)
+    assert stored("dealt/") == OBJECTS
+    again = nbdata.copy(source, f"s3://{bucket}/dealt/", quiet=True)
+    assert again.counts == {"unchanged": len(OBJECTS)}, "the records of all parts are there"
+
+
+def test_pull_by_workers_is_the_pull_of_one_process(
+    put: Put, tmp_path: Path, workers: distributed.Client
+) -> None:
+    source = put(OBJECTS)
+    alone = nbdata.pull(source, tmp_path / "alone", quiet=True)
+    report = nbdata.pull(source, tmp_path / "dealt", cluster=workers, quiet=True)
+    assert report.counts == {"fetched": len(OBJECTS)}
+    alike(report, alone)
+    assert files_in(tmp_path / "dealt") == OBJECTS, "and nothing of nbdata's is left"
+    modes = {name: os.stat(tmp_path / where / name).st_mode for where in ("alone",) for name in OBJECTS}
+    assert modes == {name: os.stat(tmp_path / "dealt" / name).st_mode for name in OBJECTS}
+    again = nbdata.pull(source, tmp_path / "dealt", cluster=workers, quiet=True)
+    assert again.counts == {"unchanged": len(OBJECTS)}
+
+
+def test_pull_compares_replaces_and_keeps_as_one_process_does(
+    put: Put, tmp_path: Path, workers: distributed.Client
+) -> None:
+    source = put({name: data for name, data in OBJECTS.items() if name != "large"})
+    kept = {"d0/f000": OBJECTS["d0/f000"], "d1/f001": b"another", "mine": b"my own"}
+    for where in ("alone", "dealt"):
+        for name, data in kept.items():
+            (tmp_path / where / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / where / name).write_bytes(data)
+    alone = nbdata.pull(source, tmp_path / "alone", on_error="report", quiet=True)
+    report = nbdata.pull(source, tmp_path / "dealt", on_error="report", cluster=workers, quiet=True)
+    alike(report, alone)
+    assert files_in(tmp_path / "dealt") == files_in(tmp_path / "alone")
+
+
+def test_push_by_workers_is_the_push_of_one_process(
+    s3: object, bucket: str, stored: Stored, tmp_path: Path, workers: distributed.Client
+) -> None:
+    for name, data in OBJECTS.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    alone = nbdata.push(tmp_path / "in", f"s3://{bucket}/alone/", quiet=True)
+    report = nbdata.push(tmp_path / "in", f"s3://{bucket}/dealt/", cluster=workers, quiet=True)
+    assert report.counts == {"sent": len(OBJECTS)}
+    alike(report, alone)
+    assert stored("dealt/") == OBJECTS
+    again = nbdata.push(tmp_path / "in", f"s3://{bucket}/dealt/", quiet=True)
+    assert again.counts == {"unchanged": len(OBJECTS)}
+
+
+@pytest.mark.parametrize("place", ["store", "disk"])
+def test_md5check_by_workers_finds_what_one_process_finds(
+    place: str, put: Put, tmp_path: Path, workers: distributed.Client
+) -> None:
+    right = {name: data for name, data in OBJECTS.items() if name != "large"}
+    wrong = {**right, "d2/f002": b"damaged"}
+    lines = "".join(f"{hashlib.md5(data).hexdigest()}  {name}\n" for name, data in right.items())
+    if place == "store":
+        source: object = put(wrong)
+    else:
+        source = tmp_path / "in"
+        for name, data in wrong.items():
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).write_bytes(data)
+    (tmp_path / "MD5SUMS").write_text(lines + "d41d8cd98f00b204e9800998ecf8427e  gone\n")
+    options = {"against": tmp_path / "MD5SUMS", "on_error": "report", "quiet": True}
+    alone = nbdata.md5check(source, **options)
+    report = nbdata.md5check(source, cluster=workers, **options)
+    assert report.counts == {"ok": len(right) - 1, "mismatch": 1, "missing": 1}
+    alike(report, alone)
+
+
+def test_a_failure_of_one_object_is_in_the_report_and_the_rest_is_done(
+    put: Put, bucket: str, stored: Stored, workers: distributed.Client
+) -> None:
+    source = put({**OBJECTS})
+    options = {"verify": "md5", "on_error": "report", "quiet": True}
+    report = nbdata.copy(source, f"s3://{bucket}/dealt/", cluster=workers, **options)
+    alone = nbdata.copy(source, f"s3://{bucket}/alone/", **options)
+    alike(report, alone)
+
+
+def test_a_mirror_deletes_once_and_by_the_coordinator(
+    put: Put, bucket: str, stored: Stored, tmp_path: Path, workers: distributed.Client
+) -> None:
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    source = put(small)
+    nbdata.pull(source, tmp_path / "t", cluster=workers, quiet=True)
+    (tmp_path / "t" / "more").write_bytes(b"not in the source")
+    report = nbdata.pull(source, tmp_path / "t", cluster=workers, delete=True, force=True, quiet=True)
+    assert report.counts == {"unchanged": len(small), "deleted": 1}
+    assert files_in(tmp_path / "t") == small
