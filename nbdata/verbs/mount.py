@@ -43,10 +43,11 @@ class Mount(Verifying):
         binding=True,
         identity=False,
     )
-    max_age: str = option(
-        "60",
+    max_age: int = option(
+        60,
         "Remember listings for so many seconds. Other programs may change the store meanwhile; a file that is opened "
         "is always the present version.",
+        kind="count",
         metavar="SECONDS",
     )
     cache: int | None = option(
@@ -73,17 +74,6 @@ class Mount(Verifying):
             raise BadOption("mount: FOLDER is missing", remedy=f"Write mount {self.source} FOLDER")
         if self.target is not None and is_url(self.target):
             raise BadOption(f"mount: {self.target} is a URL", expected="a local folder")
-        self.age()
-
-    def age(self) -> float:
-        """Return the seconds that listings are remembered."""
-        try:
-            age = float(self.max_age)
-        except ValueError:
-            age = -1.0
-        if not 0 <= age < 1e9:
-            raise BadOption(f"--max-age: {self.max_age!r} is no number of seconds", expected="0 or more")
-        return age
 
     def local_target(self) -> str | None:
         return self.target

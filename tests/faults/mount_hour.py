@@ -148,7 +148,7 @@ def _run(store: Store, folder: Path, options: argparse.Namespace) -> int:
         sums.append(zlib.crc32(data))
         client.put_object(Bucket="hour", Key=f"data/{name}", Body=data)
     client.close()
-    with nbdata.mount("s3://hour/data", str(folder / "mount"), max_age="30") as mount:
+    with nbdata.mount("s3://hour/data", str(folder / "mount"), max_age=30) as mount:
         (note,) = [one for one in Note.all() if one.folder == mount.folder]
         watch, ended = Watch(note.process), threading.Event()
         killer = threading.Thread(

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from nbdata.client.launch import spawn
+from nbdata.disk import disk_error
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, error_from_dict
 from nbdata.files.mounted.device import DEVICE
 from nbdata.redaction import redacted
@@ -128,7 +129,7 @@ def mounted(operation: Mount) -> Mounted | Report:
         "folder": folder,
         "options": operation.storage_options or {},
         "verify": operation.verify,
-        "max_age": operation.age(),
+        "max_age": operation.max_age,
         "cache": operation.cache,
         "cache_dir": operation.cache_dir,
         "keep": operation.keep,
@@ -197,7 +198,10 @@ def _prepare(folder: str) -> None:
         )
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise BadOption("mount: this is a file, not a folder", path=folder)
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, folder) from error
     if os.path.ismount(folder):
         raise BadOption("mount: a disk is mounted there", path=folder)
     if os.listdir(folder):

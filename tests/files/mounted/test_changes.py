@@ -60,7 +60,7 @@ Filled = Callable[[dict[str, bytes]], str]
 
 def test_without_age_each_change_is_seen_at_once(client: S3Client, folder: Filled, tmp_path: Path) -> None:
     name = folder({"f": b"one", "d/x": b"x", "gone": b"gone"})
-    with nbdata.mount(f"s3://{name}/data", str(tmp_path / "m"), max_age="0") as mount:
+    with nbdata.mount(f"s3://{name}/data", str(tmp_path / "m"), max_age=0) as mount:
         top = Path(mount.folder)
         assert (top / "f").read_bytes() == b"one"
         assert sorted(os.listdir(top / "d")) == ["x"]

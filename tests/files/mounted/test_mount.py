@@ -282,7 +282,9 @@ def test_what_is_wrong_is_said(scene: Scene, tmp_path: Path) -> None:
         nbdata.mount(scene.url, scene.mount.folder)
     with pytest.raises(BadOption, match="FOLDER is missing"):
         nbdata.mount(scene.url)
-    with pytest.raises(BadOption, match="no number of seconds"):
+    with pytest.raises(NbdataError, match="the file system is read-only"):
+        nbdata.mount(scene.url, f"{scene.mount.folder}/inside")
+    with pytest.raises(BadOption, match="not a count"):
         nbdata.mount(scene.url, str(tmp_path / "m"), max_age="soon")
     with pytest.raises(NotFound, match="has mounted nothing there"):
         nbdata.unmount(str(tmp_path))

@@ -336,7 +336,7 @@ def test_nothing_is_mounted_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_a_mount_that_does_not_answer_holds_up_nobody_who_asks_for_it(scene: Scene, tmp_path: Path) -> None:
-    with nbdata.mount(scene.url, str(tmp_path / "m"), max_age="0") as mount:
+    with nbdata.mount(scene.url, str(tmp_path / "m"), max_age=0) as mount:
         (note,) = [one for one in Note.all() if one.folder == mount.folder]
         os.kill(note.process, signal.SIGSTOP)
         try:

@@ -198,7 +198,7 @@ def test_a_store_that_does_not_answer_is_an_error_in_the_end_and_works_again(
     monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "1")
     with FaultProxy(s3.url) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        with nbdata.mount(f"{url}p", str(tmp_path / "m"), max_age="0") as mount:
+        with nbdata.mount(f"{url}p", str(tmp_path / "m"), max_age=0) as mount:
             top = Path(mount.folder)
             kind = {"holds": "stall", "refuses": "refuse", "is gone": "drop"}[how]
             with open(top / "large", "rb", buffering=0) as file:
