@@ -32,6 +32,7 @@ from nbdata.optional_calls import Watch
 from nbdata.redaction import Hidden, scrub_data
 from nbdata.report import Plan, Row, Rows, Snapshot
 from nbdata.runtime import state_folder
+from nbdata.threads import ForkLock
 from nbdata.transfer.part_index import PartIndex
 from nbdata.verbs import operation_from_dict
 from nbdata.version import __version__
@@ -54,7 +55,7 @@ class _Job:
 
 
 _jobs: dict[str, _Job] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def topic_of(job: str) -> str:

@@ -269,10 +269,13 @@ def _no_archives(
                     expected="a shard: a tar of the files of samples",
                     remedy="Unpack it with untar_volumes, and name the shards that were in it",
                 )
-            yield first
-            yield second
+            held = [first, second]
+            del second
         else:
-            yield first
+            held = [first]
+        del first
+        while held:  # none is held while later ones are read
+            yield held.pop(0)
         yield from samples
 
 

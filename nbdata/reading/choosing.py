@@ -119,6 +119,7 @@ class Choice:
             elif not self._wanted or self._has_fields(sizes):
                 taken += 1
                 yield sample
+            del sample  # it is not held while the next one is read
         self._refuse_none(seen, taken)
 
     def _has_fields(self, fields: Collection[str]) -> bool:

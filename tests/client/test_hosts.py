@@ -106,6 +106,7 @@ def test_a_plan_that_was_begun_is_the_plan(where: str, tree: Path, monkeypatch: 
     operation = nbdata.Pull(str(tree), str(tree.parent / "out"))
     begun = ChoosingHost().planning(operation)
     planned = begun.wait()
-    assert planned.line == operation.plan().line
+    told = planned.line.partition(", ")[0]  # what is free on the disk changes
+    assert operation.plan().line.startswith(told)
     assert len(list(planned.rows)) == len(planned.rows) == 5
     begun.cancel()  # too late to matter

@@ -214,9 +214,9 @@ def test_a_file_that_the_collector_closes_waits_for_no_lock(big: str) -> None:
 def test_a_child_of_a_fork_takes_memory_from_files_of_its_parent(
     big: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NBDATA_READ_MEMORY", "0")
     with nbdata.open(big, "rb") as file, nbdata.open(big, "rb") as other:
         file.read(6 << 20)
+        monkeypatch.setenv("NBDATA_READ_MEMORY", "0")
         assert file._window._fetcher is not None
         held, forked, changed = threading.Event(), threading.Event(), file._window._fetcher._changed
 

@@ -76,7 +76,7 @@ def test_a_foreground_job_is_one_display_that_ends_as_its_report(probing: Kernel
     probing.finish(cell)
     (bundle,) = probing.page.of(cell)
     assert whole(bundle)
-    assert bundle["text/plain"].startswith("probe : 20 handed out")
+    assert bundle["text/plain"].startswith("probe: 20 handed out")
     assert not probing.widgets(), "a click would wait for the end of the cell"
 
 
@@ -214,7 +214,7 @@ def test_a_job_that_is_over_is_shown_as_its_report_at_once(probing: Kernel) -> N
     cell = probing.start("j")
     probing.finish(cell)
     (drawn,) = [m for m in told(probing) if m["parent_header"].get("msg_id") == cell]
-    assert drawn["content"]["data"]["text/plain"].startswith("probe : 6 handed out")
+    assert drawn["content"]["data"]["text/plain"].startswith("probe: 6 handed out")
 
 
 def test_a_failed_background_job_says_what_failed_and_why(kernel: Kernel, tmp_path: Path) -> None:

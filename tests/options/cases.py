@@ -434,5 +434,4 @@ CASES: list[Case] = [
     *(Case(verb, "fs", scene, lambda _: Shelf("two"), look) for verb, scene, look in _elsewhere),
     *(Case(verb, "storage_options", scene, {"shelf": "two"}, look) for verb, scene, look in _elsewhere),
     Case("cleanup", "storage_options", lambda p: ((p.url(),), {}), {"key": "other", "secret": "other"}),
-    Case("delete", "yes", lambda p: ((p.url(),), {}), True, results),
 ]

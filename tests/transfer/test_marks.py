@@ -74,7 +74,7 @@ def test_what_a_dead_machine_left_is_taken_away(tmp_path: Path) -> None:
 def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "_BEAT", 0.05)
     with committer(tmp_path) as one:
-        mark = Path(one.target.staging(str(tmp_path))) / f"{one.target._token}0"
+        mark = Path(one.target.staging(str(tmp_path))) / f"{one.target.token}0"
         os.utime(mark, (0, 0))
         wait_until(lambda: mark.stat().st_mtime > 0)
 
@@ -86,7 +86,7 @@ def test_a_job_that_was_taken_for_dead_renames_nothing_when_it_wakes_up(tmp_path
             fd, temporary = one.target.temporary(staging)
             written = os.fstat(fd)
             os.close(fd)
-            os.unlink(f"{staging}/{one.target._token}0")
+            os.unlink(f"{staging}/{one.target.token}0")
             one.commit(PendingFile("a", temporary, final, 0, written))
 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):

@@ -76,6 +76,7 @@ def test_files_of_the_source_are_not_replaced(put: Put, there: Any, tmp_path: Pa
     with pytest.raises(BadOption, match="would replace what it is read from"):
         as_files(f"{source}y/*.jpg", f"{source}y/")
     # A shard that contains a member with the shard's own name.
+    (tmp_path / "p/y/b.txt").write_bytes(b"another")
     nbdata.pack(f"{source}y/", f"{tmp_path}/tar/", by="file", rename="jpg=tar", quiet=True)
     (tmp_path / "tar" / "index.json").unlink(missing_ok=True)
     (tmp_path / "tar" / "shard-000000.tar").rename(tmp_path / "tar" / "a.tar")
