@@ -94,7 +94,7 @@ def test_what_fills_a_folder_is_shown_by_size_and_can_be_looked_into(
 
 
 def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
-    panel: Panel, lab: Lab, folder: Path, put: Put, s3: EmbeddedServer, shoot: Shoot
+    folder: Path, panel: Panel, lab: Lab, put: Put, s3: EmbeddedServer, shoot: Shoot
 ) -> None:
     url = put({"old/a.bin": os.urandom(3_000_000), "new/b.bin": os.urandom(6_000_000)})
     nbdata.Pull(f"{url}old/", folder / "old").run(quiet=True)

@@ -146,6 +146,7 @@ def test_a_connection_that_died_silently_is_opened_anew(
     expect(panel.job("vols20")).to_contain_text("75%")
     page.clock.fast_forward(30_000)
     wait_until_on(page, feed, (1, 0))
+    page.bring_to_front()  # else nothing in it has the focus
     panel.button("vols20", "More").click()
     item = panel.job("vols20").get_by_role("button", name="Limit rate…")
     expect(item).to_be_focused()
