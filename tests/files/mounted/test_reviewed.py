@@ -289,8 +289,12 @@ def test_a_mount_that_is_to_stay_ends_if_nobody_waits_for_it_any_more(scene: Sce
         spawn("nbdata.files.mounted.process", note.name, note.log, os.environ, theirs.fileno())
     with ours:
         ours.sendall(json.dumps(_order(scene.url, folder, keep=True)).encode() + b"\n")
-    wait_until(lambda: not os.path.exists(note.log))
-    assert not is_mounted(str(folder))
+    try:
+        wait_until(lambda: not os.path.exists(note.log))
+        assert not is_mounted(str(folder))
+    finally:
+        if is_mounted(str(folder)):
+            nbdata.unmount(str(folder))
 
 
 def test_a_mount_is_noted_before_it_is_made_and_none_is_made_above_another(
