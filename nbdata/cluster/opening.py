@@ -290,6 +290,8 @@ def _started(package: Any, workers: int, folder: str) -> Any:
         "distributed.worker.http.routes": [],
         # It would set variables of this process.
         "distributed.nanny.pre-spawn-environ": {},
+        # It looks at the stacks of all threads, which in CPython 3.11 can stop a process for ever (gh-106883).
+        "distributed.worker.profile.enabled": False,
         "temporary-directory": folder,
     }
     with dask.config.set(closed):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import distributed
 import pytest
 
@@ -24,6 +25,8 @@ def workers(seaweedfs: EmbeddedServer) -> Iterator[distributed.Client]:
     os.environ |= given
     try:
         with (
+            # See `nbdata.cluster.opening`: a worker could stop for ever.
+            dask.config.set({"distributed.worker.profile.enabled": False}),
             distributed.LocalCluster(
                 n_workers=2,
                 threads_per_worker=1,

@@ -93,6 +93,8 @@ class Separate:
                 env=os.environ
                 | {
                     "DASK_TEMPORARY_DIRECTORY": str(self.folder),
+                    # See `nbdata.cluster.opening`: a worker could stop for ever.
+                    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 },
             )
