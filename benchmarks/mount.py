@@ -423,6 +423,7 @@ def works(scale: float) -> list[Work]:
             "one",
             threads=16,
             count=some(1000),
+            ways=jumps,
         ),
         Work(f"ls -l of {some(10_000):,} names", "ls", "", lists="flat", count=some(10_000)),
         Work(

@@ -171,10 +171,10 @@ def _mapped_pack(operation: Operation) -> InProcess:
     return MappedPack(operation)  # type: ignore[arg-type]
 
 
-def _mount(operation: Operation) -> Any:
+def _mount(operation: Operation, quiet: bool) -> Any:
     from nbdata.files.mounted.mounts import mounted, unmounted
 
-    return mounted(operation) if isinstance(operation, Mount) else unmounted(operation)  # type: ignore[arg-type]
+    return mounted(operation, quiet) if isinstance(operation, Mount) else unmounted(operation)  # type: ignore[arg-type]
 
 
 def _conversion(operation: Operation) -> InProcess:

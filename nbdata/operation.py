@@ -71,7 +71,7 @@ class _Slots:
     shard_writer: Callable[[Operation, dict[str, Any]], Any]
     mapped_pack: Callable[[Operation], InProcess]
     conversion: Callable[[Operation], InProcess]
-    mount: Callable[[Operation], Any]
+    mount: Callable[[Operation, bool], Any]
 
 
 slots = _Slots()

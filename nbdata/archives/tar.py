@@ -54,6 +54,11 @@ class MemberReader:
         self._data = None if data is None else deque([*data, (size, 0)])
         self._position = 0
 
+    @property
+    def start(self) -> int | None:
+        """Where the content begins in the tar stream, until a byte of it is read; None if it is sparse."""
+        return None if self._data is not None else self._reader.tell()
+
     def readable(self) -> bool:
         return True
 

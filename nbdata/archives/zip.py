@@ -31,7 +31,7 @@ from nbdata.sizes import format_size
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ZipSource", "read_zip"]
+__all__ = ["ZipSource", "read_entry", "read_zip", "unreadable"]
 
 # A gap between two members up to this size is read instead of sending a new request. Largest stretch per request.
 _GAP, _STRETCH = 1 << 20, 64 << 20
@@ -332,6 +332,45 @@ def read_zip(
         reading.close()
 
 
+def read_entry(source: ZipSource, directory: ZipDirectory, number: int, *, name: str = "") -> bytes:
+    """Return the whole content of one member, compared with its CRC-32.
+
+    Parameters
+    ----------
+    source, name
+        As for `read_zip`.
+    directory : ZipDirectory
+    number : int
+        Of the member in the directory.
+
+    Raises
+    ------
+    BadArchive
+        If it is damaged, or `unreadable`.
+    """
+    entry, reading = directory.entry(number), _Reading(source)
+    if how := unreadable(entry):
+        raise directory.bad(f"a member that is {how}: {shortened(entry.name)}")
+    content = _Content(
+        entry, directory.end(number), reading, partial(directory.end, number), directory.bad, lambda _: None,
+        MAX_WINDOW, name,
+    )  # fmt: skip
+    try:
+        return content.read()
+    finally:
+        content.close()
+        reading.close()
+
+
+def unreadable(entry: Entry) -> str:
+    """Return why a member cannot be read, as "encrypted"; empty if it can be."""
+    if entry.encrypted:
+        return "encrypted"
+    if entry.method in (0, 14) or entry.method in _DECODERS:
+        return ""
+    return f"compressed by {_METHODS.get(entry.method, f'method {entry.method}')}"
+
+
 def _repeated(directories: Sequence[ZipDirectory]) -> int:
     """Count the names that come again in a later one of several archives; the last one's content counts."""
     if len(directories) == 1:
@@ -399,9 +438,7 @@ def _checked(
     if entry.kind == "folder":
         guard.add_folder(path)
         return Member(path, "folder", 0, None, entry.mtime_ns, "", content, entry.offset)
-    if entry.encrypted or (entry.method not in (0, 14) and entry.method not in _DECODERS):
-        method = _METHODS.get(entry.method, f"method {entry.method}")
-        how = "encrypted" if entry.encrypted else f"compressed by {method}"
+    if how := unreadable(entry):
         raise BadArchive(
             f"a member is {how}: {shortened(entry.name)}",
             remedy="Unpack it with 7-Zip or unzip, or leave it out: name the others with --members",

@@ -12,12 +12,11 @@ from nbdata.files.cached import CachedWindow, FileCache
 from nbdata.files.connections import Place
 from nbdata.files.entries import Entry, file_entry
 from nbdata.files.fetching import compared, first_bytes
+from nbdata.files.proof import Proof
 from nbdata.files.window import Window
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying
-from nbdata.verification.checker import stream_check
 
 __all__ = ["ReadFile"]
 
@@ -44,8 +43,8 @@ class ReadFile(io.BufferedIOBase):
         The same; files of fsspec have the second.
     size : int
         Bytes.
-    proven : bool or None
-        True once all bytes were compared with a checksum of the store, False if there is none; None before.
+    proof : Proof
+        Compares what is read. Open files of one version may share one.
 
     Raises
     ------
@@ -62,14 +61,12 @@ class ReadFile(io.BufferedIOBase):
     def __init__(self, place: Place, name: str, verify: str, cache: FileCache | None = None) -> None:
         super().__init__()
         self.name = self.path = name
-        self._place, self._verify = place, verify
-        self.proven: bool | None = None
-        self._check: Check | None = None
-        self._at = self._hashed = 0
+        self._place = place
+        self._at = 0
         if cache is not None:
             info = retrying(place.control, lambda: place.store.head(place.key))
             if cache.takes(info):  # what comes into the cache is compared there
-                self._info, self.size, self._verify = info, info.size, "none"
+                self._info, self.size, self.proof = info, info.size, Proof(place, info, "none")
                 self._window: Window | CachedWindow = CachedWindow(cache, place, info)
                 return
         first = first_bytes(place)
@@ -79,9 +76,12 @@ class ReadFile(io.BufferedIOBase):
                 path=name,
                 remedy="Pull it to the disk, and open it there",
             )
+        proven = None
         if len(first.data) >= first.info.size:
-            first, self.proven = compared(place, first, verify)
+            first, proven = compared(place, first, verify)
         self._info, self.size = first.info, first.info.size
+        self.proof = Proof(place, first.info, verify)
+        self.proof.proven = proven
         self._window = Window(place, first)
 
     # -- reading ---------------------------------------------------------------------------------
@@ -116,7 +116,11 @@ class ReadFile(io.BufferedIOBase):
     def read_apart(self, start: int, size: int) -> memoryview:
         """Return bytes at an offset that is far from others, perhaps fewer; many threads may do so at a time."""
         end = min(start + size, self.size)
-        return self._window.apart(start, end)[: end - start] if start < end else memoryview(b"")
+        if start >= end:
+            return memoryview(b"")
+        view = self._window.apart(start, end)[: end - start]
+        self.proof.given(start, view)
+        return view
 
     def read1(self, size: int = -1, /) -> bytes:
         """Read some bytes, those that one request brings."""
@@ -168,9 +172,8 @@ class ReadFile(io.BufferedIOBase):
 
     def _view(self, start: int, end: int) -> memoryview:
         view = self._window.view(start, end) if self.cache is None else self._cached(start, end)
+        self.proof.given(start, view)
         self._at = start + len(view)
-        if self.proven is None and self._verify != "none" and start <= self._hashed < self._at:
-            self._hash(view[self._hashed - start :])
         return view
 
     def _cached(self, start: int, end: int) -> memoryview:
@@ -184,39 +187,10 @@ class ReadFile(io.BufferedIOBase):
             data += self._window.view(start + len(data), end)
         return bytes(data)
 
-    def _hash(self, view: memoryview) -> None:
-        if self._check is None:
-            self._check = stream_check(self._place.control, self._place.store, self._info, self._verify)
-        self._check.offer(self._hashed, view)
-        self._hashed += len(view)
-        if self._hashed == self.size:
-            self.proven = self._check.finish(-1, self.size)
-            self._check = None
-
-    def compare_to(self, end: int) -> None:
-        """Compare what was read out of its order, up to a place before which all was read, as far as it is held.
-
-        Raises
-        ------
-        ChecksumMismatch
-            If the whole file was read, and its bytes are wrong.
-        """
-        window = self._window
-        while (
-            self.proven is None
-            and self._verify != "none"
-            and self._hashed < end
-            and isinstance(window, Window)
-        ):
-            view = window.at_hand(self._hashed, end)
-            if not view:
-                break
-            self._hash(view)
-
     @property
-    def is_unproven(self) -> bool:
-        """Whether its bytes may still turn out to be wrong: not all of them were compared yet."""
-        return self.proven is None and self._verify != "none"
+    def proven(self) -> bool | None:
+        """True once all bytes were compared with a checksum of the store, False if there is none; None before."""
+        return self.proof.proven
 
     # -- the rest of a file ----------------------------------------------------------------------
 

@@ -109,12 +109,6 @@ class Window:
             self._note()
         return block.data
 
-    def at_hand(self, start: int, end: int) -> memoryview:
-        """Return those bytes from `start` on that are held, none if the first is not; fetches nothing."""
-        with self._lock:
-            block = self._held(start)
-            return memoryview(b"") if block is None else block.data[start - block.start : end - block.start]
-
     def _held(self, at: int) -> _Block | None:
         return next((block for block in reversed(self._blocks) if block.start <= at < block.end), None)
 

@@ -29,7 +29,12 @@ class Mount(Verifying):
 
     verb: ClassVar[str] = "mount"
     summary: ClassVar[str] = "Show a folder of a store as a folder of the disk, read only."
-    examples: ClassVar[tuple[str, ...]] = ("mount s3://bucket/data data", "mount", "unmount data")
+    examples: ClassVar[tuple[str, ...]] = (
+        "mount s3://bucket/data data",
+        "mount s3://bucket/train-000.tar data --archive",
+        "mount",
+        "unmount data",
+    )
 
     source: str | None = argument("URL of a folder.", default=None, metavar="URL")
     target: str | None = argument(
@@ -49,6 +54,12 @@ class Mount(Verifying):
         "is always the present version.",
         kind="count",
         metavar="SECONDS",
+    )
+    archive: bool = option(
+        False,
+        "URL is a zip or a tar: show its members as files. A tar is read through once for that, and must not be "
+        "compressed.",
+        kind="flag",
     )
     cache: int | None = option(
         None, "Keep files that are read in a cache on the disk, of at most SIZE.", kind="size", metavar="SIZE"
@@ -70,6 +81,8 @@ class Mount(Verifying):
             raise BadOption(
                 f"mount: {self.source} is a local path", expected="the URL of a folder in a store"
             )
+        if self.archive and self.cache is not None:
+            raise BadOption("mount: --cache keeps no members of archives", remedy="Leave --cache out")
         if self.source is not None and self.target is None:
             raise BadOption("mount: FOLDER is missing", remedy=f"Write mount {self.source} FOLDER")
         if self.target is not None and is_url(self.target):
@@ -88,7 +101,7 @@ class Mount(Verifying):
 
     def run(self, *, quiet: bool = False) -> Any:
         """Mount, and return the mount; without a source return the list of mounts."""
-        return slots.mount(self)
+        return slots.mount(self, quiet)
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ class Unmount(Operation):
 
     def run(self, *, quiet: bool = False) -> Any:
         """End the mount."""
-        return slots.mount(self)
+        return slots.mount(self, quiet)
 
 
 mount = function_of(Mount)

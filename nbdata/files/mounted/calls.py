@@ -212,11 +212,11 @@ class Calls:
             return errno.EISDIR
         if info is None or (info.etag and not is_same(info, node.info)):
             return errno.ESTALE  # the kernel looks it up anew, and opens what it finds
-        handle, same = self._files.open(path, node.info)
+        handle, same, follows = self._files.open(path, node.info)
         if not same:
             return self._open_replaced(path, handle)
         self._replaced.discard(path)
-        keep = node.sound
+        keep = node.sound or follows
         self._note_sound(node, handle)
         return [wire.opened(handle, wire.KEEP_CACHE if keep else 0)]
 
@@ -274,5 +274,6 @@ class Calls:
             f"errors: {failures.count:,}" + (f"; the latest: {failures.latest}" if failures.latest else ""),
             f"keys that are no names of files, and do not show: {odd.count:,}",
             *(f"  {key!r}" for key in odd.some),
+            *self._folders.notes(),
         ]
         return ("\n".join(lines) + "\n").encode(errors="backslashreplace")

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nbdata.errors import NotFound, without_calls
@@ -113,6 +113,10 @@ class Folders:
                 found.count += folder.odd.count
                 found.some += folder.odd.some[: _TOLD - len(found.some)]
         return found
+
+    def notes(self) -> Sequence[str]:
+        """Return what the store turned out to be unable to do."""
+        return self._place.store.notes()
 
     def inode(self, path: str, info: ObjectInfo | None) -> int:
         """Return the number of a folder or of a version of a file, which it keeps while its folder is remembered.

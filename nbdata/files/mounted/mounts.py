@@ -16,10 +16,11 @@ from nbdata.client.launch import spawn
 from nbdata.disk import disk_error
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, error_from_dict
 from nbdata.files.mounted.device import DEVICE
+from nbdata.operation import slots
 from nbdata.redaction import redacted
 from nbdata.rendering import printable
 from nbdata.report import Report
-from nbdata.sizes import format_duration
+from nbdata.sizes import format_duration, format_size
 from nbdata.space.mounts import Note, dead_mounts, is_mounted, release, run_unmount
 from nbdata.verbs.mount import Mount, Unmount
 
@@ -113,8 +114,8 @@ class Mounted:
         return {"url": self.url, "folder": self.folder}
 
 
-def mounted(operation: Mount) -> Mounted | Report:
-    """Mount a place; without one return the list of mounts."""
+def mounted(operation: Mount, quiet: bool = False) -> Mounted | Report:
+    """Mount a place; without one return the list of mounts. Unless `quiet`, tell how far an archive is read."""
     if operation.source is None:
         return mounts()
     assert operation.target is not None
@@ -130,6 +131,7 @@ def mounted(operation: Mount) -> Mounted | Report:
         "options": operation.storage_options or {},
         "verify": operation.verify,
         "max_age": operation.max_age,
+        "archive": operation.archive,
         "cache": operation.cache,
         "cache_dir": operation.cache_dir,
         "keep": operation.keep,
@@ -145,6 +147,11 @@ def mounted(operation: Mount) -> Mounted | Report:
         ours.sendall(json.dumps(order).encode() + b"\n")
         with ours.makefile("rb") as answers:
             line = answers.readline()
+            while line and "read" in (told := json.loads(line)):  # a tar, which takes its time
+                if not quiet:
+                    read, of = format_size(told["read"]), format_size(told["of"])
+                    slots.display().tell(f"mount: {read} of {of} read so far")
+                line = answers.readline()
         ours.settimeout(None)
     except OSError as error:
         _let_go(name)
@@ -152,6 +159,9 @@ def mounted(operation: Mount) -> Mounted | Report:
     except BaseException:
         _let_go(name)
         raise
+    finally:
+        if operation.archive and not quiet:
+            slots.display().tell("")
     if not line or (answer := json.loads(line)):
         _let_go(name)
         failed = _failed(note, folder) if not line else error_from_dict(answer)

@@ -6,12 +6,14 @@ import errno
 import itertools
 import threading
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, without_calls
 from nbdata.files.connections import Place
 from nbdata.files.mounted.ahead import Ahead
 from nbdata.files.mounted.folders import Folders
+from nbdata.files.proof import Early, Proof
 from nbdata.files.reading import ReadFile
 from nbdata.reading.pieces import Content
 from nbdata.stores.base import ObjectInfo
@@ -20,10 +22,50 @@ __all__ = ["MOST", "Failures", "OpenFile", "OpenFiles"]
 
 #: The most files that are open at a time.
 MOST = 10_000
-# The most stretches that are noted beyond the first gap in what was read.
-_GAPS = 64
 # A read this far ahead of the last one waits so many seconds for those between: the kernel's come on many threads.
 _NEAR, _PATIENCE = 2 << 20, 0.02
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What compares a file for all who read it through what the kernel holds: each asks for a part of it only.
+
+    Attributes
+    ----------
+    path : str
+    info : ObjectInfo
+        The version.
+    proof : Proof
+    open : int
+        How many open files share it.
+    """
+
+    path: str
+    info: ObjectInfo
+    proof: Proof
+    open: int = 0
+
+    def takes(self, info: ObjectInfo) -> bool:
+        """Return whether one more open file may share it: all that was given out of this version is compared."""
+        same = bool(info.etag) and (info.etag, info.size) == (self.info.etag, self.info.size)
+        return same and self.proof.followed and self.proof.wrong is None
+
+
+class Opened(NamedTuple):
+    """A file that was opened.
+
+    Attributes
+    ----------
+    number : int
+    same : bool
+        Whether it is the version that was listed.
+    follows : bool
+        Whether what the kernel holds of it came from files that are open still, and all of that is compared together.
+    """
+
+    number: int
+    same: bool
+    follows: bool
 
 
 class OpenFile:
@@ -35,15 +77,14 @@ class OpenFile:
         The content of a small file, or what reads it.
     same : bool
         Whether it is the version that the kernel was told of.
+    shared : _Shared or None
+        What compares it, for all who read it through what the kernel holds; None if nothing is left to compare.
     """
 
-    def __init__(self, source: Content | ReadFile, same: bool) -> None:
-        self._source, self._same = source, same
+    def __init__(self, source: Content | ReadFile, same: bool, shared: _Shared | None) -> None:
+        self._source, self._same, self.shared = source, same, shared
         self._turn = threading.Condition()
         self._next = 0
-        # What was read beyond the first gap, as (start, end); few, as the kernel's reads are nearly in order.
-        self._beyond: list[tuple[int, int]] = []
-        self._whole_to = 0
         self._wrong: NbdataError | None = None
 
     def read(self, size: int, offset: int) -> list[memoryview]:
@@ -71,9 +112,6 @@ class OpenFile:
         parts, end = list[memoryview](), min(offset + size, source.size)
         while offset < end:
             parts.append(source.read_apart(offset, end - offset))
-            with self._turn:
-                self._note(offset, offset + len(parts[-1]))
-                source.compare_to(self._whole_to)
             offset += len(parts[-1])
         return parts
 
@@ -82,23 +120,13 @@ class OpenFile:
         parts = source.read_parts(size)
         self._next = source.tell()
         self._turn.notify_all()
-        self._note(offset, self._next)
-        source.compare_to(self._whole_to)
         return parts
-
-    def _note(self, start: int, end: int) -> None:
-        """Note what was read, so that all of it is compared although it did not come in order."""
-        self._beyond.append((start, end))
-        self._beyond.sort()
-        while self._beyond and self._beyond[0][0] <= self._whole_to:
-            self._whole_to = max(self._whole_to, self._beyond.pop(0)[1])
-        del self._beyond[_GAPS:]
 
     @property
     def is_proven(self) -> bool:
         """Whether nothing is left to compare of the version that the kernel was told of."""
         source = self._source
-        return self._same and not (isinstance(source, ReadFile) and source.is_unproven)
+        return self._same and not (isinstance(source, ReadFile) and source.proof.is_open)
 
     def close(self) -> None:
         """Let its memory go."""
@@ -127,12 +155,15 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._open: dict[int, OpenFile] = {}
+        self._early = Early()
+        # By path: what compares the file for those who open it now.
+        self._shared: dict[str, _Shared] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, path: str, info: ObjectInfo) -> tuple[int, bool]:
-        """Open a file that was listed so; return its number, and whether it is the version that was listed.
+    def open(self, path: str, info: ObjectInfo) -> Opened:
+        """Open a file that was listed so.
 
         Without an ETag in the listing, one of the same size is taken for the same.
 
@@ -158,8 +189,24 @@ class OpenFiles:
                 self._folders.note(path, now)
         with self._lock:
             number = next(self._numbers)
-            self._open[number] = OpenFile(source, same)
-        return number, same
+            shared = None
+            follows = False
+            if isinstance(source, ReadFile) and same and source.proof.is_open:
+                shared, follows = self._share(path, source)
+            self._open[number] = OpenFile(source, same, shared)
+        return Opened(number, same, follows)
+
+    def _share(self, path: str, source: ReadFile) -> tuple[_Shared, bool]:
+        """Have a file compared together with those of its version that are open, if nothing of them was left out."""
+        info = source.version
+        found = self._shared.get(path)
+        if found is None or not found.takes(info):
+            place = self._place._replace(key=self._folders.key_of(path))
+            found = self._shared[path] = _Shared(path, info, Proof(place, info, self._verify, self._early))
+        source.proof = found.proof
+        found.open += 1
+        # Nothing was asked for yet: the kernel may hold what is older, and has not heard yet that it is to drop it.
+        return found, found.proof.begun
 
     def read(self, number: int, size: int, offset: int) -> list[memoryview]:
         """Read an open file; see `OpenFile.read`."""
@@ -174,6 +221,12 @@ class OpenFiles:
         """Close a file."""
         with self._lock:
             found = self._open.pop(number, None)
+            if found is not None and (shared := found.shared) is not None:
+                shared.open -= 1
+                if not shared.open:
+                    shared.proof.close()
+                    if self._shared.get(shared.path) is shared:
+                        del self._shared[shared.path]
         if found is not None:
             found.close()
 

@@ -84,9 +84,16 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
 
     url, folder, options = order["url"], note.folder, order["options"]
     place: Place = filesystem(url, verify=order["verify"], **options).place(url)
+    if order["archive"]:
+        from nbdata.files.mounted.archived import archived
+
+        place = archived(place, url, order["verify"], lambda at, size: _tell_reading(caller, at, size))
     folders = Folders(place, order["max_age"])
     if not folders.begins() and place.key and not place.store.is_folder(place.prefix):
-        raise NotFound("no such folder", path=redacted(url))
+        remedy = (
+            "If it is an archive, mount it with --archive" if url.lower().endswith((".tar", ".zip")) else None
+        )
+        raise NotFound("no such folder", path=redacted(url), remedy=remedy)
     cache = order["cache"] and FileCache(order["cache"], order["cache_dir"], options, order["verify"])
     files = OpenFiles(place, folders, order["verify"], cache or None)
     calls = Calls(redacted(url), folders, files, order["max_age"], say)
@@ -123,6 +130,12 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
 def _exit(*_: object) -> None:
     """End the process, also if files are open and the store does not answer: who reads them gets an error then."""
     raise SystemExit
+
+
+def _tell_reading(caller: socket.socket, at: int, size: int) -> None:
+    """Tell the caller how far an archive is read; end if it is gone."""
+    if not _answer(caller, {"read": at, "of": size}):
+        raise SystemExit
 
 
 def _shown(url: str) -> str:

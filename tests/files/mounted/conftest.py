@@ -14,6 +14,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.files.mounted.mounts import Mounted
 from tests.conftest import client_of
+from tests.faults.proxy import FaultProxy
 
 
 class Scene(NamedTuple):
@@ -73,3 +74,12 @@ def scene(environment: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory)
 def own_scene(environment: EmbeddedServer, tmp_path: Path) -> Iterator[Scene]:
     """A mount for one test, which may end it."""
     yield from scene_of(environment, tmp_path)
+
+
+@pytest.fixture
+def proxy(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """SeaweedFS behind a proxy that spoils what it carries, for mounts that give up soon."""
+    monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "1")
+    with FaultProxy(s3.url) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
