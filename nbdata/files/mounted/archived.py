@@ -135,7 +135,11 @@ def archived(place: Place, url: str, verify: str, tell: Callable[[int, int], Non
             path=shown,
             remedy="Pull it, or unpack it",
         )
-    file = ReadFile(place, shown, verify)
+    try:
+        file = ReadFile(place, shown, verify)
+    except NotFound as error:
+        error.remedy = error.remedy or "Name the object itself; a folder is mounted without --archive"
+        raise
     with closing(file):
         info, head = file.version, file.peek(4)[:4]
         if not info.etag:

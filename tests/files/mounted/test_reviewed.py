@@ -47,6 +47,7 @@ def _order(url: str, folder: Path, *, keep: bool = False) -> dict[str, Any]:
         "options": {},
         "verify": "auto",
         "max_age": 60.0,
+        "archive": False,
         "cache": None,
         "cache_dir": ".",
         "keep": keep,
