@@ -7,9 +7,11 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, without_calls
+from nbdata.files.blocks.cache import BlockCache
+from nbdata.files.blocks.window import open_kept
 from nbdata.files.connections import Place
 from nbdata.files.mounted.ahead import Ahead
 from nbdata.files.mounted.folders import Folders
@@ -145,13 +147,13 @@ class OpenFiles:
     folders : Folders
     verify : str
         See `nbdata.verbs.options.Verifying`.
-    cache : FileCache, optional
+    cache : BlockCache, optional
         The cache on the disk that they are read through.
     """
 
-    def __init__(self, place: Place, folders: Folders, verify: str, cache: Any = None) -> None:
+    def __init__(self, place: Place, folders: Folders, verify: str, cache: BlockCache | None = None) -> None:
         self._place, self._folders, self._verify, self._cache = place, folders, verify, cache
-        self.ahead = Ahead(place, verify)
+        self.ahead = Ahead(place, verify) if cache is None else Ahead(place, verify, cache.fetch)
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._open: dict[int, OpenFile] = {}
@@ -176,13 +178,14 @@ class OpenFiles:
         """
         if len(self._open) >= MOST:
             raise OSError(errno.EMFILE, f"more than {MOST:,} files are open in this mount")
-        source: Content | ReadFile | None = None
-        if self._cache is None:
-            source = self.ahead.take(path, info, self._folders.known(path))
+        source: Content | ReadFile | None = self.ahead.take(path, info, self._folders.known(path))
         same = True
         if source is None:
             place = self._place._replace(key=self._folders.key_of(path))
-            source = ReadFile(place, path, self._verify, self._cache)
+            if self._cache is None:
+                source = ReadFile(place, path, self._verify)
+            else:
+                source = open_kept(self._cache, place, path, self._verify, info)
             now = source.version
             same = now.size == info.size and now.etag == (info.etag or now.etag)
             if now.etag != info.etag or not same:
@@ -211,6 +214,10 @@ class OpenFiles:
     def read(self, number: int, size: int, offset: int) -> list[memoryview]:
         """Read an open file; see `OpenFile.read`."""
         return self._open[number].read(size, offset)
+
+    def lines(self) -> list[str]:
+        """Return what people are told of the cache."""
+        return [] if self._cache is None else self._cache.lines(time.time(), self._folders.oldest_kept)
 
     def is_proven(self, number: int) -> bool:
         """Return whether nothing is left to compare of an open file; see `OpenFile.is_proven`."""
