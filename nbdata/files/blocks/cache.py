@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from nbdata.reading.pieces import Content, Piece
 from nbdata.redaction import redacted
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import format_duration, format_size
-from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
 
 __all__ = ["BlockCache", "Compared", "KeptVersion"]
@@ -136,18 +135,37 @@ class BlockCache:
         self._writer = Writer(folder, say)
         self._lock = threading.Lock()
         self._versions: dict[str, KeptVersion] = {}
+        self._open = Counter[str]()  # how many open files there are of each
+        self._too_many = 0
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._read = self._fetched = self._damaged = 0
 
     # -- versions ----------------------------------------------------------------------------------
 
-    def found(self, info: ObjectInfo) -> KeptVersion | None:
-        """Return a version, to be released, if any of it is kept; else None."""
-        return self._version(info, only_kept=True)
+    def enter(self, info: ObjectInfo) -> KeptVersion | None:
+        """Return a version for an open file, to be left; None if it cannot be kept, or too many are open."""
+        if not (name := name_of(self._of, info)):
+            return None
+        with self._lock:
+            if len(self._open) >= _MOST_OPEN and name not in self._open:
+                self._too_many += 1
+                return None
+            self._open[name] += 1
+        version = self._version(info, only_kept=False)
+        if version is None:
+            self._left(name)
+        return version
 
-    def version(self, info: ObjectInfo) -> KeptVersion | None:
-        """Return a version, to be released; None if it cannot be kept."""
-        return self._version(info, only_kept=False)
+    def leave(self, version: KeptVersion) -> None:
+        """Let go of a version that was entered."""
+        self._left(version.name)
+        self._release(version)
+
+    def _left(self, name: str) -> None:
+        with self._lock:
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]
 
     def _version(self, info: ObjectInfo, *, only_kept: bool) -> KeptVersion | None:
         name = name_of(self._of, info)
@@ -159,8 +177,6 @@ class BlockCache:
         with self._lock:
             version = self._versions.get(name)
             if version is None:
-                if len(self._versions) >= _MOST_OPEN:
-                    return None
                 file = self._folder.opened(name)
                 if file is None and only_kept:
                     return None
@@ -173,8 +189,8 @@ class BlockCache:
             version.users += 1
             return version
 
-    def release(self, version: KeptVersion) -> None:
-        """Let go of a version once more than it was taken."""
+    def _release(self, version: KeptVersion) -> None:
+        """Let go of a version that was found."""
         with self._lock:
             version.users -= 1
             if version.users:
@@ -192,7 +208,7 @@ class BlockCache:
     def settle(self, version: KeptVersion, compared: Compared) -> None:
         """Note what the comparison of an open file has shown so far."""
         if compared.wrong is not None:
-            self._discard(version)
+            self._discard(version, "its bytes were wrong")
         elif compared.proven is not None and not version.proven:
             self._compared(version)
 
@@ -206,8 +222,8 @@ class BlockCache:
             version.proven = version.file.mark(self._verify, crcs)
         return True
 
-    def _discard(self, version: KeptVersion) -> None:
-        """Keep nothing of a version any more: its bytes were wrong."""
+    def _discard(self, version: KeptVersion, why: str) -> None:
+        """Keep nothing of a version any more."""
         with self._lock:
             if version.gone:
                 return
@@ -217,7 +233,7 @@ class BlockCache:
                     self._folder.remove(version.name)
             if self._versions.get(version.name) is version:
                 del self._versions[version.name]
-        self._say(f"the cache drops what it has of {version.info.key}: its bytes were wrong")
+        self._say(f"the cache drops what it has of {version.info.key}: {why}")
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -304,6 +320,11 @@ class BlockCache:
             If it differs from what was compared with the checksum.
         """
         crc, known = crc_of(data), version.known(number)
+        if version.proven and known is None:
+            self._discard(version, "its table is damaged")
+            raise ChecksumMismatch(
+                "what was compared with the checksum is no longer known", path=version.info.key
+            )
         if known is not None and known != crc:
             raise ChecksumMismatch(
                 "these bytes differ from those that were compared with the checksum",
@@ -325,11 +346,11 @@ class BlockCache:
 
         def after() -> None:
             version.pending.pop(number, None)
-            self.release(version)
+            self._release(version)
 
-        if self._writer.submit(size, work, after):
+        if self._writer.submit(size + PAGE, work, after):
             return True
-        self.release(version)
+        self._release(version)
         return False
 
     def _write(self, version: KeptVersion, number: int, data: bytes, crc: int) -> bool:
@@ -347,9 +368,10 @@ class BlockCache:
         if file.has(number):
             if file.known(number) != crc:  # another mount has fetched other bytes
                 version.tear()
-                file.forget(number)
+                if not file.is_marked():  # else those are right
+                    file.forget(number)
             return True
-        if not self._folder.take(round_up(len(data), PAGE)):
+        if not self._folder.take(len(data)):
             return False
         file.write(number, data, crc)
         return True
@@ -361,7 +383,7 @@ class BlockCache:
 
         If the store does not answer, a version that was listed so and is kept counts as the present one.
         """
-        kept = self.found(listed)
+        kept = self._version(listed, only_kept=True)
         if kept is None:
             try:
                 return self.reach.run(lambda: first_bytes(place))
@@ -374,7 +396,7 @@ class BlockCache:
         except StoreUnavailable:
             return First(kept.info, b"")
         finally:
-            self.release(kept)
+            self._release(kept)
 
     def fetch(self, place: Place, pieces: Sequence[Piece], verify: str) -> list[Content | NbdataError]:
         """Return small whole objects, as `nbdata.files.fetching.fetch` does, those that are kept from the disk."""
@@ -393,23 +415,26 @@ class BlockCache:
         return [one for one in found if one is not None]
 
     def _whole(self, info: ObjectInfo) -> Content | None:
-        version = self.found(info) if info.size <= BLOCK else None
+        version = self._version(info, only_kept=True) if info.size <= BLOCK else None
         if version is None:
             return None
         try:
             return self._from_disk(version, 0) if version.proven or self._verify == "none" else None
         finally:
-            self.release(version)
+            self._release(version)
 
     def _keep_whole(self, info: ObjectInfo, data: bytes) -> None:
-        if not 0 < len(data) == info.size <= BLOCK or (version := self.version(info)) is None:
+        if (
+            not 0 < len(data) == info.size <= BLOCK
+            or (version := self._version(info, only_kept=False)) is None
+        ):
             return
         try:
             with contextlib.suppress(ChecksumMismatch):
                 self.keep(version, 0, data)
                 self._compared(version)
         finally:
-            self.release(version)
+            self._release(version)
 
     # -- listings ----------------------------------------------------------------------------------
 
@@ -440,7 +465,7 @@ class BlockCache:
         lines = [
             f"cache: {format_size(self._folder.used)} of {format_size(self._folder.most)} in {self._folder.path}",
             f"blocks from the cache: {self._read:,}, fetched: {self._fetched:,}, damaged: {self._damaged:,}, "
-            f"waiting: {writer.waiting:,}, left out: {writer.left_out:,}"
+            f"waiting: {writer.waiting:,}, left out: {writer.left_out + self._too_many:,}"
             + (f" ({writer.trouble})" if writer.trouble else ""),
         ]
         if down is None:

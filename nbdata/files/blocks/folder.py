@@ -28,14 +28,14 @@ from nbdata.cache.kept_names import BLOCKS
 from nbdata.disk import disk_error, make_folders
 from nbdata.errors import BadOption, NbdataError
 from nbdata.files.blocks.room import DiskRoom
-from nbdata.files.blocks.version_file import PAGE, VersionFile, overhead_of
+from nbdata.files.blocks.version_file import VersionFile, overhead_of
 from nbdata.guarded_trees import Below
 from nbdata.lock_files import file_lock
 from nbdata.made_folders import MADE, MadeFolders, unproven
 from nbdata.own_files import again_if_removed, make_own_folder, open_own_folder, own_folder, owner_here, taken
 from nbdata.seals import Seals
 from nbdata.sizes import format_size
-from nbdata.space.limits import round_up
+from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 
 __all__ = ["LEAST", "LISTING", "BlockFolder"]
@@ -53,8 +53,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # The part of the bound that is made free at a time, so that the folder is seldom looked through.
 _PART = 32
-# Bytes of a folder's entry for one file: more than any common file system needs.
-_NAMED = 128
 
 
 class BlockFolder:
@@ -93,16 +91,15 @@ class BlockFolder:
         self._owner = -1
         try:
             again_if_removed(self._open)
+            self._block = disk_of(self.path)[2]
             self._room = DiskRoom(self.path, state_dir)
             with self.locked():
                 self._look_through()
         except OSError as error:
             self.close()
-            raise (
-                error
-                if isinstance(error, NbdataError)
-                else taken(self.path + LOCK) or disk_error(error, self.path)
-            )
+            if isinstance(error, NbdataError):
+                raise
+            raise taken(self.path + LOCK) or disk_error(error, self.path) from error
         except BaseException:
             self.close()
             raise
@@ -181,7 +178,7 @@ class BlockFolder:
         """
         if (found := self.opened(name)) is not None:
             return found
-        if not self.take(overhead_of(info.size) + _NAMED):
+        if not self.take(overhead_of(info.size)):
             return None
         new = f"new-{secrets.token_hex(8)}"
         fd = os.open(new, _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._fd)
@@ -203,7 +200,7 @@ class BlockFolder:
 
     def replace(self, name: str, data: bytes) -> bool:
         """Write a file as a whole; return False if there is no room. Call it while `locked`."""
-        if not self.take(round_up(len(data), PAGE) + _NAMED):
+        if not self.take(len(data)):
             return False
         new = f"new-{secrets.token_hex(8)}"
         fd = os.open(new, _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._fd)
@@ -271,6 +268,7 @@ class BlockFolder:
             total = self._total()
         except ValueError:
             total = self._look_through()
+        size = round_up(size, self._block)
         if total + size > self.most:
             total = self._free(size)
             if total + size > self.most:
@@ -356,7 +354,7 @@ class BlockFolder:
                     if not right or not _NAMES.fullmatch(entry.name):
                         strange.append(entry.name)
                         continue
-                    yield status.st_mtime_ns, status.st_blocks * 512 + _NAMED, entry.name
+                    yield status.st_mtime_ns, status.st_blocks * 512, entry.name
         finally:
             os.close(fd)
         with Below(self.path, os.dup(self._fd)) as below:

@@ -17,6 +17,8 @@ __all__ = ["AGAIN", "Reach"]
 AGAIN = 5.0
 # Seconds that a request waits for the answer to that.
 _PATIENCE = 1.0
+# The name of what it is asked for; that there is none is an answer.
+_ANY = ".nbdata-mount"
 
 _T = TypeVar("_T")
 
@@ -24,8 +26,8 @@ _T = TypeVar("_T")
 class Reach:
     """Whether the store of one mount answers; safe to use from many threads.
 
-    The first request that fails has all its retries, of about a minute. From then on requests fail at once, until a
-    thread that asks every few seconds has got an answer. It asks only while there are requests.
+    The first request that fails has all its retries, of about a minute. From then on requests fail at once, until the
+    store has given an answer to a thread, which asks it at the next request, and every few seconds while there are any.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ class Reach:
 
     def _ask(self, asking: threading.Event) -> None:
         try:
-            self._place.store.head(f"{self._place.prefix}.nbdata-mount")
+            self._place.store.head(self._place.prefix + _ANY)
             self._answered()
         except (StoreUnavailable, Cancelled) as error:
             self._failed(error)
@@ -93,7 +95,6 @@ class Reach:
 
     def _failed(self, error: NbdataError) -> None:
         with self._lock:
-            self._asked = time.monotonic()
             self._why = error.message
             if self.down is None:
                 self.down = time.time()

@@ -262,13 +262,13 @@ class VersionFile:
         _write(self._fd, _MARK.pack(_digest(crcs), verify.encode("ascii")), _MARK_AT)
         return True
 
-    def is_marked(self, verify: str) -> bool:
-        """Whether the whole object was compared as this option says, and its table is still the same."""
+    def is_marked(self, verify: str | None = None) -> bool:
+        """Whether the whole object was compared, as this option says, and its table is still the same."""
         data = os.pread(self._fd, _MARK.size, _MARK_AT)
         if len(data) != _MARK.size or data == bytes(_MARK.size):
             return False
         digest, how = _MARK.unpack(data)
-        if how.rstrip(b"\0") != verify.encode("ascii"):
+        if verify is not None and how.rstrip(b"\0") != verify.encode("ascii"):
             return False
         entries = self._entries()
         return all(state in (_KNOWN, _THERE) for _, state in entries) and digest == _digest(

@@ -29,7 +29,7 @@ class BlockWindow:
     ----------
     cache : BlockCache
     version : KeptVersion
-        Released when this is closed.
+        Left when this is closed.
     place : Place
     first : First
         The start of the object, perhaps nothing of it, and its metadata.
@@ -118,7 +118,7 @@ class BlockWindow:
             self.file = None
             self._version.settlings.discard(self.settle)
             self._window.close()
-            self._cache.release(self._version)
+            self._cache.leave(self._version)
 
 
 def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: ObjectInfo) -> ReadFile:
@@ -141,7 +141,7 @@ def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: O
 
     def window(place: Place, first: First) -> Window | BlockWindow:
         nonlocal made
-        version = cache.version(first.info)
+        version = cache.enter(first.info)
         if version is None:
             return Window(place, first)
         made = BlockWindow(cache, version, place, first)
