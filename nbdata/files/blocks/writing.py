@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from nbdata.errors import NbdataError, NotEnoughSpace
+from nbdata.errors import NotEnoughSpace
 from nbdata.files.blocks.folder import BlockFolder
 from nbdata.threads import begin
 
@@ -111,7 +111,7 @@ class Writer:
                     self.left_out += 1
                 elif not work():
                     self._failed(None)
-            except (OSError, NbdataError, ValueError) as error:
+            except Exception as error:  # a fault here must not end the thread
                 self._failed(error)
             self._drop(1)
 

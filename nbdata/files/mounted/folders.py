@@ -200,7 +200,7 @@ class Folders:
     def sized(self, path: str) -> ObjectInfo:
         """Return a file whose listing does not say its size, as those of web servers, with its size; 0 if unknown."""
         place = self._place
-        info = retrying(place.control, lambda: place.store.head(self.key_of(path)))
+        info = self._reached(lambda: retrying(place.control, lambda: place.store.head(self.key_of(path))))
         self.note(path, info)
         return info if info.size >= 0 else info._replace(size=0)
 

@@ -324,6 +324,7 @@ def test_a_file_that_is_larger_than_the_cache_is_read(place: Place, put: Put) ->
     put({"p/f": data})
     with place.mount("16MiB") as mount:
         assert _read(mount, "f") == data
+        _written(mount)
         assert _disk_use(place) <= 16 * MIB
         assert "there is no room" in _told(mount)
 
@@ -336,6 +337,7 @@ def test_a_limit_on_the_folder_holds_for_the_cache(
     monkeypatch.setenv("NBDATA_QUOTA", f"4MiB:{place.folder}")
     with place.mount() as mount:
         assert _read(mount, "f") == data
+        _written(mount)
         assert _disk_use(place) <= 4 * MIB
         assert "there is no room" in _told(mount)
 
