@@ -63,8 +63,8 @@ class Mount(Verifying):
     )
     cache: int | None = option(
         None,
-        "Keep what is read on the disk, in blocks of at most SIZE together. It is found again by the next mount, shared "
-        "by all mounts with this DIR, and read also when the store does not answer.",
+        "Keep what is read on the disk, in blocks of at most SIZE together. It is found again by the next mount, "
+        "shared by all mounts with this DIR, and read also when the store does not answer.",
         kind="size",
         metavar="SIZE",
     )

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from nbdata.errors import BadOption, UnsafeMember
+import nbdata
+from nbdata.errors import BadOption, NotFound, StoreUnavailable, UnsafeMember
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.listings import keep_listing, kept_listing
+from nbdata.files.blocks.reach import Reach
 from nbdata.files.blocks.version_file import BLOCK, VersionFile, blocks_of, crc_of, name_of, size_of_block
 from nbdata.stores.base import ObjectInfo
 
@@ -274,6 +276,18 @@ def test_odd_files_in_the_folder_are_deleted_and_links_not_followed(tmp_path: Pa
     assert (aside / "thesis").read_text() == "thesis"
 
 
+def test_a_file_with_the_name_of_another_version_is_not_used(folder: BlockFolder) -> None:
+    _fill(folder)
+    for other in (INFO._replace(key="p/g"), INFO._replace(etag='"new"')):
+        name = name_of("place", other)
+        os.rename(Path(folder.path, NAME), Path(folder.path, name))
+        assert folder.opened(name) is None
+        os.rename(Path(folder.path, name), Path(folder.path, NAME))
+    found = folder.opened(NAME)
+    assert found is not None
+    found.close()
+
+
 def test_a_folder_with_another_seal_is_emptied(tmp_path: Path) -> None:
     folder = BlockFolder(str(tmp_path / "c"), LEAST, str(tmp_path / "state"))
     _fill(folder)
@@ -308,6 +322,39 @@ def test_a_wrong_total_is_found_out(tmp_path: Path, what: str) -> None:
 def test_a_cache_of_too_few_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="is too little"):
         BlockFolder(str(tmp_path / "c"), LEAST - 1, str(tmp_path / "state"))
+
+
+# -- whether the store answers ---------------------------------------------------------------------
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = nbdata.filesystem(str(tmp_path)).place(str(tmp_path))
+    reach = Reach(place)
+    tried, answers = list[int](), False
+
+    def attempt() -> str:
+        tried.append(1)
+        if not answers:
+            raise StoreUnavailable("it is away")
+        return "answer"
+
+    def head(key: str) -> ObjectInfo:
+        if not answers:
+            raise StoreUnavailable("it is away")
+        raise NotFound("no such file", path=key)
+
+    monkeypatch.setattr(place.store, "head", head)
+    for _ in range(10):
+        with pytest.raises(StoreUnavailable):
+            reach.run(attempt)
+    assert len(tried) == 1
+    assert reach.down is not None
+    monkeypatch.setattr("nbdata.files.blocks.reach.AGAIN", 0.0)
+    answers = True
+    assert reach.run(attempt) == "answer"
+    assert reach.down is None
 
 
 # -- listings --------------------------------------------------------------------------------------

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from nbdata.errors import ChecksumMismatch, NbdataError, StoreUnavailable
 from nbdata.files.blocks.folder import BlockFolder
+from nbdata.files.blocks.kept_version import KeptVersion
 from nbdata.files.blocks.listings import MOST_NAMES, KeptListing, keep_listing, kept_listing
 from nbdata.files.blocks.reach import Reach
-from nbdata.files.blocks.version_file import BLOCK, PAGE, VersionFile, blocks_of, crc_of, name_of
+from nbdata.files.blocks.version_file import BLOCK, PAGE, crc_of, name_of
 from nbdata.files.blocks.writing import Writer
 from nbdata.files.connections import Place
 from nbdata.files.fetching import First, fetch, first_bytes
@@ -23,7 +23,7 @@ from nbdata.signed_urls import without_signature
 from nbdata.sizes import format_duration, format_size
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["BlockCache", "Compared", "KeptVersion"]
+__all__ = ["BlockCache", "Compared"]
 
 # The most versions whose files are open at a time; further ones are read without the cache.
 _MOST_OPEN = 256
@@ -46,67 +46,6 @@ class Compared(Protocol):
 
     proven: bool | None
     wrong: ChecksumMismatch | None
-
-
-class KeptVersion:
-    """One version of an object that is open in this mount; safe to use from many threads.
-
-    Attributes
-    ----------
-    name : str
-        Of its file.
-    info : ObjectInfo
-    users : int
-        Open files, and work that waits.
-    proven : bool
-        Whether the whole object was compared with its checksum, and each block is one of those.
-    """
-
-    def __init__(self, name: str, info: ObjectInfo, file: VersionFile | None, *, proven: bool) -> None:
-        self.name, self.info, self.file, self.proven = name, info, file, proven
-        self.lock = threading.Lock()
-        self.users = 0
-        self.count = blocks_of(info.size)
-        self.pending = dict[int, bytes]()
-        self.coming = dict[int, threading.Event]()
-        # Of the blocks that were given out here: their CRCs, and whether any were.
-        self._crcs, self._given = array("I", bytes(4 * self.count)), bytearray(self.count)
-        # Whether it is kept no more, because it was wrong, or its file is gone.
-        self.gone = False
-        # Called to learn what the comparisons of the open files have shown.
-        self.settlings = set[Callable[[], None]]()
-        self._torn = False  # whether two readings of a block differed
-
-    def has(self, number: int) -> bool:
-        """Whether a block need not be fetched."""
-        if number in self.pending:
-            return True
-        file = self.file
-        try:
-            return file is not None and file.has(number)
-        except OSError:
-            return False
-
-    def known(self, number: int) -> int | None:
-        """Return the CRC that a block must have, if it was compared with the checksum; else None."""
-        try:
-            return self.file.known(number) if self.proven and self.file is not None else None
-        except OSError:
-            return None
-
-    def given(self, number: int, crc: int) -> None:
-        """Note that a block is given out."""
-        if self._given[number] and self._crcs[number] != crc:
-            self._torn = True
-        self._given[number], self._crcs[number] = 1, crc
-
-    def tear(self) -> None:
-        """Note that two readings of a block differ, so that one of them is wrong."""
-        self._torn = True
-
-    def crcs(self) -> Sequence[int] | None:
-        """Return the CRCs of all blocks, if each was given out here, and always the same; else None."""
-        return self._crcs if all(self._given) and not self._torn else None
 
 
 class BlockCache:
@@ -378,23 +317,31 @@ class BlockCache:
 
     # -- whole files -------------------------------------------------------------------------------
 
-    def first(self, place: Place, listed: ObjectInfo) -> First:
+    def first(self, place: Place, listed: ObjectInfo) -> tuple[First, bool]:
         """Ask for the start of a file; of one that is kept only whether it is still that version.
 
         If the store does not answer, a version that was listed so and is kept counts as the present one.
+
+        Returns
+        -------
+        First
+            The start, perhaps nothing of it, and the version.
+        bool
+            Whether the store has answered.
         """
         kept = self._version(listed, only_kept=True)
         if kept is None:
             try:
-                return self.reach.run(lambda: first_bytes(place))
+                return self.reach.run(lambda: first_bytes(place)), True
             except StoreUnavailable:
                 if listed.size == 0 and listed.etag:
-                    return First(listed, b"")
+                    return First(listed, b""), False
                 raise
         try:
-            return First(self.reach.run(lambda: place.retrying(lambda: place.store.head(place.key))), b"")
+            info = self.reach.run(lambda: place.retrying(lambda: place.store.head(place.key)))
+            return First(info, b""), True
         except StoreUnavailable:
-            return First(kept.info, b"")
+            return First(kept.info, b""), False
         finally:
             self._release(kept)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch
-from nbdata.files.blocks.cache import BlockCache, KeptVersion
+from nbdata.files.blocks.cache import BlockCache
+from nbdata.files.blocks.kept_version import KeptVersion
 from nbdata.files.blocks.version_file import BLOCK, size_of_block
 from nbdata.files.connections import Place
 from nbdata.files.fetching import First
+from nbdata.files.proof import Proof
 from nbdata.files.reading import ReadFile
 from nbdata.files.window import Window
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["BlockWindow", "open_kept"]
+__all__ = ["BlockWindow", "KeptFile", "open_kept"]
 
 # Blocks that the system is told to read ahead from the disk, for a file that is read forward.
 _AHEAD = 4
@@ -121,7 +124,21 @@ class BlockWindow:
             self._cache.leave(self._version)
 
 
-def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: ObjectInfo) -> ReadFile:
+class KeptFile(NamedTuple):
+    """A file of a mount with a cache.
+
+    Attributes
+    ----------
+    file : ReadFile
+    settled : bool
+        Whether it may be taken for right once nothing is left to compare. Without the store, nothing can be compared.
+    """
+
+    file: ReadFile
+    settled: bool
+
+
+def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: ObjectInfo) -> KeptFile:
     """Open a file of a mount, which is read through the cache if its versions can be told apart.
 
     Parameters
@@ -136,7 +153,7 @@ def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: O
     NbdataError
         If it cannot be opened.
     """
-    first = cache.first(place, listed)
+    first, answered = cache.first(place, listed)
     made: BlockWindow | None = None
 
     def window(place: Place, first: First) -> Window | BlockWindow:
@@ -148,8 +165,11 @@ def open_kept(cache: BlockCache, place: Place, name: str, verify: str, listed: O
         return made
 
     file = ReadFile(place, name, verify, first=first, window=window)
+    proven = made is not None and made.is_proven
+    if proven:
+        file.proof.proven = True
+    elif not answered:
+        file.proof = Proof(place, first.info, "none")
     if made is not None:
         made.file = file
-        if made.is_proven:
-            file.proof.proven = True
-    return file
+    return KeptFile(file, proven or answered)

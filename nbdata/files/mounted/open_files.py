@@ -81,10 +81,14 @@ class OpenFile:
         Whether it is the version that the kernel was told of.
     shared : _Shared or None
         What compares it, for all who read it through what the kernel holds; None if nothing is left to compare.
+    settled : bool
+        Whether it is right then: see `nbdata.files.blocks.window.KeptFile`.
     """
 
-    def __init__(self, source: Content | ReadFile, same: bool, shared: _Shared | None) -> None:
-        self._source, self._same, self.shared = source, same, shared
+    def __init__(
+        self, source: Content | ReadFile, same: bool, shared: _Shared | None, settled: bool = True
+    ) -> None:
+        self._source, self._same, self._settled, self.shared = source, same, settled, shared
         self._turn = threading.Condition()
         self._next = 0
         self._wrong: NbdataError | None = None
@@ -128,7 +132,7 @@ class OpenFile:
     def is_proven(self) -> bool:
         """Whether nothing is left to compare of the version that the kernel was told of."""
         source = self._source
-        return self._same and not (isinstance(source, ReadFile) and source.proof.is_open)
+        return self._same and self._settled and not (isinstance(source, ReadFile) and source.proof.is_open)
 
     def close(self) -> None:
         """Let its memory go."""
@@ -179,13 +183,13 @@ class OpenFiles:
         if len(self._open) >= MOST:
             raise OSError(errno.EMFILE, f"more than {MOST:,} files are open in this mount")
         source: Content | ReadFile | None = self.ahead.take(path, info, self._folders.known(path))
-        same = True
+        same = settled = True
         if source is None:
             place = self._place._replace(key=self._folders.key_of(path))
             if self._cache is None:
                 source = ReadFile(place, path, self._verify)
             else:
-                source = open_kept(self._cache, place, path, self._verify, info)
+                source, settled = open_kept(self._cache, place, path, self._verify, info)
             now = source.version
             same = now.size == info.size and now.etag == (info.etag or now.etag)
             if now.etag != info.etag or not same:
@@ -196,7 +200,7 @@ class OpenFiles:
             follows = False
             if isinstance(source, ReadFile) and same and source.proof.is_open:
                 shared, follows = self._share(path, source)
-            self._open[number] = OpenFile(source, same, shared)
+            self._open[number] = OpenFile(source, same, shared, settled)
         return Opened(number, same, follows)
 
     def _share(self, path: str, source: ReadFile) -> tuple[_Shared, bool]:

@@ -17,6 +17,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.files.mounted.mounts import Mounted
 from nbdata.space.mounts import Note
+from tests.conftest import client_of
 from tests.faults.proxy import BODY, Exchange, Fault, FaultProxy
 from tests.waiting import wait_until
 
@@ -440,6 +441,29 @@ def test_what_is_in_the_cache_is_read_without_the_store(leaving: FaultProxy, pla
             os.stat(f"{mount.folder}/none")
         assert "store: does not answer" in _told(mount)
         assert "listings from the cache: up to" in _told(mount)
+
+
+def test_some_of_a_file_that_was_sent_in_parts_is_read_without_the_store(
+    leaving: FaultProxy, s3: EmbeddedServer, place: Place, bucket: str
+) -> None:
+    """Its checksum is one of the parts, and only the store knows how long they are."""
+    data = os.urandom(10 * MIB)
+    client = client_of(s3)
+    of = {"Bucket": bucket, "Key": "p/f"}
+    upload = {**of, "UploadId": client.create_multipart_upload(**of)["UploadId"]}
+    parts = list[dict[str, object]]()
+    for number, start in enumerate(range(0, len(data), 5 * MIB), 1):
+        told = client.upload_part(**upload, PartNumber=number, Body=data[start : start + 5 * MIB])
+        parts.append({"PartNumber": number, "ETag": told["ETag"]})
+    client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    client.close()
+    with place.mount() as mount, open(f"{mount.folder}/f", "rb", buffering=0) as file:
+        assert file.read(1000) == data[:1000]
+        _written(mount)
+    leaving.__exit__(None, None, None)
+    for _ in range(2):
+        with place.mount() as mount, open(f"{mount.folder}/f", "rb", buffering=0) as file:
+            assert file.read(1000) == data[:1000]
 
 
 def test_a_place_that_was_never_listed_cannot_be_mounted_without_the_store(
