@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -361,6 +363,33 @@ def test_cleanup_removes_the_cache_once_no_mount_uses_it(place: Place, put: Put)
     assert nbdata.du(str(place.cache), quiet=True).details["caches"] >= MIB
     nbdata.cleanup(str(place.cache), caches=True, quiet=True)
     assert not list(place.cache.iterdir())
+
+
+@pytest.mark.long
+def test_many_threads_read_at_random_through_two_mounts_with_a_cache_that_is_too_small(
+    place: Place, put: Put
+) -> None:
+    files = {f"{number}": os.urandom(7 * MIB + number) for number in range(4)}
+    put({f"p/{name}": data for name, data in files.items()})
+    with place.mount("16MiB") as one, place.mount("16MiB", "other") as other:
+
+        def read(seed: int) -> int:
+            chance, wrong = random.Random(seed), 0
+            for _ in range(120):
+                name, folder = chance.choice(list(files)), chance.choice((one, other)).folder
+                start, size = chance.randrange(7 * MIB), chance.choice((100, 70_000, 2 * MIB))
+                with open(f"{folder}/{name}", "rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                    wrong += os.pread(file.fileno(), size, start) != files[name][start : start + size]
+            return wrong
+
+        with ThreadPoolExecutor(12) as pool:
+            assert list(pool.map(read, range(12))) == [0] * 12
+        for mount in (one, other):
+            _written(mount)
+            assert "damaged: 0" in _told(mount)
+            assert "errors: 0" in _told(mount)
+        assert _disk_use(place) <= 16 * MIB + 64 * 1024
 
 
 # -- kills -----------------------------------------------------------------------------------------
