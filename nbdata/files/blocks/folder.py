@@ -20,6 +20,7 @@ import re
 import secrets
 import stat
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -32,6 +33,7 @@ from nbdata.files.blocks.version_file import VersionFile, overhead_of
 from nbdata.guarded_trees import Below
 from nbdata.lock_files import file_lock
 from nbdata.made_folders import MADE, MadeFolders, unproven
+from nbdata.optional_calls import set_time
 from nbdata.own_files import again_if_removed, make_own_folder, open_own_folder, own_folder, owner_here, taken
 from nbdata.seals import Seals
 from nbdata.sizes import format_size
@@ -238,7 +240,7 @@ class BlockFolder:
 
     def touch(self, name: str) -> None:
         """Note that a file is as it was just written."""
-        os.utime(name, dir_fd=self._fd, follow_symlinks=False)
+        set_time(name, time.time_ns(), dir_fd=self._fd)
 
     # -- their bound -------------------------------------------------------------------------------
 

@@ -21,11 +21,13 @@ import json
 import os
 import stat
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
 
+from nbdata.optional_calls import set_time
 from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
 
@@ -252,7 +254,7 @@ class VersionFile:
 
     def touch(self) -> None:
         """Note that it is used now."""
-        os.utime(self._fd)
+        set_time(self._fd, time.time_ns())
 
     def mark(self, verify: str, crcs: Sequence[int]) -> bool:
         """Mark the whole object as compared with its checksum, if these are the CRCs of its blocks in the table."""
