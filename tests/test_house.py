@@ -90,6 +90,7 @@ _OPTIONAL = {
     "client/mapping/folders.py": "without a lock, no other process removes the folder",
     "demo/dataset.py": "the demo's folder, which needs a lock",
     "demo/serverstate.py": "the demo's folder, which needs a lock",
+    "files/blocks/folder.py": "a disk without locks is refused",
     "lock_files.py": "releases locks, and takes those in the runtime folder",
     "optional_calls.py": "the place of these calls",
     "space/holders.py": "the runtime folder's own files",

@@ -19,7 +19,7 @@ from tests.client.converting.data import PLAIN, module
 pytestmark = pytest.mark.usefixtures("inline")
 
 OBJECT = "0" * 32
-CACHES = ["kept-0123456789abcdef", "cache-0123456789abcdef"]
+CACHES = ["kept-0123456789abcdef", "blocks-0123456789abcdef", "cache-0123456789abcdef"]
 # More than a minute, after which a mark that nobody touches is that of a dead job.
 LONG = 3600
 

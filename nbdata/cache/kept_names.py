@@ -1,4 +1,4 @@
-"""The names of kept caches, and of the files of objects in them."""
+"""The names of caches that are found again, and of the files of objects in kept caches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import re
 from nbdata.paths import OWN_FOLDER
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["KEPT", "is_name", "kept_in", "name_of"]
+__all__ = ["BLOCKS", "KEPT", "is_name", "kept_in", "name_of"]
 
-#: The prefix of these folders' names.
-KEPT = "kept-"
+#: The prefixes of the names of folders with whole objects (`nbdata.cache.kept_folder`), and with blocks of them
+#: (`nbdata.files.blocks`).
+KEPT, BLOCKS = "kept-", "blocks-"
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
@@ -24,8 +25,9 @@ def name_of(info: ObjectInfo) -> str:
 
 
 def kept_in(path: str) -> str | None:
-    """The kept-cache folder that a path is or lies in; None if there is none."""
-    match = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{KEPT}[0-9a-f]{{16}}(?![0-9a-f])", path)
+    """The folder of a cache that is found again which a path is or lies in; None if there is none."""
+    names = f"(?:{KEPT}|{BLOCKS})[0-9a-f]{{16}}(?![0-9a-f])"
+    match = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{names}", path)
     return match[0] if match is not None else None
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import io
 import os
+from collections.abc import Callable
 from typing import Any
 
 from nbdata.errors import NbdataError
 from nbdata.files.cached import CachedWindow, FileCache
 from nbdata.files.connections import Place
 from nbdata.files.entries import Entry, file_entry
-from nbdata.files.fetching import compared, first_bytes
+from nbdata.files.fetching import First, compared, first_bytes
 from nbdata.files.proof import Proof
-from nbdata.files.window import Window
+from nbdata.files.window import Bytes, Window
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import retrying
@@ -36,6 +37,10 @@ class ReadFile(io.BufferedIOBase):
         See `nbdata.verbs.options.Verifying`.
     cache : FileCache, optional
         The cache that it is read through.
+    first : First, optional
+        The start of the object, perhaps nothing of it, and its metadata. None: the store is asked for it.
+    window : callable
+        Makes what holds its bytes.
 
     Attributes
     ----------
@@ -58,7 +63,16 @@ class ReadFile(io.BufferedIOBase):
     #: A cache of fsspec that the file is read through, if one was given (``blockcache::``).
     cache: Any = None
 
-    def __init__(self, place: Place, name: str, verify: str, cache: FileCache | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        verify: str,
+        cache: FileCache | None = None,
+        *,
+        first: First | None = None,
+        window: Callable[[Place, First], Bytes] = Window,
+    ) -> None:
         super().__init__()
         self.name = self.path = name
         self._place = place
@@ -67,9 +81,9 @@ class ReadFile(io.BufferedIOBase):
             info = retrying(place.control, lambda: place.store.head(place.key))
             if cache.takes(info):  # what comes into the cache is compared there
                 self._info, self.size, self.proof = info, info.size, Proof(place, info, "none")
-                self._window: Window | CachedWindow = CachedWindow(cache, place, info)
+                self._window: Bytes = CachedWindow(cache, place, info)
                 return
-        first = first_bytes(place)
+        first = first_bytes(place) if first is None else first
         if first.info.size < 0:
             raise NbdataError(
                 "the server does not say how long this is, so it cannot be opened at any place",
@@ -82,7 +96,7 @@ class ReadFile(io.BufferedIOBase):
         self._info, self.size = first.info, first.info.size
         self.proof = Proof(place, first.info, verify)
         self.proof.proven = proven
-        self._window = Window(place, first)
+        self._window = window(place, first)
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from typing import Protocol
 
 from nbdata.ending import at_end
 from nbdata.errors import NbdataError
@@ -20,7 +21,7 @@ from nbdata.reading.pieces import Content, Piece
 from nbdata.threads import ForkLock
 from nbdata.transfer.reader import Reader
 
-__all__ = ["Window"]
+__all__ = ["Bytes", "Window"]
 
 # Bytes that a read fetches at least, and the first and largest block of a file that is read forward.
 _LEAST, _SMALL, _LARGE = 64 << 10, 512 << 10, 8 << 20
@@ -32,6 +33,22 @@ _LONG = 4 << 20
 _SKIP = 1 << 20
 # Blocks that are held beside those ahead: programs go back to an index at the start or the end of a file.
 _KEPT = 4
+
+
+class Bytes(Protocol):
+    """The bytes of an open file: `Window`, or what has its place where they are read through a cache."""
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return some bytes from `start` on, at least one and none from `end` on; both lie within the object."""
+
+    def goes_on(self, start: int) -> bool:
+        """Whether a read finds its first byte here, or goes on near the end of one before; else see `apart`."""
+
+    def apart(self, start: int, end: int) -> memoryview:
+        """Return bytes from `start` on, as `view` does, for a read that jumps; many threads may do so at a time."""
+
+    def close(self) -> None:
+        """Drop all bytes, and fetch no more."""
 
 
 class _Block:

@@ -22,7 +22,7 @@ class Cleanup(Storing):
     process was killed are released.
 
     With ``--all`` it also deletes the files that nbdata wrote below PATH, each only if it is unchanged
-    since, and the caches of ``samples --cache``.
+    since, and the caches of ``samples --cache`` and ``mount --cache``.
 
     To free space, look at ``--stored --dry-run`` first: it says how much is freed, how much of that can be
     fetched again, and how much is only here. A file can be fetched again if it is unchanged since nbdata
@@ -44,11 +44,13 @@ class Cleanup(Storing):
     source: str = argument("Local folder, or URL of a folder in a store.", metavar="PATH")
     all: bool = option(
         False,
-        "Also delete files that nbdata wrote there, if they are unchanged since, and caches of samples.",
+        "Also delete files that nbdata wrote there, if they are unchanged since, and caches that no process uses.",
         kind="flag",
     )
 
-    caches: bool = option(False, "Also delete caches of samples that no process uses.", kind="flag")
+    caches: bool = option(
+        False, "Also delete caches of samples and of mounts that no process uses.", kind="flag"
+    )
     stored: bool = option(
         False,
         "Also delete files that can be fetched again: unchanged since they were pulled or pushed, and the store has "

@@ -62,7 +62,11 @@ class Mount(Verifying):
         kind="flag",
     )
     cache: int | None = option(
-        None, "Keep files that are read in a cache on the disk, of at most SIZE.", kind="size", metavar="SIZE"
+        None,
+        "Keep what is read on the disk, in blocks of at most SIZE together. It is found again by the next mount, "
+        "shared by all mounts with this DIR, and read also when the store does not answer.",
+        kind="size",
+        metavar="SIZE",
     )
     cache_dir: str = option(".", "Folder for the cache.", kind="path", metavar="DIR")
     keep: bool = option(

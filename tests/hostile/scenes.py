@@ -29,6 +29,7 @@ from tests.stores.folder_server import folder_server
 __all__ = ["ENTRIES", "KINDS", "VERBS", "main"]
 
 _KEPT, _CACHE = "kept-0123456789abcdef", "cache-0123456789abcdef"
+_BLOCKS = f"blocks-{1:016x}"
 _OBJECT = "0" * 32
 _PART, _PARTS = names("big.bin")
 
@@ -38,6 +39,10 @@ ENTRIES = (
     f".nbdata/{'a' * 12}0",
     f".nbdata/{_PART}",
     f".nbdata/{_PARTS}",
+    f".nbdata/{_BLOCKS}",
+    f".nbdata/{_BLOCKS}.lock",
+    f".nbdata/{_BLOCKS}/{_OBJECT}",
+    f".nbdata/{_BLOCKS}/room",
     ".nbdata/converting",
     ".nbdata/converting/.made",
     ".nbdata/converting/lock",

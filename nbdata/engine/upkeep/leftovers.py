@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nbdata.cache.folder import LOCK, cache_folders, is_cache
 from nbdata.cache.kept_folder import KeptFolder
-from nbdata.cache.kept_names import KEPT, kept_in
+from nbdata.cache.kept_names import BLOCKS, KEPT, kept_in
 from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.engine.upkeep.proofs import is_made, strange_files
@@ -53,7 +53,9 @@ __all__ = [
 #: Why a file that nbdata wrote is kept.
 CHANGED = "changed since nbdata wrote it"
 #: Why a cache in use is kept.
-AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
+AS_CACHE = (
+    "it is in use as a cache, until 30 s after the last program that reads it, or until its mounts have ended"
+)
 # Why an unfinished file is kept.
 _GROWS = "a program is writing it, or another one beside it"
 # Why one of nbdata's own folders, or a folder below one, is kept.
@@ -306,7 +308,7 @@ def _own(
         strangers = strange_files(own, given, seals)
     except OSError as error:
         raise disk_error(error, own) from error
-    kept = dict(cache_folders(own, KEPT))
+    kept = {**dict(cache_folders(own, KEPT)), **dict(cache_folders(own, BLOCKS))}
     caches = {**dict(cache_folders(own)), **kept}
     for name in names:
         path = os.path.join(own, name)
@@ -328,7 +330,8 @@ def _own(
 def _is_given(name: str) -> bool:
     """True for the names that nbdata gives in its own folders."""
     cache = name.removesuffix(LOCK)
-    return is_temporary(name) or is_partial(name) or is_cache(cache) or is_cache(cache, KEPT)
+    caches = is_cache(cache) or is_cache(cache, KEPT) or is_cache(cache, BLOCKS)
+    return is_temporary(name) or is_partial(name) or caches
 
 
 def _kept(

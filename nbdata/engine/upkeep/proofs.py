@@ -17,7 +17,9 @@ __all__ = ["is_made", "strange_files", "whole_folder"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A folder that is deleted with all that is in it, and what follows.
-_WHOLE = re.compile(rf"((?:.*/)?\.nbdata(?:-[0-9]+)?/(?:{CONVERTING}|(?:cache|kept)-[0-9a-f]{{16}}))/.")
+_WHOLE = re.compile(
+    rf"((?:.*/)?\.nbdata(?:-[0-9]+)?/(?:{CONVERTING}|(?:cache|kept|blocks)-[0-9a-f]{{16}}))/."
+)
 
 
 def whole_folder(path: str) -> str:

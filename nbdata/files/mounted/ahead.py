@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -25,6 +25,10 @@ _SMALL = FIRST
 _SKIP = 4
 # Folders whose order is watched.
 _WATCHED = 64
+
+
+#: Returns the bytes of objects, or the error that each met.
+Fetch = Callable[[Place, Sequence[Piece], str], list[Content | NbdataError]]
 
 
 class _Order(NamedTuple):
@@ -63,10 +67,12 @@ class Ahead:
         The folder that is mounted.
     verify : str
         See `nbdata.verbs.options.Verifying`.
+    fetch : callable
+        Fetches small objects, or takes them from a cache: see `nbdata.files.fetching.fetch`.
     """
 
-    def __init__(self, place: Place, verify: str) -> None:
-        self._place, self._verify = place, verify
+    def __init__(self, place: Place, verify: str, fetch: Fetch = fetch) -> None:
+        self._place, self._verify, self._fetch = place, verify, fetch
         self._lock = threading.Lock()
         self._orders: OrderedDict[str, _Order] = OrderedDict()
         # By path; the latest batches, each file until it is opened.
@@ -141,7 +147,7 @@ class Ahead:
 
     def _begin(self, some: list[tuple[str, ObjectInfo]]) -> None:
         pieces = [Piece(info) for _, info in some]
-        future = self._pool.submit(fetch, self._place, pieces, self._verify)
+        future = self._pool.submit(self._fetch, self._place, pieces, self._verify)
         for number, (path, info) in enumerate(some):
             self._coming[path] = (info, future, number)
         self._batches[future] = [path for path, _ in some]

@@ -271,6 +271,7 @@ class Calls:
             f"open files: {len(self._files):,}",
             f"memory for reading: {format_size(MEMORY.used)}",
             f"small files fetched ahead: {self._files.ahead.used:,} used, {self._files.ahead.held:,} waiting",
+            *self._files.lines(),
             f"errors: {failures.count:,}" + (f"; the latest: {failures.latest}" if failures.latest else ""),
             f"keys that are no names of files, and do not show: {odd.count:,}",
             *(f"  {key!r}" for key in odd.some),

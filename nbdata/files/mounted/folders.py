@@ -8,10 +8,13 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from nbdata.errors import NotFound, without_calls
+from nbdata.errors import NotFound, StoreUnavailable, without_calls
+from nbdata.files.blocks.cache import BlockCache
+from nbdata.files.blocks.reach import AGAIN
 from nbdata.files.connections import Place
 from nbdata.files.mounted import wire
 from nbdata.stores.base import ObjectInfo
@@ -27,6 +30,8 @@ _MOST = 1_000_000
 _FIRST = 1000
 # The longest name of a file, in bytes (NAME_MAX), and the most odd ones that are told by name.
 _LONGEST, _TOLD = 255, 100
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -70,6 +75,8 @@ class Folder:
         What ended the listing, for all who wait for it. Who comes later has it begun anew.
     counted : int
         Names that count for the limit of all folders.
+    kept : float or None
+        When it was listed, in seconds since 1970, if it was found in the cache because the store did not answer.
     """
 
     names: dict[str, ObjectInfo | None] = field(default_factory=dict)
@@ -79,6 +86,7 @@ class Folder:
     odd: OddNames = field(default_factory=OddNames)
     failed: Exception | None = None
     counted: int = 0
+    kept: float | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -91,11 +99,14 @@ class Folders:
         The folder that is mounted.
     max_age : float
         Seconds that a listing is remembered.
+    cache : BlockCache, optional
+        Keeps listings on the disk, for when the store does not answer.
     """
 
-    def __init__(self, place: Place, max_age: float) -> None:
+    def __init__(self, place: Place, max_age: float, cache: BlockCache | None = None) -> None:
         self._place, self._max_age = place, max_age
         self._lock = threading.Lock()
+        self._cache = cache
         self._known: OrderedDict[str, Folder] = OrderedDict()
         self._names = 0
         # By folder and name: the version that has the number, and the number.
@@ -160,6 +171,8 @@ class Folders:
                 return folder.names[name]
             if name not in folder.asked and folder.rest is not None:
                 self._ask(above, folder, name)
+                if name in folder.names:
+                    return folder.names[name]
             if name not in folder.asked:
                 raise NotFound("no such file or folder", path=path)
             return folder.asked[name]
@@ -187,7 +200,7 @@ class Folders:
     def sized(self, path: str) -> ObjectInfo:
         """Return a file whose listing does not say its size, as those of web servers, with its size; 0 if unknown."""
         place = self._place
-        info = retrying(place.control, lambda: place.store.head(self.key_of(path)))
+        info = self._reached(lambda: retrying(place.control, lambda: place.store.head(self.key_of(path))))
         self.note(path, info)
         return info if info.size >= 0 else info._replace(size=0)
 
@@ -198,6 +211,12 @@ class Folders:
         with folder.lock:
             known = folder.names if folder.rest is None or name in folder.names else folder.asked
             known[name] = info
+
+    @property
+    def oldest_kept(self) -> float | None:
+        """When the oldest listing was made that came from the cache, in seconds since 1970; None if none did."""
+        with self._lock:
+            return min((one.kept for one in self._known.values() if one.kept is not None), default=None)
 
     @property
     def oldest(self) -> float:
@@ -225,16 +244,19 @@ class Folders:
         """Read at most so many more names of a folder."""
         if folder.failed is not None:
             raise folder.failed
-        prefix = len(f"{self._place.prefix}{path}/" if path else self._place.prefix)
+        prefix = len(self._prefix(path))
         before = len(folder.names)
-        assert folder.rest is not None
+        rest = folder.rest
+        assert rest is not None
         try:
-            some = list(itertools.islice(folder.rest, most))
+            some = self._reached(lambda: list(itertools.islice(rest, most)))
             if len(some) < most:
                 folder.rest = None
             for info in some:
                 self._add(folder, info, prefix)
         except Exception as error:
+            if isinstance(error, StoreUnavailable) and self._take_kept(path, folder):
+                return
             folder.failed = without_calls(error)  # type: ignore[assignment]
             with self._lock:
                 if self._known.get(path) is folder:
@@ -246,6 +268,28 @@ class Folders:
             if folder.rest is None:
                 self._forget_numbers(path, folder)
             self._count(path, folder)
+        if folder.rest is None and self._cache is not None:
+            self._cache.keep_names(self._prefix(path), folder.names)
+
+    def _reached(self, attempt: Callable[[], _T]) -> _T:
+        """Return the result of `attempt`; with a cache, fail at once while the store is known not to answer."""
+        return attempt() if self._cache is None else self._cache.reach.run(attempt)
+
+    def _prefix(self, path: str) -> str:
+        return f"{self._place.prefix}{path}/" if path else self._place.prefix
+
+    def _take_kept(self, path: str, folder: Folder) -> bool:
+        """Take the last listing of a folder that the cache has, for some seconds; return False if it has none."""
+        found = None if self._cache is None else self._cache.kept_names(self._prefix(path))
+        if found is None:
+            return False
+        with self._lock:
+            folder.names, folder.rest, folder.kept = found.names, None, found.at
+            folder.listed = time.monotonic() - max(0.0, self._max_age - AGAIN)
+            for name, info in found.names.items():
+                self._number(path, name, info)
+            self._count(path, folder)
+        return True
 
     def _add(self, folder: Folder, info: ObjectInfo, prefix: int) -> None:
         name = info.key[prefix:]
@@ -264,12 +308,20 @@ class Folders:
         """Ask for one name of a folder with so many that they are not all read for it."""
         place = self._place
         key = self.key_of(f"{path}/{name}" if path else name)
-        below = next(iter(listing_of_folder(place.control, place.store, key + "/")), None)
-        if below is not None:
-            folder.asked[name] = None
-            return
-        with contextlib.suppress(NotFound, IsADirectoryError):
-            folder.asked[name] = retrying(place.control, lambda: place.store.head(key))
+        try:
+            below = self._reached(
+                lambda: next(iter(listing_of_folder(place.control, place.store, key + "/")), None)
+            )
+            if below is not None:
+                folder.asked[name] = None
+                return
+            with contextlib.suppress(NotFound, IsADirectoryError):
+                folder.asked[name] = self._reached(
+                    lambda: retrying(place.control, lambda: place.store.head(key))
+                )
+        except StoreUnavailable:
+            if not self._take_kept(path, folder):
+                raise
 
     def _drop(self, path: str) -> None:
         """Forget a listing, if there is one."""

@@ -7,9 +7,11 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, without_calls
+from nbdata.files.blocks.cache import BlockCache
+from nbdata.files.blocks.window import open_kept
 from nbdata.files.connections import Place
 from nbdata.files.mounted.ahead import Ahead
 from nbdata.files.mounted.folders import Folders
@@ -79,10 +81,14 @@ class OpenFile:
         Whether it is the version that the kernel was told of.
     shared : _Shared or None
         What compares it, for all who read it through what the kernel holds; None if nothing is left to compare.
+    settled : bool
+        Whether it is right then: see `nbdata.files.blocks.window.KeptFile`.
     """
 
-    def __init__(self, source: Content | ReadFile, same: bool, shared: _Shared | None) -> None:
-        self._source, self._same, self.shared = source, same, shared
+    def __init__(
+        self, source: Content | ReadFile, same: bool, shared: _Shared | None, settled: bool = True
+    ) -> None:
+        self._source, self._same, self._settled, self.shared = source, same, settled, shared
         self._turn = threading.Condition()
         self._next = 0
         self._wrong: NbdataError | None = None
@@ -126,7 +132,7 @@ class OpenFile:
     def is_proven(self) -> bool:
         """Whether nothing is left to compare of the version that the kernel was told of."""
         source = self._source
-        return self._same and not (isinstance(source, ReadFile) and source.proof.is_open)
+        return self._same and self._settled and not (isinstance(source, ReadFile) and source.proof.is_open)
 
     def close(self) -> None:
         """Let its memory go."""
@@ -145,13 +151,13 @@ class OpenFiles:
     folders : Folders
     verify : str
         See `nbdata.verbs.options.Verifying`.
-    cache : FileCache, optional
+    cache : BlockCache, optional
         The cache on the disk that they are read through.
     """
 
-    def __init__(self, place: Place, folders: Folders, verify: str, cache: Any = None) -> None:
+    def __init__(self, place: Place, folders: Folders, verify: str, cache: BlockCache | None = None) -> None:
         self._place, self._folders, self._verify, self._cache = place, folders, verify, cache
-        self.ahead = Ahead(place, verify)
+        self.ahead = Ahead(place, verify) if cache is None else Ahead(place, verify, cache.fetch)
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._open: dict[int, OpenFile] = {}
@@ -176,13 +182,14 @@ class OpenFiles:
         """
         if len(self._open) >= MOST:
             raise OSError(errno.EMFILE, f"more than {MOST:,} files are open in this mount")
-        source: Content | ReadFile | None = None
-        if self._cache is None:
-            source = self.ahead.take(path, info, self._folders.known(path))
-        same = True
+        source: Content | ReadFile | None = self.ahead.take(path, info, self._folders.known(path))
+        same = settled = True
         if source is None:
             place = self._place._replace(key=self._folders.key_of(path))
-            source = ReadFile(place, path, self._verify, self._cache)
+            if self._cache is None:
+                source = ReadFile(place, path, self._verify)
+            else:
+                source, settled = open_kept(self._cache, place, path, self._verify, info)
             now = source.version
             same = now.size == info.size and now.etag == (info.etag or now.etag)
             if now.etag != info.etag or not same:
@@ -193,7 +200,7 @@ class OpenFiles:
             follows = False
             if isinstance(source, ReadFile) and same and source.proof.is_open:
                 shared, follows = self._share(path, source)
-            self._open[number] = OpenFile(source, same, shared)
+            self._open[number] = OpenFile(source, same, shared, settled)
         return Opened(number, same, follows)
 
     def _share(self, path: str, source: ReadFile) -> tuple[_Shared, bool]:
@@ -211,6 +218,10 @@ class OpenFiles:
     def read(self, number: int, size: int, offset: int) -> list[memoryview]:
         """Read an open file; see `OpenFile.read`."""
         return self._open[number].read(size, offset)
+
+    def lines(self) -> list[str]:
+        """Return what people are told of the cache."""
+        return [] if self._cache is None else self._cache.lines(time.time(), self._folders.oldest_kept)
 
     def is_proven(self, number: int) -> bool:
         """Return whether nothing is left to compare of an open file; see `OpenFile.is_proven`."""

@@ -15,15 +15,19 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbdata.agent.arenas import share_arenas
 from nbdata.agent.log import Log, say
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.connections import Place
 from nbdata.lock_files import file_lock
+from nbdata.paths import canonical
 from nbdata.redaction import ScrubbedStream, redacted
 from nbdata.space.mounts import Note, is_mounted, mounting
+
+if TYPE_CHECKING:
+    from nbdata.files.blocks.cache import BlockCache
 
 __all__ = ["main"]
 
@@ -74,7 +78,6 @@ def _answer(caller: socket.socket, answer: dict[str, Any]) -> bool:
 
 
 def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
-    from nbdata.files.cached import FileCache
     from nbdata.files.mounted import device
     from nbdata.files.mounted.calls import Calls
     from nbdata.files.mounted.folders import Folders
@@ -88,14 +91,14 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
         from nbdata.files.mounted.archived import archived
 
         place = archived(place, url, order["verify"], lambda at, size: _tell_reading(caller, at, size))
-    folders = Folders(place, order["max_age"])
+    cache = _cache(order, place) if order["cache"] is not None else None
+    folders = Folders(place, order["max_age"], cache)
     if not folders.begins() and place.key and not place.store.is_folder(place.prefix):
         remedy = (
             "If it is an archive, mount it with --archive" if url.lower().endswith((".tar", ".zip")) else None
         )
         raise NotFound("no such folder", path=redacted(url), remedy=remedy)
-    cache = order["cache"] and FileCache(order["cache"], order["cache_dir"], options, order["verify"])
-    files = OpenFiles(place, folders, order["verify"], cache or None)
+    files = OpenFiles(place, folders, order["verify"], cache)
     calls = Calls(redacted(url), folders, files, order["max_age"], say)
 
     def tell() -> None:
@@ -125,6 +128,17 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
             device.unmount(folder)
         if not isinstance(error, SystemExit):
             raise
+    finally:
+        if cache is not None:
+            cache.close()
+
+
+def _cache(order: dict[str, Any], place: Place) -> BlockCache:
+    from nbdata.files.blocks.cache import BlockCache
+    from nbdata.files.blocks.folder import BlockFolder
+
+    folder = BlockFolder(canonical(order["cache_dir"]), order["cache"], place.opened.context.state_dir)
+    return BlockCache(folder, place, order["verify"], say)
 
 
 def _exit(*_: object) -> None:
