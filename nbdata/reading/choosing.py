@@ -34,6 +34,8 @@ class Choice:
         self._wanted, self._names = frozenset(operation.wanted), operation.names_of_fields
         self._not_selected = self._not_sliced = self._without = self._dropped = 0
         self._unread = False
+        # The last answer of `fields`, and the names that it is for: most samples have the same.
+        self._same: tuple[Sequence[str], list[tuple[int, str]]] = ((), [])
 
     @property
     def changes_fields(self) -> bool:
@@ -149,6 +151,9 @@ class Choice:
         BadOption
             If two fields would have one name.
         """
+        of, found = self._same
+        if of == fields:
+            return found
         names, wanted = self._names, self._wanted
         found = [
             (place, names.get(name, name))
@@ -157,6 +162,7 @@ class Choice:
         ]
         if names and len({name for _, name in found}) < len(found):
             raise BadOption(f"--rename gives two fields of {key!r} one name", remedy="Choose another one")
+        self._same = (fields, found)
         return found
 
     def notes(self) -> list[str]:

@@ -79,14 +79,15 @@ def _cut(source: PackSource, order: Order, first: int, end: int, most: int | Non
         own = source.key(order[position])
         key = key_of(own, runs.number(own))
         facts, more, untold, names = [], 0, 0, list[str]()
-        for name, field in _members(source, order[position], key):
+        members = list(_members(source, order[position], key))
+        for name, field in members:
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
             facts.append(f"{name}\0{field.piece.size}\0{field.version}\0")
             untold += not field.is_told_apart
             names.append(field.name)
         if most is not None and size + more > most and position > first:
             break
-        _refuse_unreadable(source, order, position, key, before)
+        _refuse_unreadable(members, key, before)
         digest.update("".join(facts).encode("utf-8", "surrogatepass"))
         archives += position < first + 2 and is_archive(names)
         renamed += key != own
@@ -109,9 +110,9 @@ def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, F
         yield f"{key}.{field.name}", field
 
 
-def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, before: str) -> None:
+def _refuse_unreadable(members: list[tuple[str, Field]], key: str, before: str) -> None:
     """Raise BadOption if a reader of the shard would find a different sample."""
-    for name, field in _members(source, order[position], key):
+    for name, field in members:
         if field.piece.size < 0:
             raise BadOption(
                 "the store does not report the size of this object",

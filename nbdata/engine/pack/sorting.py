@@ -55,7 +55,7 @@ def sorted_numbers(run: Run, op: Pack, source: PackSource) -> array[int]:
     values = _keys(source) if op.sort is True else _values(run, op, source, str(op.sort))
     with ExitStack() as stack:
         spill = _Spill(run, stack)
-        numeric, held, entries = True, 0, list[_Entry]()
+        numeric, held, entries = op.sort is not True, 0, list[_Entry]()
         for number, value in enumerate(values):
             run.control.checkpoint()
             numeric = numeric and _NUMBER.fullmatch(value) is not None
@@ -64,7 +64,7 @@ def sorted_numbers(run: Run, op: Pack, source: PackSource) -> array[int]:
             if held >= _MEMORY:
                 spill.add(entries)
                 held, entries = 0, []
-        order: Callable[[_Entry], Any] = _by_number if numeric and op.sort is not True else _by_text
+        order: Callable[[_Entry], Any] = _by_number if numeric else _by_text
         if not spill.pieces:
             entries.sort(key=order)
             return array("Q", (number for _, number in entries))

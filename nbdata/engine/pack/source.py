@@ -112,6 +112,9 @@ class PackSource(Protocol):
     def fields(self, number: int) -> list[Field]:
         """The fields of a sample, in packing order."""
 
+    def sizes(self, number: int) -> dict[str, int]:
+        """The bytes of each field of a sample."""
+
 
 class _Indexed:
     """Samples that have an index."""
@@ -145,6 +148,9 @@ class _Loose(_Indexed):
         self.stores = {store}
         self.shards: list[tuple[Store, str]] = []
         self.folder: tuple[Store, str] | None = (store, prefix)
+
+    def sizes(self, number: int) -> dict[str, int]:
+        return {one.field: one.size for one in self._index.objects(number)}
 
     def fields(self, number: int) -> list[Field]:
         prefix, store = self._prefix, self._store
@@ -184,6 +190,9 @@ class _Shards(_Indexed):
             del numbers[damaged.start : damaged.stop]
         return array("Q", (number for number in numbers if not is_hidden_key(self.key(number))))
 
+    def sizes(self, number: int) -> dict[str, int]:
+        return {name: size for name, _, _, size, _ in self._index.members(number)}
+
     def fields(self, number: int) -> list[Field]:
         found = []
         packed = self._packed
@@ -221,6 +230,9 @@ class _Records:
         file, own = self._heads.find(number)
         return key_of_record(stem_of(self._files[file]), own)
 
+    def sizes(self, number: int) -> dict[str, int]:
+        return {field.name: field.piece.size for field in self.fields(number)}
+
     def fields(self, number: int) -> list[Field]:
         file, own = self._heads.find(number)
         start, end = self._heads[file].place(own)
@@ -253,6 +265,9 @@ class _ChosenFields(_Over):
         super().__init__(source)
         self._choice = choice
 
+    def sizes(self, number: int) -> dict[str, int]:
+        return {field.name: field.piece.size for field in self.fields(number)}
+
     def fields(self, number: int) -> list[Field]:
         fields = self._source.fields(number)
         chosen = self._choice.fields(self.key(number), [field.name for field in fields])
@@ -280,6 +295,9 @@ class _Selected(_Over):
 
     def fields(self, number: int) -> list[Field]:
         return self._source.fields(self._numbers[number])
+
+    def sizes(self, number: int) -> dict[str, int]:
+        return self._source.sizes(self._numbers[number])
 
 
 class NewKeys(_Selected):
@@ -337,7 +355,7 @@ def open_source(run: Run) -> PackSource:
     of = source
 
     def sizes(number: int) -> tuple[str, dict[str, int]]:
-        return of.key(number), {one.name: one.piece.size for one in of.fields(number)}
+        return of.key(number), of.sizes(number)
 
     numbers = choice.numbers(len(source), sizes, run.control.checkpoint)
     if numbers is not None:

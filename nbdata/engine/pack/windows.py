@@ -7,7 +7,7 @@ parts in order, and verifies the object with the last one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from isal.isal_zlib import crc32
@@ -16,7 +16,7 @@ from nbdata.engine.pack.source import Field
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.reading.fetcher import Fetcher
 from nbdata.reading.pieces import Content, Piece
-from nbdata.stores.base import Store
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Check
@@ -29,6 +29,11 @@ __all__ = ["TWICE", "Fetching", "LargePart", "Part", "Proof", "read_window"]
 TWICE = 1 << 20
 # Largest gap between two fields of a shard that is fetched along with them: mostly headers.
 _GAP = 64 << 10
+# If they are packed in another order, the same bytes may be fetched again for other windows: gaps as small as headers,
+# and up to so many bytes of larger ones in a window.
+_SMALL_GAP, _GAPS = 4 << 10, 8 << 20
+# The first byte of a part in its shard, the byte behind it, and the number of the part.
+_Span = tuple[int, int, int]
 
 
 class Fetching:
@@ -162,9 +167,7 @@ def read_window(
                 Part(piece, low, high, at) if isinstance(piece, Field) else memoryview(piece)[low:high]
             )
     parts = [part for part in found if isinstance(part, Part)]
-    requests: dict[Store, list[Piece]] = {}
-    # For each part, its request and its start there.
-    places = [_request(requests.setdefault(part.field.store, []), part) for part in parts]
+    requests, places = _requests(parts)
     contents = {store: fetching.fetch(store, wanted) for store, wanted in requests.items()}
     fetched, large = [], []
     for part, (number, offset) in zip(parts, places, strict=True):
@@ -224,22 +227,56 @@ class Proof:
         return stream_check(self._control, field.store, info, self._verify)
 
 
-def _request(pieces: list[Piece], part: Part) -> tuple[int, int]:
-    """Add a request for a part, or for its whole field; return the number of the request, and the start in it."""
-    piece = part.field.piece
-    low, high = (part.low, part.high) if part.alone else (0, piece.size)
-    if piece.end is None:
+def _requests(parts: list[Part]) -> tuple[dict[Store, list[Piece]], list[tuple[int, int]]]:
+    """Return the pieces to fetch from each store; for each part, the number of its piece, and its start there.
+
+    Parts that are close to each other in a shard are fetched with one request, in whatever order they are packed.
+    """
+    requests: dict[Store, list[Piece]] = {}
+    places = [(0, 0)] * len(parts)
+    # By the object that describes a shard: a source has one for each.
+    in_shards: dict[tuple[Store, int], list[_Span]] = {}
+    infos: dict[int, ObjectInfo] = {}
+    for number, part in enumerate(parts):
+        piece = part.field.piece
+        low, high = (part.low, part.high) if part.alone else (0, piece.size)
+        if piece.end is not None:
+            infos[id(piece.info)] = piece.info
+            spans = in_shards.setdefault((part.field.store, id(piece.info)), [])
+            spans.append((piece.start + low, piece.start + high, number))
+            continue
+        pieces = requests.setdefault(part.field.store, [])
         pieces.append(piece if high - low == piece.size else Piece(piece.info, low, high))
-        return len(pieces) - 1, 0
-    start, end = piece.start + low, piece.start + high
-    last = pieces[-1] if pieces else None
-    if (
-        last is not None
-        and last.info == piece.info
-        and last.end is not None
-        and 0 <= start - last.end <= _GAP
-    ):
-        pieces[-1] = last._replace(end=end)
-        return len(pieces) - 1, start - last.start
-    pieces.append(Piece(piece.info, start, end))
-    return len(pieces) - 1, 0
+        places[number] = len(pieces) - 1, 0
+    most = _GAP if all(_in_order(spans) for spans in in_shards.values()) else _sort(in_shards.values())
+    for (store, shard), spans in in_shards.items():
+        pieces, info = requests.setdefault(store, []), infos[shard]
+        begin = end = -1
+        for start, behind, number in spans:
+            if begin >= 0 and start - end <= most:
+                end = max(end, behind)
+                pieces[-1] = Piece(info, begin, end)
+            else:
+                begin, end = start, behind
+                pieces.append(Piece(info, begin, end))
+            places[number] = len(pieces) - 1, start - begin
+    return requests, places
+
+
+def _in_order(spans: list[_Span]) -> bool:
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+
+
+def _sort(in_shards: Collection[list[_Span]]) -> int:
+    """Sort the spans of each shard, and return the largest gap that is fetched along with them."""
+    for spans in in_shards:
+        spans.sort()
+    gaps = sorted(after[0] - before[1] for spans in in_shards for before, after in itertools.pairwise(spans))
+    most, total = _SMALL_GAP, 0
+    for gap in gaps:
+        if gap > _SMALL_GAP:
+            total += gap
+            if gap > _GAP or total > _GAPS:
+                return min(most, gap - 1)
+            most = gap
+    return most
