@@ -68,7 +68,7 @@ class Browsing:
                 path=redacted(self._place),
                 expected="for example s3://bucket/folder/",
             )
-        if redacted(self._place) != self._place:
+        if redacted(self._place) != _without_user(self._place):
             raise BadOption(
                 "a URL with a password or a signature is not browsed",
                 path=redacted(self._place),
@@ -104,4 +104,13 @@ class Browsing:
         entries = [
             info._replace(key=info.key[len(folder.key) :]) for info in page.entries if info.key != folder.key
         ]
-        return FoundPage(folder.place, entries, page.token)
+        base = folder.place if scheme in ("http", "https") else place
+        return FoundPage(base, entries, page.token)
+
+
+def _without_user(place: str) -> str:
+    """Return the URL without the user that it names, which is no secret where a key or an agent proves who it is."""
+    scheme, _, rest = place.partition("://")
+    host, slash, path = rest.partition("/")
+    user, _, server = host.rpartition("@")
+    return f"{scheme}://{server}{slash}{path}" if scheme in ("sftp", "ssh") and ":" not in user else place

@@ -10,14 +10,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from benchmarks.listing import Bucket
+from benchmarks.listing import ListServer
 from nbdata.demo.server import EmbeddedServer
 from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel
 from tests.browser.test_looks import contrasts, overflow
 from tests.faults.gate import Gate
 from tests.lab import Lab
-from tests.stores.servers import serving
 from tests.waiting import wait_until
 
 Shoot = Callable[[Page, str], None]
@@ -34,9 +33,9 @@ def lab(seaweedfs: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab server whose store has a million objects in one folder, and lists a page in its own time."""
-    with serving(Bucket(1_000_000, 0, 0.0).serve) as port:
+    with ListServer(1_000_000) as server:
         environment = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ENDPOINT_URL": server.url,
             "AWS_ACCESS_KEY_ID": "any",
             "AWS_SECRET_ACCESS_KEY": "any",
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.client.browsing import Browsing
 from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
 from nbdata.server.starts import configured, recent
 from tests.faults.gate import Gate
 from tests.lab import Answer, Lab
@@ -90,6 +93,13 @@ def test_names_on_a_web_server_come_with_their_urls(lab: Lab) -> None:
 def _html(body: bytes, said: str = "200 OK") -> bytes:
     head = f"HTTP/1.1 {said}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def test_a_user_in_a_url_of_ssh_is_no_secret() -> None:
+    Browsing("sftp://me@127.0.0.1/a/")
+    for secret in ("sftp://me:hunter22@127.0.0.1/a/", "http://me@127.0.0.1/a/", "s3://me@bucket/"):
+        with pytest.raises(BadOption, match="a password or a signature"):
+            Browsing(secret)
 
 
 # -- what is refused, and errors -----------------------------------------------------------------
@@ -175,10 +185,13 @@ def test_a_listing_ends_when_the_browser_leaves_and_others_are_answered_meanwhil
     with Lab(tmp_path, environment=environment) as behind:
         gate.close()
         leaving = [_begun(behind, url) for _ in range(4)]  # as many as there are threads
-        gate.wait_until_it_holds()
+        wait_until(lambda: gate._waiting == len(leaving))
         assert behind.ask("nbdata/api/disks").status == 200
+        left = time.monotonic()
         for connection in leaving:
             connection.close()
+        assert behind.ask("nbdata/api/stores/starts").status == 200  # it needs one of these threads
+        assert time.monotonic() - left < 45  # after 60 s a listing is given up anyway
         gate.open()
         assert [one["name"] for one in page(behind, url)["entries"]] == ["a"]
 
