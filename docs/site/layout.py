@@ -19,6 +19,7 @@ CONTENTS = """
 :caption: Use
 
 docs/usage
+docs/panel
 docs/verbs
 docs/stores
 docs/files-and-paths

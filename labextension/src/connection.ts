@@ -39,12 +39,17 @@ const PROMPT = 5_000;
 const UNSEEN = 1_000 * MINUTE;
 
 /** Send a request and return the response's JSON; throws an error with the server's message. */
-export async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
+export async function ask(
+  path: string,
+  method: 'GET' | 'POST',
+  body?: object,
+  signal?: AbortSignal
+): Promise<unknown> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
   const response = await ServerConnection.makeRequest(
     url,
-    body ? { method, body: JSON.stringify(body) } : { method },
+    { method, ...(body && { body: JSON.stringify(body) }), ...(signal && { signal }) },
     settings
   );
   const answer = (await response.json().catch(() => null)) as {

@@ -17,6 +17,17 @@ export function size(bytes: number): string {
   return `${(value / 1000).toFixed(1)} PB`;
 }
 
+/** `2026-11-28 08:22`, of the local time. */
+export function moment(seconds: number): string {
+  const at = new Date(1000 * seconds);
+  if (Number.isNaN(at.getTime())) {
+    return '–';
+  }
+  const two = (value: number): string => String(value).padStart(2, '0');
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
 /** `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`. */
 export function duration(seconds: number): string {
   if (seconds < 10) {

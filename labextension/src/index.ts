@@ -160,8 +160,21 @@ function commandsOf(
     },
     copy: job => new Promise(done => done(copy(magic(job)))),
     copyLine: copy,
+    folder: () => browserFolder(app),
     clearCache: askAndClear
   };
+}
+
+/** The folder that Lab's file browser shows, below the server's root; null if there is no such browser. */
+function browserFolder(app: JupyterFrontEnd): string | null {
+  for (const widget of app.shell.widgets('left')) {
+    if (widget.id === 'filebrowser') {
+      const { model } = widget as { model?: { path?: unknown } };
+      // A drive of an extension stands before a colon.
+      return typeof model?.path === 'string' ? model.path.replace(/^[^/:]*:/, '') : null;
+    }
+  }
+  return null;
 }
 
 /** Open a page of Notebook 7 in another tab of the browser. */

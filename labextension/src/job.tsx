@@ -60,6 +60,8 @@ export interface Commands {
   clearCache(cache: Cache): Promise<boolean>;
   open(folder: string): Promise<void>;
   copyLine(line: string): Promise<void>;
+  /** The folder that Lab's file browser shows, below the server's root; null if there is no such browser. */
+  folder(): string | null;
   /** Copies the job's command; fails if no line can express it. */
   copy(job: Job): Promise<void>;
 }

@@ -1,10 +1,11 @@
-/** The sidebar panel: the kernel if something is wrong there, disks, caches and mounts if there are any, transfers. */
+/** The sidebar panel: the kernel if something is wrong there, disks, caches and mounts if there are any, stores, transfers. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
 import * as React from 'react';
 
+import { Browse } from './browse.js';
 import { Caches } from './caches.js';
 import { Feed, unmount } from './connection.js';
 import { Disks } from './disks.js';
@@ -17,7 +18,9 @@ import { ThisKernel } from './kernel.js';
 import { Kernels } from './kernels.js';
 import { Cache, Disk, Job, Lack, Mount, sections } from './model.js';
 import { Mounts } from './mounts.js';
+import { pathOn } from './places.js';
 import { Runs } from './runs.js';
+import { Stores } from './stores.js';
 import { printable, trans } from './text.js';
 import { Wanted } from './tools.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
@@ -60,6 +63,7 @@ export class Panel extends ReactWidget {
     this._feed.changed.disconnect(this._onChanged);
     this._gauges.changed.disconnect(this._onLooked);
     Signal.clearData(this._runs);
+    this._browse.dispose();
     this._front.changed.disconnect(this._onFront);
     Signal.clearData(this);
     super.dispose();
@@ -96,6 +100,13 @@ export class Panel extends ReactWidget {
         />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Mounts mounts={this._gauges.seen?.mounts ?? []} end={mount => this._endMount(mount)} />
+        <Stores
+          browse={this._browse}
+          runs={this._runs}
+          insert={this._insert}
+          copy={this._copy}
+          folder={this._folder}
+        />
         <Transfers
           model={this._feed.model}
           commands={this._commands}
@@ -190,9 +201,20 @@ export class Panel extends ReactWidget {
     this.update();
   }
 
+  // The same functions each time, so that the section is not drawn anew with each message of the feed.
+  private readonly _insert = (line: string): Promise<boolean> => this._commands.insert(line);
+  private readonly _copy = (text: string): Promise<void> => this._commands.copyLine(text);
+
+  /** Lab's folder on the disk; of Notebook 7, which has none, the folder of the notebook in front. */
+  private readonly _folder = (): string => {
+    const above = this._front.path?.replace(/[^/]*$/, '') ?? '';
+    return pathOn(this._gauges.seen?.root ?? '', this._commands.folder() ?? above, '');
+  };
+
   private readonly _commands: Commands;
   private _wanted: Wanted | null = null;
   private readonly _runs = new Runs();
+  private readonly _browse = new Browse();
   private _jobs = '';
   private _choice: Choice = 'all';
   private _path: string | null = null;

@@ -2,6 +2,7 @@
 
 import { Clipboard } from '@jupyterlab/apputils';
 import { checkIcon, copyIcon, LabIcon } from '@jupyterlab/ui-components';
+import { ISignal } from '@lumino/signaling';
 import * as React from 'react';
 
 import { trans } from './text.js';
@@ -54,6 +55,15 @@ export function useAttempt(): {
     }
   };
   return { busy, problem, attempt };
+}
+
+/** Draws a component anew after each signal. */
+export function useChanges(of: ISignal<unknown, unknown>): void {
+  const [, draw] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    of.connect(draw);
+    return () => void of.disconnect(draw);
+  }, [of]);
 }
 
 /** A source or target of a job. */

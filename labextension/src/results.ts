@@ -6,6 +6,7 @@ import { printable } from './text.js';
 export type Operation =
   | { verb: 'du'; place: string }
   | { verb: 'quota'; path: string; limit: string }
+  | { verb: 'pull'; source: string; target: string; max_files?: number; dry_run?: true }
   | {
       verb: 'cleanup';
       source: string;
@@ -49,6 +50,19 @@ export interface Result {
   actions: ReadonlyMap<string, number>;
   /** The bytes that a cleanup has freed. */
   freed: number;
+  /** Of a plan that moves objects; null in other results. */
+  moves: Moves | null;
+}
+
+/** What a plan would move, in objects and bytes, and the room for that; null where it is not known. */
+export interface Moves {
+  objects: number;
+  bytes: number;
+  /** The objects that are looked at, with those that are there already. */
+  all: number;
+  needed: number;
+  free: number | null;
+  fits: boolean;
 }
 
 export function isOver(result: Result): boolean {
@@ -196,9 +210,9 @@ export function parseLine(value: unknown): Said {
 export function parseResult(value: unknown): Result {
   const result = raw(value);
   const details = raw(result.details);
-  const actions = Object.entries(raw(result.actions)).map(
-    ([name, sums]) => [name, count(list(sums)[1])] as const
-  );
+  const sums = Object.entries(raw(result.actions));
+  const actions = sums.map(([name, both]) => [name, count(list(both)[1])] as const);
+  const all = sum(sums.map(([, both]) => count(list(both)[0])));
   return {
     state: text(result.state),
     error: printable(text(result.error)),
@@ -210,8 +224,23 @@ export function parseResult(value: unknown): Result {
     frees: numbers(details.frees),
     stays: numbers(details.stays),
     actions: new Map(actions),
-    freed: count(details.freed)
+    freed: count(details.freed),
+    moves: parseMoves(result.moves, all)
   };
+}
+
+function parseMoves(value: unknown, all: number): Moves | null {
+  const { files, bytes, needed, free, fits } = raw(value);
+  return typeof files === 'number'
+    ? {
+        objects: files,
+        bytes: count(bytes),
+        all,
+        needed: count(needed),
+        free: typeof free === 'number' ? free : null,
+        fits: fits === true
+      }
+    : null;
 }
 
 function parseRow(value: unknown): Row {

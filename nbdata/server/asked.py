@@ -17,9 +17,10 @@ MAY_SET: dict[str, tuple[str, ...]] = {
     "du": ("place", "depth"),
     "cleanup": ("source", "caches", "stored", "only_here"),
     "quota": ("path", "limit"),
+    "pull": ("source", "target", "max_files"),
 }
 # Verbs whose plan the panel shows.
-_PLANNED = ("cleanup",)
+_PLANNED = ("cleanup", "pull")
 
 
 class Asked(NamedTuple):

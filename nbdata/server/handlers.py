@@ -24,8 +24,8 @@ class Route(JupyterHandler):
 
     auth_resource = "nbdata"
 
-    def initialize(self, feed: Feed, disks: Disks, workers: Workers, runs: Runs) -> None:
-        self.feed, self.disks, self.workers, self.runs = feed, disks, workers, runs
+    def initialize(self, feed: Feed, disks: Disks, workers: Workers, runs: Runs, listers: Workers) -> None:
+        self.feed, self.disks, self.workers, self.runs, self.listers = feed, disks, workers, runs, listers
         self.request.uri = self.request.path
 
 

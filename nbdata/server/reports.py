@@ -72,6 +72,13 @@ def shown_plan(plan: Plan) -> dict[str, Any]:
         "notes": plan.notes,
         "details": plan.details,
         "actions": plan.actions,
+        "moves": {
+            "files": plan.files,
+            "bytes": plan.bytes,
+            "needed": plan.needed,
+            "free": plan.free,
+            "fits": plan.fits,
+        },
         "rows": [_shown(row) for row in itertools.islice(rows, MOST_ROWS)],
         "count": len(plan.rows),
     }

@@ -2,10 +2,11 @@
 
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
 ``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
-``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`. The
-websocket ``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its
-first message lists all jobs, and one without changes shows now and then that the connection is alive. All routes
-require the server's token or cookie. Routes that change something require the XSRF token too.
+``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`, those
+that look into stores in `nbdata.server.stores`. The websocket ``live`` sends changes:
+``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its first message lists all jobs, and
+one without changes shows now and then that the connection is alive. All routes
+require the server's token or cookie. All that are asked by POST require the XSRF token too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from nbdata.server.feed import Feed, Jobs
 from nbdata.server.handlers import Handler, Route
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
+from nbdata.server.stores import ListRoute, StartsRoute
 from nbdata.server.workers import Workers
 from nbdata.verbs.transfers import Transfers
 from nbdata.version import __version__
@@ -199,7 +201,9 @@ def routes(
     def at(path: str) -> str:
         return str(url_path_join(base_url, "nbdata/api", path))
 
-    shared = {"feed": feed, "disks": disks, "workers": workers, "runs": Runs()}
+    # Stores that are slow to answer hold threads of their own, so the other routes answer meanwhile.
+    listers = Workers("nbdata-list")
+    shared = {"feed": feed, "disks": disks, "workers": workers, "runs": Runs(), "listers": listers}
     return [
         (at("jobs"), _Jobs, shared),
         (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)"), _Action, shared),
@@ -211,5 +215,7 @@ def routes(
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),
+        (at("stores/list"), ListRoute, shared),
+        (at("stores/starts"), StartsRoute, shared),
         (at("live"), _Live, shared),
     ]

@@ -19,10 +19,16 @@ _T = TypeVar("_T")
 
 
 class Workers:
-    """Runs callables in threads; `run` is for the event loop."""
+    """Runs callables in threads; `run` is for the event loop.
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, "nbdata")
+    Parameters
+    ----------
+    name : str
+        The name of its threads.
+    """
+
+    def __init__(self, name: str = "nbdata") -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, name)
         self._pending = 0
 
     async def run(self, ask: Callable[[], _T]) -> _T:
@@ -34,7 +40,7 @@ class Workers:
             If too many calls are already waiting.
         """
         if self._pending >= _WAITING:
-            raise AgentUnavailable("too many requests to the agent are open", remedy="Try again in a moment")
+            raise AgentUnavailable("too many requests of the panel are open", remedy="Try again in a moment")
         self._pending += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, ask)

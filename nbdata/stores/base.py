@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.stores.objects import Body, ObjectInfo, Source, Stop
+from nbdata.stores.objects import Body, FolderPage, ObjectInfo, Source, Stop
 from nbdata.stores.sessions import Answer, Read, Session, Threads, Write, from_body
 
 __all__ = [
     "Body",
+    "FolderPage",
     "Location",
     "ObjectInfo",
     "Source",
@@ -31,6 +32,8 @@ __all__ = [
 
 # How many objects `Store.children` reads at most, in a store that cannot list folders.
 _LOOKED_AT = 5000
+# How many entries `Store.folder_page` returns at most.
+_PAGE = 1000
 
 
 class Upload(abc.ABC):
@@ -148,6 +151,16 @@ class Store(abc.ABC):
             if end < 0 or entry.key != last:
                 yield entry
                 last = entry.key
+
+    def folder_page(self, prefix: str, token: str = "") -> FolderPage:
+        """List one page of `list_folder`: about 1,000 entries, and the token that gets the next page.
+
+        A token is opaque; an empty one gets the first page. This default lists the folder anew for each page and takes
+        the entries behind the key in the token, for stores that list a folder at once and in the order of keys.
+        """
+        entries = (info for info in self.list_folder(prefix) if info.key > token)
+        found = list(itertools.islice(entries, _PAGE + 1))
+        return FolderPage(found[:_PAGE], found[_PAGE - 1].key if len(found) > _PAGE else "")
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:

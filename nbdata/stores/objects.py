@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-__all__ = ["Body", "ObjectInfo", "Source", "Stop"]
+__all__ = ["Body", "FolderPage", "ObjectInfo", "Source", "Stop"]
 
 # The empty mapping of objects whose listing has no checksums; shared, since there may be a million objects.
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -46,6 +46,13 @@ class ObjectInfo(NamedTuple):
     composite: Mapping[str, str] = _NOTHING
     encrypted: bool = False
     headers: Mapping[str, str] = _NOTHING
+
+
+class FolderPage(NamedTuple):
+    """One page of a folder: its objects and folders, and the token of the next page; empty after the last one."""
+
+    entries: Sequence[ObjectInfo]
+    token: str
 
 
 class Stop(Protocol):

@@ -1,4 +1,4 @@
-"""The pictures of README and docs: a notebook at work, with its transfers beside it. ``make pictures`` saves them."""
+"""The pictures of README and docs: a notebook at work, and stores in the panel. ``make pictures`` saves them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from nbdata.demo.server import EmbeddedServer
 from tests.browser.notebook import Notebook
+from tests.browser.test_stores import opened, row
 from tests.conftest import client_of
 from tests.lab import Lab
 from tests.slow import SlowProxy
@@ -71,3 +73,27 @@ def test_a_notebook_at_work_looks_as_in_the_pictures(
             shoot(page, f"notebook-{name.lower()}")
         running.get_by_role("button", name="Cancel").click()
         expect(running).to_contain_text("CANCELLED")
+
+
+@pytest.mark.usefixtures("media")
+@pytest.mark.long
+def test_stores_in_the_panel_look_as_in_the_pictures(
+    context: BrowserContext, s3: EmbeddedServer, tmp_path: Path, shoot: Shoot
+) -> None:
+    with Lab(tmp_path, environment=s3.environment()) as lab, Notebook(context, lab, "train", "") as notebook:
+        panel, page = notebook.panel, notebook.panel.page
+        page.set_viewport_size({"width": 1280, "height": 860})
+        page.evaluate("() => jupyterapp.commands.execute('application:toggle-left-area')")
+        section = opened(panel, "s3://media/")
+        row(section, "labels/").locator(".nbd-Twist").click()
+        row(section, "labels/").click()
+        section.get_by_role("button", name="Pull here…: labels").click()
+        tray = section.get_by_role("region", name="Pull here: labels")
+        tray.get_by_role("textbox", name="Into").fill("/data/labels")
+        tray.get_by_role("button", name="Show the plan").click()
+        expect(tray.get_by_role("status", name="The plan")).to_contain_text("60 objects")
+        for name, theme, width in (("dark", "Dark", 420), ("light", "Light", 420), ("narrow", "Light", 250)):
+            panel.theme(theme)
+            panel.width(width)
+            section.evaluate("section => section.scrollIntoView()")
+            shoot(page, f"stores-{name}")

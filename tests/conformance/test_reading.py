@@ -280,6 +280,16 @@ def test_a_folder_is_listed_no_deeper_than_the_next_slash(readable: Place) -> No
     assert all(by_listing[info.key] == info.etag for info in objects)
 
 
+def test_the_first_page_of_a_small_folder_is_all_of_it(readable: Place) -> None:
+    place = readable
+    for name in ("a", "b/1", "bc", "d/e/f/g"):
+        place.put(name, b"12345")
+    for below in ("", "b", "b/", "none/"):
+        page = place.store.folder_page(place.prefix + below)
+        assert sorted(page.entries) == sorted(place.store.list_folder(place.prefix + below))
+        assert page.token == ""
+
+
 def test_a_folder_of_many_pages_is_whole(s3_place: Place) -> None:
     place = s3_place
     names = [f"{n:05d}" for n in range(1_100)]
@@ -287,3 +297,7 @@ def test_a_folder_of_many_pages_is_whole(s3_place: Place) -> None:
         list(pool.map(lambda name: place.put(f"{name}/x" if int(name) % 2 else name, b""), names))
     found = [info.key[len(place.prefix) :] for info in place.store.list_folder(place.prefix)]
     assert found == [f"{name}/" if int(name) % 2 else name for name in names]
+    first = place.store.folder_page(place.prefix)
+    second = place.store.folder_page(place.prefix, first.token)
+    assert (len(first.entries), second.token) == (1000, "")
+    assert [info.key[len(place.prefix) :] for info in (*first.entries, *second.entries)] == found

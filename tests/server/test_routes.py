@@ -42,6 +42,8 @@ ROUTES = {
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/mounts/unmount": ["POST"],
+    "nbdata/api/stores/list": ["POST"],
+    "nbdata/api/stores/starts": ["GET"],
     "nbdata/api/live": ["GET"],
 }
 UPGRADE = {

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from nbdata.bounded import Unreadable, parse_xml, whole_number
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.az.config import AzConfig
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
+from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import (
     digest_in,
@@ -176,6 +176,11 @@ class AzStore(ObjectStore):
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
         return ahead(self._pages(prefix, "", {"delimiter": "/"}))
 
+    def folder_page(self, prefix: str, token: str = "") -> FolderPage:
+        resuming = {"marker": token} if token else {}
+        page = next(self._pages(prefix, "", {"delimiter": "/", **resuming}))
+        return FolderPage(page.items, page.token)
+
     def _pages(self, prefix: str, after: str, more: Mapping[str, str]) -> Iterator[Page[ObjectInfo]]:
         query = {
             "restype": "container",
@@ -214,7 +219,7 @@ class AzStore(ObjectStore):
                 raise SourceChanged(
                     "the folder changed while it was listed", path=self.said(after), remedy="List it again"
                 )
-            yield Page(files, bool(marker))
+            yield Page(files, bool(marker), marker or "")
             if not marker:
                 return
             if marker == query.get("marker"):

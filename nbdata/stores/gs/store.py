@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.bounded import Unreadable, parse_json, size_in
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
 from nbdata.stores.gs.config import GsConfig
 from nbdata.stores.http.answers import digest_in, in_base64, iso_time, range_header, refused, wrong_bytes
@@ -142,6 +142,11 @@ class GsStore(ObjectStore):
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
         return ahead(self._pages(prefix, "", {"delimiter": "/"}))
 
+    def folder_page(self, prefix: str, token: str = "") -> FolderPage:
+        resuming = {"pageToken": token} if token else {}
+        page = next(self._pages(prefix, "", {"delimiter": "/", **resuming}))
+        return FolderPage(page.items, page.token)
+
     def _pages(self, prefix: str, after: str, more: Mapping[str, str]) -> Iterator[Page[ObjectInfo]]:
         query = {
             "prefix": prefix,
@@ -170,7 +175,7 @@ class GsStore(ObjectStore):
                 infos = sorted([*folders, *infos], key=lambda info: info.key)
             pages.add(infos)
             # An entry without a key is none of those before `after`: it is reported.
-            yield Page([info for info in infos if info.key > after or not info.key], bool(token))
+            yield Page([info for info in infos if info.key > after or not info.key], bool(token), token)
             if not token:
                 return
             if token == query.get("pageToken"):

@@ -24,10 +24,11 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Page(Generic[_T]):
-    """The items of one page of a listing, and whether there is another page."""
+    """The items of one page of a listing, whether there is another page, and the token that gets it."""
 
     items: Sequence[_T]
     more: bool
+    token: str = ""
 
 
 class Pages:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store
 from nbdata.stores.http.answers import (
     ResponseBody,
     beyond_end,
@@ -299,6 +299,22 @@ class HttpStore(Store):
                 some = names[at : at + _AHEAD]
                 for name, info in zip(some, asking.map(lambda n: self._look(folder + n), some), strict=True):
                     yield info or ObjectInfo(f"{folder}{name.rstrip('/')}/", -1)
+
+    def folder_page(self, prefix: str, token: str = "") -> FolderPage:
+        folder, slash, start = prefix.rpartition("/")
+        if folder and folder == self._object:
+            return FolderPage((), "")
+        folder += slash
+        links = self._page(folder) or ()
+        names = sorted(name for name in links if name.startswith(start) and name > token)
+        some = names[:_AHEAD]  # a request for each
+        with ThreadPoolExecutor(_ASKING, thread_name_prefix="http-head") as asking:
+            found = asking.map(lambda name: self._look(folder + name), some)
+            entries = [
+                info or ObjectInfo(f"{folder}{name.rstrip('/')}/", -1)
+                for name, info in zip(some, found, strict=True)
+            ]
+        return FolderPage(entries, some[-1] if len(names) > _AHEAD else "")
 
     def _walk(
         self, folder: str, start: str, walked: _Walked, depth: int, asking: ThreadPoolExecutor

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from nbdata.errors import StoreUnavailable
+from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.pages import Pages, asked_ahead
-from nbdata.stores.objects import ObjectInfo
+from nbdata.stores.objects import FolderPage, ObjectInfo
 from nbdata.stores.s3.answers import decoded, listed
 from nbdata.stores.s3.client import S3Client
 
-__all__ = ["children", "entries", "objects", "pending"]
+__all__ = ["children", "entries", "folder_page", "objects", "pending"]
 
 _Query = dict[str, str]
 # Asking for it raises the error: so that comes behind the objects of the page before.
@@ -22,6 +23,8 @@ _NOWHERE: _Query = {}
 _TOKEN = re.compile(rb"<NextContinuationToken>([!-%'-;=?-~]+)</NextContinuationToken>")
 _GOES_ON = re.compile(rb"<IsTruncated>true</IsTruncated>")
 _ENDS = 8 << 10
+# The parameters of a query that say where a listing goes on.
+_RESUMING = ("continuation-token", "start-after", "marker")
 
 
 def objects(client: S3Client, prefix: str, after: str) -> Iterator[ObjectInfo]:
@@ -33,6 +36,18 @@ def objects(client: S3Client, prefix: str, after: str) -> Iterator[ObjectInfo]:
 def entries(client: S3Client, prefix: str) -> Iterator[ObjectInfo]:
     """Yield the objects and folders below a prefix, no deeper than the next slash; asks for one page ahead."""
     return asked_ahead(_Listing(client, prefix, ""), {**_query(prefix), "delimiter": "/"})
+
+
+def folder_page(client: S3Client, prefix: str, token: str) -> FolderPage:
+    """List one page of `entries` with one request; see `nbdata.stores.base.Store.folder_page`."""
+    listing = _Listing(client, prefix, "")
+    request = {**_query(prefix), "delimiter": "/"}
+    if token:
+        request = _resumed(request, token)
+    found, following = listing.read(request, listing.fetch(request))
+    if following is None:
+        return FolderPage(found, "")
+    return FolderPage(found, json.dumps({name: following[name] for name in _RESUMING if name in following}))
 
 
 def _query(prefix: str) -> _Query:
@@ -100,6 +115,19 @@ def _behind(request: _Query, token: str) -> _Query:
     following = {**request, "continuation-token": token}
     following.pop("start-after", None)
     return following
+
+
+def _resumed(request: _Query, token: str) -> _Query:
+    """Return the query for the page that a token of `folder_page` leads to."""
+    try:
+        said = json.loads(token)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or any(
+        name not in _RESUMING or not isinstance(value, str) for name, value in said.items()
+    ):
+        raise BadOption("this is no token of a page", remedy="List the folder from its beginning")
+    return {**request, **said} if said else _NOWHERE
 
 
 def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:

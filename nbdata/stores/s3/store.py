@@ -13,7 +13,7 @@ from urllib.parse import quote
 from nbdata.bounded import whole_number
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.another_try import worth_retrying
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
+from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import if_match, in_base64, range_header
 from nbdata.stores.http.client import Response
@@ -82,6 +82,9 @@ class S3Store(ObjectStore):
 
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
         return listing.entries(self._client, prefix)
+
+    def folder_page(self, prefix: str, token: str = "") -> FolderPage:
+        return listing.folder_page(self._client, prefix, token)
 
     def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
         return listing.children(self._client, prefix, limit)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from nbdata.errors import BadOption
 from nbdata.stores.s3.client import S3Client
 from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.retry import listing, listing_of_folder
@@ -59,6 +60,29 @@ def test_every_page_is_asked_for_once_wherever_its_token_stands(written: str, fo
         found = [info.key for info in (there.list_folder("") if folder else there.list(""))]
     assert found == KEYS
     assert sorted(number for number in map(asked, seen) if number != 7) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_page_of_a_folder_costs_one_request_and_its_token_gets_the_next_one(written: str) -> None:
+    seen: list[str] = []
+    with serving(each(lambda head: page(asked(head), written), seen)) as port:
+        there = store(port)
+        found, token = there.folder_page("")
+        keys = [[info.key for info in found]]
+        for number in range(1, len(PAGES)):
+            assert len(seen) == number
+            found, token = there.folder_page("", token)
+            keys.append([info.key for info in found])
+    assert (keys, token) == (PAGES, "")
+    assert [asked(head) for head in seen] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("wrong", ["[]", "x", '{"prefix": "other/"}', '{"marker": 1}'])
+def test_a_token_that_is_none_asks_the_store_for_nothing(wrong: str) -> None:
+    seen: list[str] = []
+    with serving(each(lambda head: page(0), seen)) as port, pytest.raises(BadOption, match="no token"):
+        store(port).folder_page("", wrong)
+    assert seen == []
 
 
 def test_the_next_page_is_asked_for_before_this_one_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

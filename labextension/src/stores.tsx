@@ -1,0 +1,538 @@
+/** The section *Stores*: what is in a bucket or on a server, as a tree, and what can be done with it. */
+
+import { closeIcon, refreshIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { Browse } from './browse.js';
+import { moment, size } from './format.js';
+import { upIcon } from './icons.js';
+import { Button, Insert, OnlyCopied, Parts, Problem, useAttempt, useChanges } from './parts.js';
+import { above, lastName, pathOn, short, typed } from './places.js';
+import { PullHere } from './pull.js';
+import { Runs, sayLine } from './runs.js';
+import { printable, trans } from './text.js';
+import { Act, Tray } from './trays.js';
+import {
+  countOf,
+  entryAt,
+  height,
+  isFolder,
+  Level,
+  loaded,
+  parentOf,
+  Place,
+  Row,
+  rowOf,
+  rows,
+  Sorting,
+  Tree,
+  urlAt,
+  View,
+  windowOf
+} from './tree.js';
+
+const ROW = 24;
+const TALLEST_BOX = 14 * ROW;
+
+interface Shared {
+  browse: Browse;
+  runs: Runs;
+  insert: Insert;
+  copy: (text: string) => Promise<void>;
+  /** The folder of Lab's file browser on the disk. */
+  folder: () => string;
+}
+
+function number(count: number): string {
+  return count.toLocaleString('en');
+}
+
+/** A row of the tree: an entry, or what is behind the last one. */
+function TreeRow(props: {
+  row: Row;
+  id: string;
+  top: number;
+  isActive: boolean;
+  press: () => void;
+  toggle: () => void;
+}): React.JSX.Element {
+  const { row, id, top, isActive, press, toggle } = props;
+  const style = { top, height: ROW, paddingLeft: 4 + 14 * row.depth };
+  if (row.kind === 'tail') {
+    const { level, why } = row;
+    const texts = {
+      more: level.asked === null ? trans.__('Load more') : trans.__('Loading…'),
+      problem: trans.__('Could not be listed. Try again'),
+      nothing: level.begin
+        ? trans.__('No name begins with “%1”.', short(printable(level.begin)))
+        : trans.__('Nothing is here.'),
+      filtered: trans.__('Nothing matches.')
+    };
+    const isButton = why === 'problem' || why === 'more';
+    return (
+      <div className="nbd-TreeRow" role="presentation" style={style}>
+        {isButton ? (
+          <button type="button" className="nbd-Link nbd-Small" tabIndex={-1} onClick={press}>
+            {texts[why]}
+          </button>
+        ) : (
+          <span className="nbd-Small">{texts[why]}</span>
+        )}
+      </div>
+    );
+  }
+  const { entry, isOpen } = row;
+  const name = entry ? printable(entry.name) : '…';
+  const folds = entry !== null && isFolder(entry);
+  return (
+    <div
+      id={id}
+      className={`nbd-TreeRow${isActive ? ' nbd-mod-active' : ''}`}
+      style={style}
+      role="treeitem"
+      aria-level={row.depth + 1}
+      aria-posinset={row.number}
+      aria-setsize={row.of}
+      aria-selected={isActive}
+      aria-expanded={folds ? isOpen : undefined}
+      title={name}
+      onClick={press}
+      onDoubleClick={folds ? toggle : undefined}
+    >
+      <span
+        className="nbd-Twist"
+        aria-hidden="true"
+        onClick={event => {
+          event.stopPropagation();
+          press();
+          toggle();
+        }}
+      >
+        {folds ? (isOpen ? '▾' : '▸') : ''}
+      </span>
+      <span className="nbd-TreeName">{name}</span>
+      {entry?.size != null && <span className="nbd-Small">{size(entry.size)}</span>}
+      {entry?.modified != null && (
+        <span className="nbd-Small nbd-When">{moment(entry.modified)}</span>
+      )}
+    </div>
+  );
+}
+
+/** The rows that are in view; the focus stays on the tree, and the keys move the active row. */
+function Rows(props: {
+  browse: Browse;
+  tree: Tree;
+  view: View;
+  active: Place | null;
+  setActive: (place: Place | null) => void;
+}): React.JSX.Element {
+  const { browse, tree, view, active, setActive } = props;
+  const box = React.useRef<HTMLDivElement>(null);
+  const [scrolled, setScrolled] = React.useState(0);
+  const id = React.useId();
+  const count = height(tree, view);
+  const boxHeight = Math.min(TALLEST_BOX, Math.max(1, count) * ROW);
+  const window_ = windowOf(count, ROW, boxHeight, scrolled);
+  const shown = rows(tree, view, window_.first, window_.last);
+  const isPlain = !view.filter && view.sorting === 'store';
+  const at = active ? rowOf(tree, view, active) : -1;
+  const idOf = (place: Place): string => `${id}-${place.base}-${place.page}-${place.at}`;
+  React.useEffect(() => {
+    browse.look(shown.flatMap(row => (row.kind === 'entry' ? [row.place] : [])));
+    if (isPlain) {
+      // Where only a part of what is loaded is shown, the user says whether more is loaded.
+      shown.forEach(
+        row => row.kind === 'tail' && row.why === 'more' && browse.more(row.level.base)
+      );
+    }
+  });
+  const toggle = (place: Place): void => {
+    const url = urlAt(tree, place);
+    if (url !== null && tree.levels.has(url)) {
+      browse.close(url);
+    } else {
+      browse.open(place);
+    }
+  };
+  const go = (row: number, by: 1 | -1 = 1): void => {
+    const wanted = Math.max(0, Math.min(count - 1, row));
+    let [found] = rows(tree, view, wanted, wanted + 1);
+    let number = wanted;
+    while (found?.kind === 'tail' && number + by >= 0 && number + by < count) {
+      number += by;
+      [found] = rows(tree, view, number, number + 1);
+    }
+    if (found?.kind === 'entry') {
+      setActive(found.place);
+    }
+    if (box.current) {
+      box.current.scrollTop = window_.scrollTo(wanted);
+    }
+  };
+  const goTo = (place: Place | null): void => {
+    const row = place ? rowOf(tree, view, place) : -1;
+    if (row >= 0) {
+      go(row);
+    }
+  };
+  const onKey = (event: React.KeyboardEvent): void => {
+    if (event.ctrlKey || event.altKey || event.metaKey) {
+      return;
+    }
+    const entry = active && entryAt(tree, active);
+    const url = active && urlAt(tree, active);
+    const folds = entry !== null && isFolder(entry);
+    const isOpen = url !== null && tree.levels.has(url);
+    const page = Math.floor(boxHeight / ROW) - 1;
+    const deeds: Record<string, () => void> = {
+      ArrowDown: () => go(at + 1),
+      ArrowUp: () => go(Math.max(0, at - 1), -1),
+      PageDown: () => go(at + page),
+      PageUp: () => go(at - page, -1),
+      Home: () => go(0),
+      End: () => go(count - 1, -1),
+      ArrowRight: () => active && folds && (isOpen ? go(at + 1) : browse.open(active)),
+      ArrowLeft: () =>
+        folds && isOpen ? browse.close(url) : active && goTo(parentOf(tree, active.base)),
+      Enter: () => active && folds && toggle(active),
+      ' ': () => active && folds && toggle(active)
+    };
+    const deed = deeds[event.key];
+    if (deed) {
+      event.preventDefault();
+      event.stopPropagation();
+      deed();
+    }
+  };
+  const firstInView = shown.findIndex((_, n) => window_.top(window_.first + n) >= scrolled);
+  const isInView = at >= window_.first && at < window_.last;
+  return (
+    <div
+      ref={box}
+      className="nbd-Tree"
+      style={{ height: boxHeight }}
+      role="tree"
+      tabIndex={0}
+      aria-label={printable(tree.root)}
+      aria-busy={[...tree.levels.values()].some(level => level.asked !== null)}
+      aria-activedescendant={active && isInView ? idOf(active) : undefined}
+      onScroll={event => setScrolled(event.currentTarget.scrollTop)}
+      onKeyDown={onKey}
+      onFocus={event => {
+        // By the mouse, the row below it becomes active; nothing may move under the mouse before.
+        if (at < 0 && count > 0 && event.currentTarget.matches(':focus-visible')) {
+          go(window_.first + Math.max(0, firstInView));
+        }
+      }}
+    >
+      <div className="nbd-TreeRows" style={{ height: window_.tall }} role="presentation">
+        {shown.map((row, n) =>
+          row.kind === 'tail' ? (
+            <TreeRow
+              key={`tail ${row.level.base}`}
+              row={row}
+              id=""
+              top={window_.top(window_.first + n)}
+              isActive={false}
+              press={() => browse.more(row.level.base)}
+              toggle={() => undefined}
+            />
+          ) : (
+            <TreeRow
+              key={idOf(row.place)}
+              row={row}
+              id={idOf(row.place)}
+              top={window_.top(window_.first + n)}
+              isActive={window_.first + n === at}
+              press={() => setActive(row.place)}
+              toggle={() => toggle(row.place)}
+            />
+          )
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** How much is loaded, what the filter shows of it, and how to get at the rest. */
+function Loaded(props: { browse: Browse; root: Level; view: View }): React.JSX.Element {
+  const { browse, root, view } = props;
+  const { count, areFirst, areAll } = loaded(root);
+  const [shown, all] = [number(countOf(root, view)), number(count)];
+  const said = view.filter
+    ? areAll
+      ? trans.__('%1 of all %2 loaded', shown, all)
+      : areFirst
+        ? trans.__('%1 of the first %2 loaded', shown, all)
+        : trans.__('%1 of %2 loaded', shown, all)
+    : areAll
+      ? trans.__('All %1 loaded', all)
+      : areFirst
+        ? trans.__('The first %1 loaded', all)
+        : trans.__('%1 loaded', all);
+  return (
+    <div className="nbd-Row nbd-mod-wrap nbd-Small">
+      <span role="status">
+        {root.pages.length > 0 ? said : root.problem ? '' : trans.__('Loading…')}
+      </span>
+      {view.filter && !areAll && (
+        <button
+          type="button"
+          className="nbd-Link nbd-Small"
+          onClick={() => browse.show(root.base, view.filter)}
+        >
+          {trans.__('Jump to names that begin with “%1”', short(printable(view.filter)))}
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** What can be done with the active row. */
+function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element | null {
+  const { browse, runs, insert, copy, folder, tree, place } = props;
+  const [isPulling, pull] = React.useState(false);
+  const [copied, setCopied] = React.useState(false);
+  const [isOnlyCopied, setOnlyCopied] = React.useState(false);
+  const { problem, attempt } = useAttempt();
+  const buttons = React.useRef<HTMLDivElement>(null);
+  const [entry, url] = [entryAt(tree, place), urlAt(tree, place)];
+  if (!entry || url === null) {
+    return null;
+  }
+  const name = printable(lastName(url));
+  const target = pathOn(folder(), '', lastName(url));
+  const facts = [
+    ...(entry.size === null ? [] : [size(entry.size)]),
+    ...(entry.modified === null ? [] : [moment(entry.modified)]),
+    ...(entry.version ? [trans.__('version %1', entry.version)] : [])
+  ];
+  const insertLabel = trans.__('Insert %pull');
+  const putIn = async (): Promise<void> => {
+    const { line, whyNoLine } = await sayLine({ verb: 'pull', source: url, target });
+    if (!line) {
+      throw new Error(whyNoLine);
+    }
+    setOnlyCopied(!(await insert(line)));
+  };
+  return (
+    <div className="nbd-Chosen" role="group" aria-label={name}>
+      <div className="nbd-Wrapped nbd-ChosenName">{printable(url)}</div>
+      {facts.length > 0 && <Parts of={facts} />}
+      <div className="nbd-Acts" ref={buttons}>
+        <Act
+          label={copied ? trans.__('Copied') : trans.__('Copy URL')}
+          of={name}
+          onClick={() => void copy(url).then(() => setCopied(true))}
+        />
+        <Act label={insertLabel} of={name} onClick={() => void attempt(insertLabel, putIn)} />
+        <button
+          type="button"
+          className="nbd-Button nbd-mod-text nbd-Act"
+          aria-expanded={isPulling}
+          aria-label={`${trans.__('Pull here…')}: ${name}`}
+          onClick={() => pull(!isPulling)}
+        >
+          {trans.__('Pull here…')}
+        </button>
+        {isFolder(entry) && (
+          <Act label={trans.__('Go into')} of={name} onClick={() => browse.show(url)} />
+        )}
+      </div>
+      <OnlyCopied is={isOnlyCopied} />
+      <Problem text={problem} />
+      {isPulling && (
+        <Tray
+          name={trans.__('Pull here')}
+          of={name}
+          close={() => {
+            buttons.current?.querySelector<HTMLElement>('[aria-expanded="true"]')?.focus();
+            pull(false);
+          }}
+        >
+          <PullHere source={url} target={target} runs={runs} insert={insert} />
+        </Tray>
+      )}
+    </div>
+  );
+}
+
+/** A folder that is browsed. */
+function Opened(props: Shared & { tree: Tree }): React.JSX.Element | null {
+  const { browse, tree } = props;
+  const [filter, setFilter] = React.useState('');
+  const [sorting, setSorting] = React.useState<Sorting>('store');
+  const [active, setActive] = React.useState<Place | null>(null);
+  const view = { filter, sorting };
+  const root = tree.levels.get(tree.root);
+  const failed = [...tree.levels.values()].find(level => level.problem);
+  if (!root) {
+    return null;
+  }
+  const sortings: [Sorting, string][] = [
+    ['store', trans.__('by name')],
+    ['size', trans.__('largest first')],
+    ['time', trans.__('newest first')]
+  ];
+  return (
+    <>
+      {root.begin && (
+        <div className="nbd-Row nbd-At">
+          <span className="nbd-Small nbd-Wrapped">
+            {trans.__('Names that begin with “%1”', short(printable(root.begin)))}
+          </span>
+          <Button
+            label={trans.__('Show all names')}
+            of={printable(tree.root)}
+            icon={closeIcon}
+            onClick={() => browse.show(tree.root)}
+          />
+        </div>
+      )}
+      <div className="nbd-Row nbd-Ask nbd-Seek">
+        <input
+          type="search"
+          value={filter}
+          placeholder={trans.__('Filter')}
+          aria-label={trans.__('Filter what is loaded')}
+          spellCheck={false}
+          onChange={event => setFilter(event.target.value)}
+        />
+        <select
+          value={sorting}
+          aria-label={trans.__('Sort what is loaded')}
+          onChange={event => setSorting(event.target.value as Sorting)}
+        >
+          {sortings.map(([value, label]) => (
+            <option key={value} value={value}>
+              {label}
+            </option>
+          ))}
+        </select>
+      </div>
+      <Rows {...{ browse, tree, view, active, setActive }} />
+      <Loaded {...{ browse, root, view }} />
+      {failed && (
+        <div className="nbd-Row nbd-mod-wrap">
+          <Problem text={failed.problem} />
+          <Act
+            label={trans.__('Try again')}
+            of={printable(failed.base)}
+            onClick={() => browse.forgive(failed.base)}
+          />
+        </div>
+      )}
+      {active && <Chosen key={JSON.stringify(active)} {...props} place={active} />}
+    </>
+  );
+}
+
+/** Where people may begin. */
+function Beginnings({ browse }: { browse: Browse }): React.JSX.Element {
+  const { starts } = browse;
+  return (
+    <>
+      <ul className="nbd-List nbd-Starts" aria-label={trans.__('Where to begin')}>
+        <li>
+          <button type="button" className="nbd-Link" onClick={() => browse.show('s3://')}>
+            {trans.__('Buckets of this account')}
+          </button>
+        </li>
+        {starts?.recent.map(url => (
+          <li key={url}>
+            <button type="button" className="nbd-Link nbd-Wrapped" onClick={() => browse.show(url)}>
+              {printable(url)}
+            </button>
+          </li>
+        ))}
+      </ul>
+      {starts && (
+        <p className="nbd-Small nbd-Wrapped">
+          {starts.configured.length
+            ? trans.__('Configured on this server: %1', starts.configured.join(', '))
+            : trans.__('No credentials are configured on this server; public data can be browsed.')}
+        </p>
+      )}
+      <Problem text={browse.problem} />
+    </>
+  );
+}
+
+function Content(props: Shared): React.JSX.Element {
+  const { browse } = props;
+  useChanges(browse.changed);
+  const { tree } = browse;
+  const root = tree?.root ?? '';
+  const [text, setText] = React.useState(root);
+  React.useEffect(() => setText(root), [root]);
+  const up = tree ? above(root) : null;
+  React.useEffect(() => {
+    if (!browse.tree && !browse.starts) {
+      void browse.begin();
+    }
+  }, [browse]);
+  return (
+    <>
+      <form
+        className="nbd-Row nbd-Ask nbd-Seek"
+        onSubmit={event => {
+          event.preventDefault();
+          const { place, begin } = typed(text);
+          browse.show(place || null, begin);
+        }}
+      >
+        <Button
+          label={trans.__('Back to the folder above')}
+          of={printable(up ?? root)}
+          icon={upIcon}
+          disabled={!tree}
+          onClick={() => browse.show(up)}
+        />
+        <input
+          type="text"
+          value={text}
+          placeholder="s3://bucket/folder/"
+          aria-label={trans.__('URL of a bucket or a folder')}
+          spellCheck={false}
+          onChange={event => setText(event.target.value)}
+        />
+        <button type="submit" className="nbd-Button nbd-mod-text nbd-Act">
+          {trans.__('Open')}
+        </button>
+        {tree && (
+          <Button
+            label={trans.__('List again')}
+            of={printable(root)}
+            icon={refreshIcon}
+            onClick={() => browse.show(root, tree.levels.get(root)?.begin)}
+          />
+        )}
+      </form>
+      {tree ? (
+        <Opened key={`${root} ${tree.levels.get(root)?.begin}`} {...props} tree={tree} />
+      ) : (
+        <Beginnings browse={browse} />
+      )}
+    </>
+  );
+}
+
+/** The section. Nothing is asked for, and nothing of it drawn, before it is opened. */
+export const Stores = React.memo(function Stores(props: Shared): React.JSX.Element {
+  const [isOpen, open] = React.useState(false);
+  return (
+    <section className="nbd-Section" aria-label={trans.__('Stores')}>
+      <details
+        className="nbd-Fold nbd-Stores"
+        open={isOpen}
+        onToggle={event => open(event.currentTarget.open)}
+      >
+        <summary>
+          <h2 className="nbd-Heading">{trans.__('Stores')}</h2>
+        </summary>
+        {isOpen && <Content {...props} />}
+      </details>
+    </section>
+  );
+});

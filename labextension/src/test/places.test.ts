@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { moving } from '../moves.js';
+import { above, lastName, pathOn, typed } from '../places.js';
+
+test('a typed URL leads to its folder, and to the names that begin as its end', () => {
+  assert.deepEqual(typed(' s3://b/a/ '), { place: 's3://b/a/', begin: '' });
+  assert.deepEqual(typed('s3://b/a/x.bin'), { place: 's3://b/a/', begin: 'x.bin' });
+  assert.deepEqual(typed('s3://b'), { place: 's3://b', begin: '' });
+  assert.deepEqual(typed('s3://'), { place: 's3://', begin: '' });
+  assert.deepEqual(typed('data'), { place: 'data', begin: '' });
+});
+
+test('the folder above a bucket is the account, where there is one', () => {
+  assert.equal(above('s3://b/a/c/'), 's3://b/a/');
+  assert.equal(above('s3://b/a'), 's3://b/');
+  assert.equal(above('s3://b/'), 's3://');
+  assert.equal(above('s3://'), null);
+  assert.equal(above('gs://b/'), null);
+  assert.equal(above('http://host/'), null);
+});
+
+test('the target is named as what is pulled', () => {
+  assert.equal(lastName('s3://b/a%20b/'), 'a%20b');
+  assert.equal(lastName('s3://b/'), 'b');
+  assert.equal(lastName('http://host/a%20b.txt'), 'a b.txt');
+  assert.equal(lastName('http://host/%ff'), '%ff');
+  assert.equal(pathOn('/home/me', 'in/deep', 'a'), '/home/me/in/deep/a');
+  assert.equal(pathOn('/home/me/', '', 'a'), '/home/me/a');
+  assert.equal(pathOn('/', 'a/', ''), '/a');
+});
+
+test('a plan says how much, and when it looked at a part only', () => {
+  const moves = { objects: 3, bytes: 3e6, all: 5, needed: 3e6, free: 8e6, fits: true };
+  assert.deepEqual(moving(moves), [
+    '3 objects, 3.0 MB',
+    '2 are there already, or stay as they are',
+    '5.0 MB free after that'
+  ]);
+  assert.deepEqual(moving({ ...moves, objects: 10_001, all: 10_001 }), [
+    'at least 10,000 objects, 3.0 MB',
+    'at most 5.0 MB free after that'
+  ]);
+  assert.deepEqual(moving({ ...moves, all: 3, fits: false, free: 1e6 }), [
+    '3 objects, 3.0 MB',
+    'it does not fit: 3.0 MB needed, 1.0 MB free'
+  ]);
+});
