@@ -7,7 +7,7 @@ import { Browse } from './browse.js';
 import { moment, size } from './format.js';
 import { upIcon } from './icons.js';
 import { Button, Insert, OnlyCopied, Parts, Problem, useAttempt, useChanges } from './parts.js';
-import { above, lastName, pathOn, short, typed } from './places.js';
+import { above, hasGlob, lastName, pathOn, short, typed } from './places.js';
 import { PullHere } from './pull.js';
 import { Runs, sayLine } from './runs.js';
 import { printable, trans } from './text.js';
@@ -129,6 +129,7 @@ function Rows(props: {
 }): React.JSX.Element {
   const { browse, tree, view, active, setActive } = props;
   const box = React.useRef<HTMLDivElement>(null);
+  const isPressed = React.useRef(false);
   const [scrolled, setScrolled] = React.useState(0);
   const id = React.useId();
   const count = height(tree, view);
@@ -219,9 +220,11 @@ function Rows(props: {
       aria-activedescendant={active && isInView ? idOf(active) : undefined}
       onScroll={event => setScrolled(event.currentTarget.scrollTop)}
       onKeyDown={onKey}
+      onPointerDown={() => (isPressed.current = true)}
+      onPointerUp={() => (isPressed.current = false)}
       onFocus={event => {
         // By the mouse, the row below it becomes active; nothing may move under the mouse before.
-        if (at < 0 && count > 0 && event.currentTarget.matches(':focus-visible')) {
+        if (event.target === event.currentTarget && !isPressed.current && at < 0 && count > 0) {
           go(window_.first + Math.max(0, firstInView));
         }
       }}
@@ -308,6 +311,7 @@ function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element
     ...(entry.modified === null ? [] : [moment(entry.modified)]),
     ...(entry.version ? [trans.__('version %1', entry.version)] : [])
   ];
+  const isPattern = hasGlob(url);
   const insertLabel = trans.__('Insert %pull');
   const putIn = async (): Promise<void> => {
     const { line, whyNoLine } = await sayLine({ verb: 'pull', source: url, target });
@@ -326,13 +330,19 @@ function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element
           of={name}
           onClick={() => void copy(url).then(() => setCopied(true))}
         />
-        <Act label={insertLabel} of={name} onClick={() => void attempt(insertLabel, putIn)} />
+        <Act
+          label={insertLabel}
+          of={name}
+          disabled={isPattern}
+          onClick={() => void attempt(insertLabel, putIn)}
+        />
         <button
           type="button"
           className="nbd-Button nbd-mod-text nbd-Act"
           aria-expanded={isPulling}
+          aria-disabled={isPattern}
           aria-label={`${trans.__('Pull here…')}: ${name}`}
-          onClick={() => pull(!isPulling)}
+          onClick={() => !isPattern && pull(!isPulling)}
         >
           {trans.__('Pull here…')}
         </button>
@@ -340,6 +350,11 @@ function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element
           <Act label={trans.__('Go into')} of={name} onClick={() => browse.show(url)} />
         )}
       </div>
+      {isPattern && (
+        <p className="nbd-Small nbd-Wrapped">
+          {trans.__('A line would take this name for a pattern of several. Pull the folder above.')}
+        </p>
+      )}
       <OnlyCopied is={isOnlyCopied} />
       <Problem text={problem} />
       {isPulling && (

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { moving } from '../moves.js';
-import { above, lastName, pathOn, typed } from '../places.js';
+import { above, hasGlob, lastName, pathOn, typed } from '../places.js';
 
 test('a typed URL leads to its folder, and to the names that begin as its end', () => {
   assert.deepEqual(typed(' s3://b/a/ '), { place: 's3://b/a/', begin: '' });
@@ -19,6 +19,15 @@ test('the folder above a bucket is the account, where there is one', () => {
   assert.equal(above('s3://'), null);
   assert.equal(above('gs://b/'), null);
   assert.equal(above('http://host/'), null);
+});
+
+test('a name that a line would take for a pattern is known', () => {
+  const patterns = ['s3://b/a*', 's3://b/[a]/x', 's3://b/a?', 's3://b/{1..3}', 's3://b/{a,b}'];
+  assert.deepEqual(
+    patterns.filter(url => !hasGlob(url)),
+    []
+  );
+  assert.deepEqual(['s3://b/a]', 's3://b/{a}', 's3://b/a,b'].filter(hasGlob), []);
 });
 
 test('the target is named as what is pulled', () => {
