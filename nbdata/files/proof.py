@@ -63,6 +63,8 @@ class Proof:
         Whether any bytes were given out.
     followed : bool
         Whether all bytes that were given out so far are compared, or held to be compared.
+    repeated : bool
+        Whether bytes were given out again, after they were compared or held: those are not compared.
     """
 
     def __init__(self, place: Place, info: ObjectInfo, verify: str, early: Early | None = None) -> None:
@@ -74,7 +76,7 @@ class Proof:
         self._size_held = 0
         self.proven: bool | None = None
         self.wrong: ChecksumMismatch | None = None
-        self.begun, self.followed = False, True
+        self.begun, self.followed, self.repeated = False, True, False
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +102,7 @@ class Proof:
             if start > self._hashed:
                 self._hold(start, view)
                 return
+            self.repeated = self.repeated or start < self._hashed
             if start + len(view) > self._hashed:
                 self._hash(view[self._hashed - start :])
                 self._catch_up()
@@ -112,6 +115,7 @@ class Proof:
         if not self.followed:
             return
         while (first := self._held.get(start)) is not None:  # what was given first counts
+            self.repeated = True
             start, view = start + len(first), view[len(first) :]
         size, early = len(view), self._early
         if not size:

@@ -357,6 +357,19 @@ def test_a_store_that_does_not_answer_is_not_waited_for_until_it_does(
     assert reach.down is None
 
 
+def test_one_object_that_fails_is_not_the_store(tmp_path: Path) -> None:
+    reach = Reach(nbdata.filesystem(str(tmp_path)).place(str(tmp_path)))
+
+    def fails() -> str:
+        raise StoreUnavailable("this object has no server")
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            reach.run(fails)
+        assert reach.down is None
+        assert reach.run(lambda: "another") == "another"
+
+
 # -- listings --------------------------------------------------------------------------------------
 
 

@@ -77,3 +77,12 @@ def test_a_proof_that_holds_nothing_follows_reads_in_order_only(place: Place) ->
     for start in STARTS:
         proof.given(start, part(start))
     assert proof.proven is True
+
+
+def test_what_is_given_out_again_is_noted(place: Place) -> None:
+    proof = proof_of(place, Early())
+    for start in (2 * STEP, 0, STEP):
+        proof.given(start, part(start))
+    assert not proof.repeated
+    proof.given(0, part(0)[:10])
+    assert proof.repeated

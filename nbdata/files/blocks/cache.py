@@ -13,7 +13,7 @@ from nbdata.files.blocks.folder import BlockFolder
 from nbdata.files.blocks.kept_version import KeptVersion
 from nbdata.files.blocks.listings import MOST_NAMES, KeptListing, keep_listing, kept_listing
 from nbdata.files.blocks.reach import Reach
-from nbdata.files.blocks.version_file import BLOCK, PAGE, crc_of, name_of
+from nbdata.files.blocks.version_file import BLOCK, PAGE, VersionFile, crc_of, name_of
 from nbdata.files.blocks.writing import Writer
 from nbdata.files.connections import Place
 from nbdata.files.fetching import First, fetch, first_bytes
@@ -70,6 +70,8 @@ class BlockCache:
     def __init__(self, folder: BlockFolder, place: Place, verify: str, say: Callable[[str], None]) -> None:
         self._folder, self._place, self._verify, self._say = folder, place, verify, say
         self._of = redacted(f"{place.store.server}\n{without_signature(place.folder.place)}")
+        # Without a name of the server, another account's folder of the same name would look the same.
+        self._alone = bool(place.store.server) or place.folder.place.startswith(("http://", "https://"))
         self.reach = Reach(place)
         self._writer = Writer(folder, say)
         self._lock = threading.Lock()
@@ -157,7 +159,7 @@ class BlockCache:
             self._submit(version, 0, lambda: self._mark(version, crcs))
 
     def _mark(self, version: KeptVersion, crcs: Sequence[int]) -> bool:
-        if version.file is not None and not version.gone:
+        if version.file is not None and not version.gone and version.crcs() is not None:
             version.proven = version.file.mark(self._verify, crcs)
         return True
 
@@ -313,7 +315,13 @@ class BlockCache:
         if not self._folder.take(len(data)):
             return False
         file.write(number, data, crc)
+        self._remove_gone(version, file)
         return True
+
+    def _remove_gone(self, version: KeptVersion, file: VersionFile) -> None:
+        """Delete the file of a version that turned out to be wrong while it was written."""
+        if version.gone and file.is_linked:
+            self._folder.remove(version.name)
 
     # -- whole files -------------------------------------------------------------------------------
 
@@ -334,13 +342,15 @@ class BlockCache:
             try:
                 return self.reach.run(lambda: first_bytes(place)), True
             except StoreUnavailable:
-                if listed.size == 0 and listed.etag:
+                if listed.size == 0 and listed.etag and self._alone:
                     return First(listed, b""), False
                 raise
         try:
             info = self.reach.run(lambda: place.retrying(lambda: place.store.head(place.key)))
             return First(info, b""), True
         except StoreUnavailable:
+            if not self._alone:
+                raise
             return First(kept.info, b""), False
         finally:
             self._release(kept)
@@ -393,8 +403,8 @@ class BlockCache:
         self._writer.submit(0, lambda: keep_listing(self._folder, self._of, prefix, dict(names)))
 
     def kept_names(self, prefix: str) -> KeptListing | None:
-        """Return the last listing of a folder that was kept."""
-        return kept_listing(self._folder, self._of, prefix)
+        """Return the last listing of a folder that was kept, if the store's name tells that it is of this one."""
+        return kept_listing(self._folder, self._of, prefix) if self._alone else None
 
     # -- the end, and what is told -----------------------------------------------------------------
 

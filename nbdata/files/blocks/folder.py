@@ -351,7 +351,10 @@ class BlockFolder:
                 for entry in entries:
                     if entry.name in (_ROOM, MADE):
                         continue
-                    status = os.lstat(entry.name, dir_fd=self._fd)
+                    try:
+                        status = os.lstat(entry.name, dir_fd=self._fd)
+                    except FileNotFoundError:  # another mount has just deleted it
+                        continue
                     right = stat.S_ISREG(status.st_mode) and status.st_uid == self._owner
                     if not right or not _NAMES.fullmatch(entry.name):
                         strange.append(entry.name)

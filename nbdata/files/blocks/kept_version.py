@@ -65,9 +65,9 @@ class KeptVersion:
         self._given[number], self._crcs[number] = 1, crc
 
     def tear(self) -> None:
-        """Note that two readings of a block differ, so that one of them is wrong."""
+        """Note that the blocks are not all that was given out: two readings of one differ, or some bytes went past."""
         self._torn = True
 
     def crcs(self) -> Sequence[int] | None:
         """Return the CRCs of all blocks, if each was given out here, and always the same; else None."""
-        return self._crcs if all(self._given) and not self._torn else None
+        return list(self._crcs) if all(self._given) and not self._torn else None

@@ -26,8 +26,9 @@ _T = TypeVar("_T")
 class Reach:
     """Whether the store of one mount answers; safe to use from many threads.
 
-    The first request that fails has all its retries, of about a minute. From then on requests fail at once, until the
-    store has given an answer to a thread, which asks it at the next request, and every few seconds while there are any.
+    A request that fails has all its retries, of about a minute. Then the store is asked for something else by a thread,
+    since one object may be all that fails. If that is not answered either, requests fail at once, until it is: it is
+    asked again at the next request, and every few seconds while there are any.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ class Reach:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._lock = threading.Lock()
-        self._asked = 0.0
+        self._asked = -AGAIN
         self._asking: threading.Event | None = None
         self._why = ""
         self.down: float | None = None
@@ -59,8 +60,8 @@ class Reach:
         self._check()
         try:
             found = attempt()
-        except StoreUnavailable as error:
-            self._failed(error)
+        except StoreUnavailable:
+            self._ask_again()
             raise
         self._answered()
         return found
@@ -68,17 +69,21 @@ class Reach:
     def _check(self) -> None:
         if self.down is None:
             return
+        self._ask_again()
+        if self.down is not None:
+            raise StoreUnavailable(f"the store does not answer ({self._why})", path=self._place.folder.place)
+
+    def _ask_again(self) -> None:
+        """Have the store asked, if that was not done in the last seconds, and wait a little for its answer."""
         with self._lock:
             now = time.monotonic()
-            if self.down is not None and self._asking is None and now - self._asked >= AGAIN:
+            if self._asking is None and now - self._asked >= AGAIN:
                 self._asked, self._asking = now, threading.Event()
                 if not begin(self._ask, self._asking, name="reach"):
                     self._asking = None
             asking, left = self._asking, self._asked + _PATIENCE - now
         if asking is not None and left > 0:
             asking.wait(left)
-        if self.down is not None:
-            raise StoreUnavailable(f"the store does not answer ({self._why})", path=self._place.folder.place)
 
     def _ask(self, asking: threading.Event) -> None:
         try:

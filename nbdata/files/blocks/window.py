@@ -60,6 +60,7 @@ class BlockWindow:
         """Return some bytes from `start` on, at least one and none from `end` on; both lie within the object."""
         number = start // BLOCK
         if not self._kept(number):
+            self._version.tear()
             return self._cache.reach.run(lambda: self._window.view(start, end))
         if self._next == number and self._version.has(number) and self._version.file is not None:
             self._version.file.expect(number + 1, _AHEAD)
@@ -80,6 +81,7 @@ class BlockWindow:
         """Return bytes from `start` on, as `view` does, for a read that jumps; many threads may do so at a time."""
         number = start // BLOCK
         if not self._kept(number):
+            self._version.tear()
             return self._cache.reach.run(lambda: self._window.apart(start, end))
         data = self._cache.block(
             self._version, number, lambda: self._alone(number), lambda: self._alone(number)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from isal.isal_zlib import crc32
 
 from nbdata.archives.decompress import open_decompressed
-from nbdata.archives.member_budget import MemberBudget
+from nbdata.archives.member_budget import MemberBudget, bytes_of
 from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader, read_members
 from nbdata.archives.zip import read_entry, unreadable
@@ -81,6 +81,7 @@ class _Found:
     def __init__(self) -> None:
         self.members = dict[str, _Member]()
         self.left_out, self.some = 0, list[str]()
+        self._folders = set[str]()
         self._budget = MemberBudget()
 
     def add(self, name: str, member: _Member) -> None:
@@ -92,7 +93,14 @@ class _Found:
             self.leave_out(name, "is no name of a file")
             return
         if name not in self.members:
-            self._budget.spend(2 * len(name) + 200, name)
+            self._budget.spend(bytes_of(name), name)
+            above = name
+            while "/" in above:
+                above = above.rpartition("/")[0]
+                if above in self._folders:
+                    break
+                self._folders.add(above)
+                self._budget.spend(2 * bytes_of(above), name)
         self.members[name] = member
 
     def leave_out(self, name: str, why: str) -> None:
@@ -186,9 +194,9 @@ def _in_zip(directories: list[ZipDirectory]) -> _Found:
 
 
 def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> _Found:
-    found, told = _Found(), time.monotonic()
+    found = _Found()
     buffer = memoryview(bytearray(_BLOCK))
-    stream, kind = open_decompressed(_Raw(file), name=shown)
+    stream, kind = open_decompressed(_Raw(file, tell), name=shown)
     with closing(stream):
         if kind != "tar":
             raise BadOption(
@@ -213,23 +221,23 @@ def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> _Fo
             crc = 0
             while count := reader.readinto(buffer):
                 crc = crc32(buffer[:count], crc)
-                if time.monotonic() - told > _TELL:
-                    told = time.monotonic()
-                    tell(file.tell(), file.size)
             found.add(member.name, _Member(start, member.size, member.mtime_ns / 1e9, crc))
     return found
 
 
 class _Raw(io.RawIOBase):
-    """A file as a raw stream, which leaves it open."""
+    """A file as a raw stream, which leaves it open, and tells how far it is read."""
 
-    def __init__(self, file: ReadFile) -> None:
-        self._file = file
+    def __init__(self, file: ReadFile, tell: Callable[[int, int], None]) -> None:
+        self._file, self._tell, self._told = file, tell, time.monotonic()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
+        if time.monotonic() - self._told > _TELL:
+            self._told = time.monotonic()
+            self._tell(self._file.tell(), self._file.size)
         return self._file.readinto(memoryview(buffer).cast("B"))
 
 

@@ -6,6 +6,7 @@ import errno
 import itertools
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ class _Shared:
     info : ObjectInfo
         The version.
     proof : Proof
+    alone : bool
+        Whether no other file of this path was open when it was made: what the kernel holds is compared by it, then.
     open : int
         How many open files share it.
     """
@@ -45,12 +48,14 @@ class _Shared:
     path: str
     info: ObjectInfo
     proof: Proof
+    alone: bool
     open: int = 0
 
     def takes(self, info: ObjectInfo) -> bool:
         """Return whether one more open file may share it: all that was given out of this version is compared."""
         same = bool(info.etag) and (info.etag, info.size) == (self.info.etag, self.info.size)
-        return same and self.proof.followed and self.proof.wrong is None
+        proof = self.proof
+        return same and proof.followed and not proof.repeated and proof.wrong is None
 
 
 class Opened(NamedTuple):
@@ -75,6 +80,7 @@ class OpenFile:
 
     Parameters
     ----------
+    path : str
     source : bytes-like or ReadFile
         The content of a small file, or what reads it.
     same : bool
@@ -86,9 +92,9 @@ class OpenFile:
     """
 
     def __init__(
-        self, source: Content | ReadFile, same: bool, shared: _Shared | None, settled: bool = True
+        self, path: str, source: Content | ReadFile, same: bool, shared: _Shared | None, settled: bool = True
     ) -> None:
-        self._source, self._same, self._settled, self.shared = source, same, settled, shared
+        self.path, self._source, self._same, self._settled, self.shared = path, source, same, settled, shared
         self._turn = threading.Condition()
         self._next = 0
         self._wrong: NbdataError | None = None
@@ -129,10 +135,17 @@ class OpenFile:
         return parts
 
     @property
+    def fetches(self) -> bool:
+        """Whether its bytes are fetched when they are read."""
+        return isinstance(self._source, ReadFile)
+
+    @property
     def is_proven(self) -> bool:
         """Whether nothing is left to compare of the version that the kernel was told of."""
         source = self._source
-        return self._same and self._settled and not (isinstance(source, ReadFile) and source.proof.is_open)
+        if isinstance(source, ReadFile) and (source.proof.is_open or source.proof.repeated):
+            return False
+        return self._same and self._settled
 
     def close(self) -> None:
         """Let its memory go."""
@@ -164,6 +177,8 @@ class OpenFiles:
         self._early = Early()
         # By path: what compares the file for those who open it now.
         self._shared: dict[str, _Shared] = {}
+        # By path: how many files are open that fetch by themselves.
+        self._readers = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -200,7 +215,9 @@ class OpenFiles:
             follows = False
             if isinstance(source, ReadFile) and same and source.proof.is_open:
                 shared, follows = self._share(path, source)
-            self._open[number] = OpenFile(source, same, shared, settled)
+            if isinstance(source, ReadFile):
+                self._readers[path] += 1
+            self._open[number] = OpenFile(path, source, same, shared, settled)
         return Opened(number, same, follows)
 
     def _share(self, path: str, source: ReadFile) -> tuple[_Shared, bool]:
@@ -209,11 +226,12 @@ class OpenFiles:
         found = self._shared.get(path)
         if found is None or not found.takes(info):
             place = self._place._replace(key=self._folders.key_of(path))
-            found = self._shared[path] = _Shared(path, info, Proof(place, info, self._verify, self._early))
+            proof, alone = Proof(place, info, self._verify, self._early), not self._readers[path]
+            found = self._shared[path] = _Shared(path, info, proof, alone)
         source.proof = found.proof
         found.open += 1
         # Nothing was asked for yet: the kernel may hold what is older, and has not heard yet that it is to drop it.
-        return found, found.proof.begun
+        return found, found.proof.begun and found.alone
 
     def read(self, number: int, size: int, offset: int) -> list[memoryview]:
         """Read an open file; see `OpenFile.read`."""
@@ -232,6 +250,10 @@ class OpenFiles:
         """Close a file."""
         with self._lock:
             found = self._open.pop(number, None)
+            if found is not None and found.fetches:
+                self._readers[found.path] -= 1
+                if not self._readers[found.path]:
+                    del self._readers[found.path]
             if found is not None and (shared := found.shared) is not None:
                 shared.open -= 1
                 if not shared.open:

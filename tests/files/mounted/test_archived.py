@@ -226,3 +226,14 @@ def test_a_large_compressed_member_is_named_and_not_shown(put: Put, tmp_path: Pa
     with nbdata.mount(url, tmp_path / "m", archive=True, quiet=True) as mount:
         assert set(read(mount.folder)) == {"small"}
         assert "'large' is compressed, and larger than 67.1 MB" in about(mount.folder)
+
+
+@pytest.mark.long
+def test_names_in_very_many_folders_are_refused(put: Put, tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for number in range(100):
+            archive.writestr(f"{number}/" + "a/" * 4000 + "f", b"")
+    url = put({"a.zip": data.getvalue()}) + "a.zip"
+    with pytest.raises(BadArchive, match="take"):
+        nbdata.mount(url, tmp_path / "m", archive=True, quiet=True)

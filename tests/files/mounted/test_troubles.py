@@ -186,6 +186,23 @@ def test_what_two_programs_read_of_one_file_is_compared_together(
         assert _whole(path) == data
 
 
+def test_who_opens_later_does_not_get_what_is_compared_with_nothing(
+    proxy: FaultProxy, put: Put, tmp_path: Path
+) -> None:
+    data = os.urandom(40 << 20)
+    url = put({"p/f": data})
+    with nbdata.mount(f"{url}p", str(tmp_path / "m")) as mount:
+        path = Path(mount.folder, "f")
+        with open(path, "rb", buffering=0) as one:
+            assert os.pread(one.fileno(), 5 << 20, 2 << 20) == data[2 << 20 : 7 << 20]  # too much to be held
+            with open(path, "rb", buffering=0) as other:
+                assert other.read(4096) == data[:4096]
+                proxy.begin(_flips)
+                assert os.pread(one.fileno(), 3 << 20, 30 << 20) != data[30 << 20 : 33 << 20]
+                proxy.begin()
+                assert _whole(path) in (data, None)
+
+
 @pytest.mark.long
 def test_wrong_bytes_are_an_error_for_each_of_several_readers(
     proxy: FaultProxy, put: Put, tmp_path: Path
