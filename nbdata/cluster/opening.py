@@ -295,6 +295,11 @@ def _started(package: Any, workers: int, folder: str) -> Any:
         "distributed.nanny.pre-spawn-environ": {},
         # It looks at the stacks of all threads, which in CPython 3.11 can stop a process for ever (gh-106883).
         "distributed.worker.profile.enabled": False,
+        # Watching loops and processes up to 50 times a second, for pages that are off, took most of its time.
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.scheduler.active-memory-manager.start": False,
         "temporary-directory": folder,
     }
     with dask.config.set(closed):
