@@ -9,11 +9,11 @@ Dask's client and its scheduler, which `local` runs in the same process.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,49 +26,46 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Watched:
-    """Notes when the workers of a job had started, and their CPU, as long as they live."""
+    """Notes when the workers of a job had started, and the CPU that they took until the job had no more work."""
 
     def __init__(self) -> None:
         self.started, self.start_cpu, self.workers = 0.0, 0.0, 0.0
-        self._pids: list[int] = []
-        self._over = threading.Event()
 
     def __enter__(self) -> Watched:
-        self._enter, watched = Cluster.__enter__, self
+        self._before, watched = (Cluster.__enter__, Cluster.__exit__), self
+        enter, leave = self._before
+        pids: list[int] = []
+        base = 0.0
 
         def entered(cluster: Cluster) -> Cluster:
+            nonlocal base
             cpu = own_cpu()
-            opened = watched._enter(cluster)
+            opened = enter(cluster)
+            pids.extend(opened.client.run(os.getpid).values())
+            base = cpu_of(pids)
             watched.start_cpu = own_cpu() - cpu
-            watched._pids = list(opened.client.run(os.getpid).values())
-            watched._base = watched._cpu()
             watched.started = time.perf_counter()
             return opened
 
-        Cluster.__enter__ = entered  # type: ignore[method-assign]
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
+        def left(cluster: Cluster, *error: object) -> None:
+            watched.workers = cpu_of(pids) - base
+            leave(cluster, *error)
+
+        Cluster.__enter__, Cluster.__exit__ = entered, left  # type: ignore[method-assign]
         return self
 
-    def _look(self) -> None:
-        while not self._over.wait(0.05):
-            if self._pids:
-                self.workers = max(self.workers, self._cpu() - self._base)
-
-    def _cpu(self) -> float:
-        total = 0.0
-        for pid in self._pids:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            total += (int(fields[11]) + int(fields[12])) / _TICK
-        return total
-
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        Cluster.__enter__ = self._enter  # type: ignore[method-assign]
+        Cluster.__enter__, Cluster.__exit__ = self._before  # type: ignore[method-assign]
+
+
+def cpu_of(pids: list[int]) -> float:
+    """Return the CPU seconds of processes that live."""
+    total = 0.0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / _TICK
+    return total
 
 
 def own_cpu() -> float:

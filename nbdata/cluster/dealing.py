@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ from nbdata.errors import NbdataError
 from nbdata.operation import Context, Operation
 from nbdata.report import Row
 from nbdata.sizes import counted
+from nbdata.stores.http.dial import stall_limit
 
 __all__ = ["ClusterDealer", "dealer_of"]
 
@@ -26,6 +28,9 @@ __all__ = ["ClusterDealer", "dealer_of"]
 _AHEAD = 2
 # Seconds between two looks at the job and the cluster while no part ends, and until a cluster without workers is lost.
 _LOOK, _NOBODY = 0.1, 60.0
+# A part is dealt again if its worker reported nothing for so many times the stall limit. Within one, a request reports
+# that it is made again; the others are for the waits between its tries, and for the disk.
+_STALLS = 4
 # How often a part is dealt to workers that do not know the job, before something is wrong.
 _TRIES = 10
 _AGAIN = "Run the command again to resume"
@@ -63,6 +68,9 @@ class _Dealt:
     tries: int = 0
     moved: Moved = Moved()  # as it was last told
     future: Any = None
+    worker: str = ""  # which has begun it
+    heard: float = 0.0  # when that last reported something
+    again: bool = False  # dealt a second time, because the first worker hangs
 
 
 class ClusterDealer:
@@ -71,8 +79,12 @@ class ClusterDealer:
     def __init__(self, operation: Operation, context: Context, task: Task) -> None:
         self._operation, self._context, self._task = operation, context, task
         self._open = contextlib.ExitStack()
-        self._done: queue.SimpleQueue[_Dealt] = queue.SimpleQueue()  # as many as are dealt
+        # Parts that ended, and by which future: as many as are dealt.
+        self._done: queue.SimpleQueue[tuple[_Dealt, Any]] = queue.SimpleQueue()
         self._dealt: dict[int, _Dealt] = {}
+        self._quiet = _STALLS * stall_limit(context.env)
+        self._heard = 0.0  # when any worker last reported something
+        self._hanging: set[str] = set()  # workers that get no more parts of this job
         self._lock = threading.Lock()
         self._number = 0
 
@@ -97,8 +109,8 @@ class ClusterDealer:
             raise
 
     def _deal(self, cluster: Cluster, work: Dealt, cutter: Cutter) -> None:
-        places = max(1, cluster.places())
-        more = True
+        self._looks_at = 0.0
+        places, more = self._looked(cluster, work, 1), True
         while True:
             self._task.checkpoint()
             while more and len(self._dealt) < _AHEAD * places:
@@ -107,19 +119,18 @@ class ClusterDealer:
                 self._begin(cluster, work, rows, places)
             if not self._dealt:
                 return
-            try:
-                part = self._done.get(timeout=_LOOK)
-            except queue.Empty:
-                places = self._looked(cluster, places)
-                continue
-            self._take(cluster, work, cutter, part, places)
+            places = self._looked(cluster, work, places)
+            with contextlib.suppress(queue.Empty):
+                part, future = self._done.get(timeout=_LOOK)
+                if future is part.future:  # else another worker has got the part
+                    self._take(cluster, work, cutter, part, places)
 
     def _cluster(self) -> Cluster:
         self._task.phase("starts the workers")
         cluster = self._open.enter_context(Cluster(self._task.id, self._operation, self._context, self._task))
         cluster.client.subscribe_topic(performer.topic_of(self._task.id), self._told)
         self._task.phase("")
-        self._seen, self._looks_at = time.monotonic(), 0.0
+        self._seen = self._heard = time.monotonic()
         return cluster
 
     def _begin(self, cluster: Cluster, work: Dealt, rows: list[Row], places: int) -> None:
@@ -140,7 +151,8 @@ class ClusterDealer:
     def _submit(self, cluster: Cluster, part: _Dealt, places: int) -> None:
         rate = self._task.rate
         part.tries += 1
-        part.future = cluster.client.submit(
+        part.worker = ""
+        future = part.future = cluster.client.submit(
             performer.perform_part,
             self._task.id,
             part.number,
@@ -148,12 +160,14 @@ class ClusterDealer:
             part.data,
             key=f"nbdata-{self._operation.verb}-{self._task.id}-part{part.number}-try{part.tries}",
             pure=False,
+            workers=sorted(cluster.workers.keys() - self._hanging) if self._hanging else None,
         )
-        part.future.add_done_callback(lambda _: self._done.put(part))
+        future.add_done_callback(lambda _: self._done.put((part, future)))
 
     def _take(self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int) -> None:
         """Merge a part that has ended; deal it again to a worker that did not know the job."""
         worker, data = self._result(cluster, part)
+        self._heard = time.monotonic()
         if not data:
             if part.tries >= _TRIES:
                 raise NbdataError("the workers of the cluster forget the job", path=cluster.name)
@@ -200,7 +214,7 @@ class ClusterDealer:
             remedy=f"Start it again. What was done is recorded: {_AGAIN[0].lower()}{_AGAIN[1:]}",
         )
 
-    def _looked(self, cluster: Cluster, places: int) -> int:
+    def _looked(self, cluster: Cluster, work: Dealt, places: int) -> int:
         """Look after the cluster now and then; return how many parts it performs at a time."""
         if cluster.client.status != "running":
             raise self._lost(cluster)
@@ -209,26 +223,55 @@ class ClusterDealer:
             return places
         self._looks_at = now
         try:
-            found = cluster.places()
+            cluster.look()
+            if cluster.workers:
+                self._seen = now
+            self._leave_hanging(cluster, work, places, now)
         except Exception:
             raise self._lost(cluster) from None
-        if found:
-            self._seen = now
-        elif now - self._seen > _NOBODY:
+        if now - self._seen > _NOBODY:
             raise NbdataError(
                 "all workers of the cluster are gone", path=cluster.name, remedy=f"Start some. {_AGAIN}"
             )
-        return found or places
+        return sum(threads for one, threads in cluster.workers.items() if one not in self._hanging) or places
+
+    def _leave_hanging(self, cluster: Cluster, work: Dealt, places: int, now: float) -> None:
+        """Deal parts of which nothing was heard for too long to other workers, once.
+
+        A worker that hangs before it begins a part shows when nothing is heard of any part any more.
+        """
+        with self._lock:
+            parts = [part for part in self._dealt.values() if not (part.again or part.future.done())]
+            found = {part.worker for part in parts if part.worker and now - part.heard > self._quiet}
+        waiting = {part.future.key: part for part in parts if work.may_repeat(part.rows.values())}
+        if not waiting or (not found and now - self._heard <= self._quiet):
+            return
+        of_workers = {
+            worker: [waiting[key] for key in keys if key in waiting]
+            for worker, keys in cluster.client.processing().items()
+        }
+        found = found or {worker for worker, theirs in of_workers.items() if theirs}
+        if not cluster.workers.keys() - self._hanging - found:
+            return  # there is nobody else
+        self._hanging |= found
+        for part in itertools.chain.from_iterable(of_workers.get(worker, ()) for worker in found):
+            late, part.again = part.future, True
+            self._submit(cluster, part, places)
+            late.cancel()
+        self._heard = now
 
     # -- progress -----------------------------------------------------------------------------
 
     def _told(self, event: tuple[float, Any]) -> None:
         """Count the progress of a part; called in a thread of the client."""
-        number, *moved = event[1]
+        number, worker, *moved = event[1]
         with self._lock:
             part = self._dealt.get(number)
-        if part is not None:
-            self._count(part, Moved(*moved))
+            if part is None or worker in self._hanging:
+                return
+            part.worker, part.heard = worker, time.monotonic()
+            self._heard = part.heard
+        self._count(part, Moved(*moved))
 
     def _count(self, part: _Dealt, now: Moved) -> None:
         """Count what a part has moved; less than before if another worker performs it again."""

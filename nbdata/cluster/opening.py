@@ -80,6 +80,8 @@ class Cluster:
     Attributes
     ----------
     client : distributed.Client
+    workers : dict of str to int
+        The workers when it last looked, and how many parts each performs at a time.
     name : str
         The cluster for messages.
     """
@@ -91,6 +93,7 @@ class Cluster:
         self.name = address_of(self._cluster)
         self._open = contextlib.ExitStack()
         self.client: Any = None
+        self.workers: dict[str, int] = {}
 
     def __enter__(self) -> Cluster:
         begun: Future[contextlib.ExitStack] = Future()
@@ -159,9 +162,9 @@ class Cluster:
 
     # -- its workers --------------------------------------------------------------------------
 
-    def places(self) -> int:
-        """Return how many parts the workers perform at a time."""
-        return sum(self.client.nthreads().values())
+    def look(self) -> None:
+        """Ask which workers there are."""
+        self.workers = self.client.nthreads()
 
     def enter(self, workers: Iterable[str]) -> None:
         """Tell workers of the job.
@@ -292,6 +295,11 @@ def _started(package: Any, workers: int, folder: str) -> Any:
         "distributed.nanny.pre-spawn-environ": {},
         # It looks at the stacks of all threads, which in CPython 3.11 can stop a process for ever (gh-106883).
         "distributed.worker.profile.enabled": False,
+        # Watching loops and processes up to 50 times a second, for pages that are off, took most of its time.
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.scheduler.active-memory-manager.start": False,
         "temporary-directory": folder,
     }
     with dask.config.set(closed):

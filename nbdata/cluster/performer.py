@@ -13,7 +13,6 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -125,7 +124,7 @@ def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tu
     began = time.monotonic()
     try:
         task.limit(max_rate)
-        with _Telling(worker.log_event, topic_of(job), number, task):
+        with _Telling(worker, topic_of(job), number, task):
             report = _performed(known, task, data)
     except BaseException as error:
         report = PartReport(error=internal_error(error))
@@ -189,22 +188,25 @@ def _moved(task: Task) -> Moved:
 
 
 class _Telling:
-    """Reports the progress of a part from time to time, so that one of hours does not look dead."""
+    """Reports from time to time that a part has begun, and that it goes on: one that does not is dealt again."""
 
-    def __init__(self, tell: Callable[[str, object], None], topic: str, number: int, task: Task) -> None:
-        self._tell, self._topic, self._number, self._task = tell, topic, number, task
+    def __init__(self, worker: Any, topic: str, number: int, task: Task) -> None:
+        self._worker, self._topic, self._number, self._task = worker, topic, number, task
         self._over = threading.Event()
-        self._told = Moved()
 
     def __enter__(self) -> None:
+        self._tell()
         Daemon(self._run, name="progress").start()
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
 
     def _run(self) -> None:
+        before = self._task.pulse()
         while not self._over.wait(_EVERY):
-            now = _moved(self._task)
-            if now != self._told:
-                self._told = now
-                self._tell(self._topic, [self._number, *now])
+            if (now := self._task.pulse()) != before:  # a request that is made again counts, too
+                before = now
+                self._tell()
+
+    def _tell(self) -> None:
+        self._worker.log_event(self._topic, [self._number, self._worker.address, *_moved(self._task)])

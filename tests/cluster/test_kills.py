@@ -103,6 +103,33 @@ def test_the_parts_of_a_killed_worker_are_done_again(
     assert job.snapshot().bytes == FILES * SIZE, "what the dead worker had moved counts once"
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is dead after a second, here and in processes that start from now on."""
+    monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "1")
+
+
+@pytest.mark.usefixtures("inline", "impatient")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.in_ci("pull-0.5")
+def test_the_parts_of_a_hanging_worker_are_done_by_another(
+    moment: float, case: Case, gate: Gate, separate: Separate
+) -> None:
+    gate.close(after=int(moment * case.bytes))
+    job = case.operation(separate.address).start()
+    wait_until(lambda: gate.holds or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING", job.snapshot()
+    separate.workers[0].send_signal(signal.SIGSTOP)
+    gate.open()
+    wait_until(lambda: job.snapshot().finished)
+    report = job.wait()
+    case.is_whole(report)
+    assert report.counts == {case.outcome: FILES}
+    assert job.snapshot().bytes == report.bytes == FILES * SIZE
+    separate.workers[0].send_signal(signal.SIGCONT)
+    case.is_whole(report)
+
+
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.in_ci("pull-0.5")

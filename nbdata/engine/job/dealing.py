@@ -9,7 +9,7 @@ performed twice counts once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -186,6 +186,9 @@ class Dealt(Protocol):
 
     def known(self, path: str) -> Record | None:
         """Return the record of an object, if its performer needs it."""
+
+    def may_repeat(self, rows: Collection[Row]) -> bool:
+        """Return whether a part may be dealt again while it may still be performed."""
 
     def take(self, rows: Mapping[str, Row], part: PartReport) -> None:
         """Merge the report of a part.

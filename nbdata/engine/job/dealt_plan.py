@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from nbdata.engine.job.dealing import PartReport
 from nbdata.engine.job.results import Results
@@ -40,6 +40,9 @@ class DealtPlan:
 
     def known(self, path: str) -> Record | None:
         return None
+
+    def may_repeat(self, rows: Collection[Row]) -> bool:
+        return True
 
     def record(self, rows: Mapping[str, Row], part: PartReport) -> None:
         """Record what a part has moved."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from nbdata.disk import exchanged
 from nbdata.engine.job.dealing import PartReport
@@ -16,6 +16,7 @@ from nbdata.engine.pull.plan import MOVES, PullRow
 from nbdata.errors import UnsafeMember
 from nbdata.report import Plan, Row
 from nbdata.transfer.committer import Committer, PendingFile
+from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.staged_files import StagedFile
 from nbdata.verbs.pull import Pull
@@ -75,6 +76,10 @@ class DealtPull(DealtPlan):
 
     def known(self, path: str) -> Record | None:
         return self._index.get(path)
+
+    def may_repeat(self, rows: Collection[Row]) -> bool:
+        """An object that is fetched in parts has one temporary, in which a late worker would still write."""
+        return all(row.size < BIG for row in rows)
 
     def record(self, rows: Mapping[str, Row], part: PartReport) -> None:
         """Commit the files of a part. They are recorded once they have their names."""
