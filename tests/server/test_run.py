@@ -170,7 +170,7 @@ def test_a_plan_that_waits_for_a_store_is_cancelled(
 ) -> None:
     url = put({"1.bin": os.urandom(20_000)})
     stop_all(now=True)
-    monkeypatch.setenv("NBDATA_AGENT_IDLE", "1")
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "5")
     root = lab.root / "cancelled"
     nbdata.Pull(url, root, storage_options={"endpoint_url": gate.url}).run(quiet=True)
     gate.close()
