@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 
+from nbdata.cache.folder import is_cache
 from nbdata.paths import OWN_FOLDER
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["BLOCKS", "KEPT", "is_name", "kept_in", "name_of"]
+__all__ = ["BLOCKS", "KEPT", "is_any_cache", "is_name", "kept_in", "name_of"]
 
 #: The prefixes of the names of folders with whole objects (`nbdata.cache.kept_folder`), and with blocks of them
 #: (`nbdata.files.blocks`).
@@ -29,6 +30,11 @@ def kept_in(path: str) -> str | None:
     names = f"(?:{KEPT}|{BLOCKS})[0-9a-f]{{16}}(?![0-9a-f])"
     match = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}(-[0-9]+)?/{names}", path)
     return match[0] if match is not None else None
+
+
+def is_any_cache(name: str) -> bool:
+    """Whether a name is one that nbdata gives to caches, of any kind."""
+    return is_cache(name) or is_cache(name, KEPT) or is_cache(name, BLOCKS)
 
 
 def is_name(text: object) -> bool:

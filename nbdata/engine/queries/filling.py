@@ -12,8 +12,8 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nbdata.cache.folder import LOCK, is_cache
-from nbdata.cache.kept_names import BLOCKS, KEPT
+from nbdata.cache.folder import LOCK
+from nbdata.cache.kept_names import is_any_cache
 from nbdata.disk import disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.known_files import KnownFiles
@@ -120,7 +120,7 @@ class _Walk:
                     self.elsewhere.add(f"{at.told}{name}/")
                     continue
                 own = at.own or ("partial" if is_own_name(name) else "")
-                if is_own_name(os.path.basename(at.path)) and _is_cache(name):
+                if is_own_name(os.path.basename(at.path)) and is_any_cache(name):
                     own = "caches"
                 around.append(self._opened(path, f"{at.told}{name}/", own, found))
                 continue
@@ -165,7 +165,7 @@ class _Walk:
         is_file = stat.S_ISREG(found.st_mode)
         self.links += stat.S_ISLNK(found.st_mode)
         own = own or ("partial" if is_unfinished(name) else "")
-        if own == "partial" and _is_cache(name.removesuffix(LOCK)):
+        if own == "partial" and is_any_cache(name.removesuffix(LOCK)):
             own = "caches"
         sums.objects += is_file and not own
         if found.st_nlink > 1:
@@ -183,11 +183,6 @@ class _Walk:
         if is_file:
             known = not own and self._known.has(os.path.join(folder, name), found)
             sums.fills[own or ("known" if known else "only_here")] += disk
-
-
-def _is_cache(name: str) -> bool:
-    """True for the names of caches of any kind."""
-    return is_cache(name) or is_cache(name, KEPT) or is_cache(name, BLOCKS)
 
 
 def fills(run: Run, op: Du, folder: str) -> Report:

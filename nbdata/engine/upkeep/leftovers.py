@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nbdata.cache.folder import LOCK, cache_folders, is_cache
+from nbdata.cache.folder import LOCK, cache_folders
 from nbdata.cache.kept_folder import KeptFolder
-from nbdata.cache.kept_names import BLOCKS, KEPT, kept_in
+from nbdata.cache.kept_names import BLOCKS, KEPT, is_any_cache, kept_in
 from nbdata.disk import PARTIAL, disk_error, is_unfinished
 from nbdata.engine.job.run import Run
 from nbdata.engine.upkeep.proofs import is_made, strange_files
@@ -330,8 +330,7 @@ def _own(
 def _is_given(name: str) -> bool:
     """True for the names that nbdata gives in its own folders."""
     cache = name.removesuffix(LOCK)
-    caches = is_cache(cache) or is_cache(cache, KEPT) or is_cache(cache, BLOCKS)
-    return is_temporary(name) or is_partial(name) or caches
+    return is_temporary(name) or is_partial(name) or is_any_cache(cache)
 
 
 def _kept(

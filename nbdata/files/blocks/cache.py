@@ -71,7 +71,9 @@ class BlockCache:
         self._folder, self._place, self._verify, self._say = folder, place, verify, say
         self._of = redacted(f"{place.store.server}\n{without_signature(place.folder.place)}")
         # Without a name of the server, another account's folder of the same name would look the same.
-        self._alone = bool(place.store.server) or place.folder.place.startswith(("http://", "https://"))
+        self._tells_server = bool(place.store.server) or place.folder.place.startswith(
+            ("http://", "https://")
+        )
         self.reach = Reach(place)
         self._writer = Writer(folder, say)
         self._lock = threading.Lock()
@@ -342,14 +344,14 @@ class BlockCache:
             try:
                 return self.reach.run(lambda: first_bytes(place)), True
             except StoreUnavailable:
-                if listed.size == 0 and listed.etag and self._alone:
+                if listed.size == 0 and listed.etag and self._tells_server:
                     return First(listed, b""), False
                 raise
         try:
             info = self.reach.run(lambda: place.retrying(lambda: place.store.head(place.key)))
             return First(info, b""), True
         except StoreUnavailable:
-            if not self._alone:
+            if not self._tells_server:
                 raise
             return First(kept.info, b""), False
         finally:
@@ -404,7 +406,7 @@ class BlockCache:
 
     def kept_names(self, prefix: str) -> KeptListing | None:
         """Return the last listing of a folder that was kept, if the store's name tells that it is of this one."""
-        return kept_listing(self._folder, self._of, prefix) if self._alone else None
+        return kept_listing(self._folder, self._of, prefix) if self._tells_server else None
 
     # -- the end, and what is told -----------------------------------------------------------------
 
