@@ -10,6 +10,20 @@ from tests.waiting import PATIENCE, wait_until
 expect.set_options(timeout=PATIENCE * 1000)
 
 
+def expect_focus(item: Locator) -> None:
+    """Wait until `item` is the active element of its page.
+
+    Playwright's `to_be_focused` also asks whether the window has the focus, which another window of the same
+    browser can have.
+    """
+
+    def has_it() -> bool:
+        item.page.wait_for_timeout(20)  # its events are handled meanwhile
+        return bool(item.evaluate("item => item === document.activeElement"))
+
+    wait_until(has_it, why=lambda: item.page.evaluate("document.activeElement?.outerHTML.slice(0, 300)"))
+
+
 class Panel:
     """nbdata's panel in one tab; `errors` are the messages on the page's console."""
 
@@ -23,10 +37,15 @@ class Panel:
     @classmethod
     def open(cls, context: BrowserContext, lab: Lab, path: str = "lab") -> Panel:
         """Open a new tab with JupyterLab and the panel."""
-        panel = cls(context.new_page())
-        panel.page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
+        return cls.open_in(context.new_page(), lab, path)
+
+    @classmethod
+    def open_in(cls, page: Page, lab: Lab, path: str = "lab") -> Panel:
+        """Open JupyterLab and the panel in a tab."""
+        panel = cls(page)
+        page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
         # The launcher, or the notebook, takes the focus when it opens: a key pressed just before would go there.
-        panel.page.wait_for_function(
+        page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.node.contains(document.activeElement)"
         )
         panel.show()

@@ -19,7 +19,7 @@ from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from tests.browser.feed import SentFeed, job
 from tests.browser.notebook import Notebook
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.browser.test_looks import contrasts, overflow
 from tests.lab import Lab
 from tests.waiting import wait_until
@@ -57,7 +57,7 @@ def opened(panel: Panel, lab: Lab, button: str) -> Locator:
     card = gauge(panel, lab)
     card.get_by_role("button", name=button).click()
     tray = card.locator(".nbd-Tray")
-    expect(tray.get_by_role("heading")).to_be_focused()
+    expect_focus(tray.get_by_role("heading"))
     return tray
 
 
@@ -89,7 +89,7 @@ def test_what_fills_a_folder_is_shown_by_size_and_can_be_looked_into(
     expect(names).to_have_text(["mine", "pulled", "files in this folder"])
     panel.page.keyboard.press("Escape")
     expect(tray).to_have_count(0)
-    expect(gauge(panel, lab).get_by_role("button", name="What fills it")).to_be_focused()
+    expect_focus(gauge(panel, lab).get_by_role("button", name="What fills it"))
     assert panel.errors == []
 
 
@@ -102,7 +102,7 @@ def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
     refused = nbdata.Pull(f"{url}new/", folder / "new").start()
     panel.button(refused.id, "Free…").click()
     tray = gauge(panel, lab).locator(".nbd-Tray")
-    expect(tray.get_by_role("heading")).to_be_focused()
+    expect_focus(tray.get_by_role("heading"))
     expect(tray.locator(".nbd-Line code")).to_have_text(f"%cleanup {lab.root} --stored")
     tray.get_by_role("button", name="Show the plan").click()
     expect(tray.get_by_role("list", name="The plan")).to_contain_text("3.0 MB can be fetched again")
@@ -144,10 +144,10 @@ def test_a_job_without_room_leads_to_a_disk_that_is_folded_away(
     expect(panel.button("bad", "Free…")).to_have_count(0)
     shoot(panel.page, "lacks-room")
     panel.button("full", "Free…").press("Enter")
-    expect(tray.get_by_role("heading", name="Free")).to_be_focused()
+    expect_focus(tray.get_by_role("heading", name="Free"))
     tray.get_by_label("Caches of samples").check()
     panel.button("full", "Free…").click()
-    expect(tray.get_by_role("heading", name="Free")).to_be_focused()
+    expect_focus(tray.get_by_role("heading", name="Free"))
     expect(tray.get_by_label("Caches of samples")).to_be_checked()
     panel.page.keyboard.press("Escape")
     expect(tray).to_have_count(0)
@@ -167,7 +167,7 @@ def test_what_is_only_here_is_asked_for_twice(panel: Panel, lab: Lab, folder: Pa
     expect(asked).to_contain_text(f"{folder.name}/mine.bin")
     shoot(panel.page, "only-here-first")
     asked.get_by_role("button", name="Keep them").click()
-    expect(free).to_be_focused()
+    expect_focus(free)
     free.click()
     asked.get_by_role("button", name="Delete them too").click()
     dialog = panel.page.get_by_role("dialog")
@@ -221,7 +221,7 @@ def test_the_line_of_each_tray_is_put_into_a_new_cell(context: BrowserContext, l
             expect(line).to_contain_text("%")
             tray.get_by_role("button", name="Insert as cell").click()
             expect(cell).to_have_text(line.inner_text())
-            expect(cell).to_be_focused()
+            expect_focus(cell)
         assert notebook.panel.errors == []
 
 

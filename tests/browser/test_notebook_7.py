@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.feed import SentFeed, job
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.lab import Lab
 
 Shoot = Callable[[Page, str], None]
@@ -38,7 +38,7 @@ def test_the_panel_opens_from_the_toolbar_and_from_the_menu(
     panel.button("bad", "Edit and run").click()
     cell = page.locator(".jp-CodeCell").last.locator(".cm-content")
     expect(cell).to_have_text("%pull s3://bucket/bad/ /work/bad")
-    expect(cell).to_be_focused()
+    expect_focus(cell)
     with page.expect_response(re.compile("/lab/api/settings")):
         panel.root.get_by_role("button", name="This notebook").click()
     expect(panel.job("bad")).to_have_count(0)
@@ -49,7 +49,7 @@ def test_the_panel_opens_from_the_toolbar_and_from_the_menu(
     expect(panel.job("bad")).to_have_count(0)
     page.get_by_role("menuitem", name="View").click()
     page.get_by_role("menuitem", name="Show nbdata Disks and Transfers").click()
-    expect(panel.root).to_be_focused()
+    expect_focus(panel.root)
     feed.send({**running, "state": "DONE", "seconds": 45, "verified": 20, "files": 20})
     toast = page.locator(".Toastify__toast")
     expect(toast).to_contain_text("20 files verified")

@@ -18,7 +18,7 @@ from nbdata.rendering import html_table
 from nbdata.report import Snapshot
 from nbdata.verbs.transfers import JobList
 from tests.browser.notebook import Notebook
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.lab import Lab
 from tests.slow import SlowProxy
 from tests.waiting import wait_until
@@ -132,7 +132,7 @@ def test_running_jobs_stay_sorted_and_their_button_focused_while_they_are_drawn_
             assert order() == ids
             drawn_again()
         expect(begun).to_contain_text("▴")
-        expect(begun).to_be_focused()
+        expect_focus(begun)
         for job_id in ids:
             lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST")
 

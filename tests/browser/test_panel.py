@@ -15,7 +15,7 @@ import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.verbs.parsing import parse
 from nbdata.verbs.probe import Probe
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.lab import Lab
 from tests.slow import SlowProxy
 from tests.waiting import wait_until
@@ -147,13 +147,13 @@ def test_keys_alone_are_enough_to_cancel(
 
     wait_until(palette_finds_it)
     keys.press("Enter")
-    expect(panel.root).to_be_focused()
+    expect_focus(panel.root)
     cancel = panel.button(job.id, "Cancel")
     for _ in range(30):
         keys.press("Tab")
         if cancel.evaluate("button => button === document.activeElement"):
             break
-    expect(cancel).to_be_focused()
+    expect_focus(cancel)
     assert cancel.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
     shoot(panel.page, "focus")
     keys.press("Enter")

@@ -15,7 +15,7 @@ import nbdata
 from nbdata.verbs.probe import Probe
 from tests.browser.feed import SentFeed, job
 from tests.browser.notebook import Notebook
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.browser.test_looks import contrasts, overflow
 from tests.faults.gate import Gate
 from tests.lab import Lab
@@ -84,7 +84,7 @@ def test_the_rate_of_a_live_job_is_limited_and_the_limit_lifted(
     form.get_by_role("button", name="Limit", exact=True).click()
     dialog.get_by_role("button", name="Limit rate").click()
     expect(card).to_contain_text("limited to 2.0 MB/s")
-    expect(panel.button(live.id, "More")).to_be_focused()
+    expect_focus(panel.button(live.id, "More"))
     assert live.max_rate == 2_000_000
     shoot(panel.page, "limited")
     limit("")
@@ -122,10 +122,10 @@ def test_the_further_actions_of_a_job_can_be_read_and_used_by_keys(
     shoot(panel.page, f"more-{theme.lower()}")
     check_looks(panel)
     more.get_by_role("button").last.press("Escape")
-    expect(panel.button("vols20", "More")).to_be_focused()
+    expect_focus(panel.button("vols20", "More"))
     expect(more).to_have_count(0)
     panel.page.keyboard.press("Enter")
-    expect(more.get_by_role("button").first).to_be_focused()
+    expect_focus(more.get_by_role("button").first)
     panel.page.keyboard.press("Escape")
     expect(more).to_have_count(0)
     panel.button("unknown", "More").click()
@@ -242,7 +242,7 @@ def test_edit_and_run_puts_the_line_into_a_new_cell_and_does_not_run_it(
         cells = page.locator(".jp-NotebookPanel .jp-CodeCell")
         expect(cells).to_have_count(3)
         expect(cells.nth(1).locator(".cm-content")).to_have_text("%pull s3://bucket/bad/ '/work/a b'")
-        expect(cells.nth(1).locator(".cm-content")).to_be_focused()
+        expect_focus(cells.nth(1).locator(".cm-content"))
         expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[ ]:")
         shoot(page, "edited")
         close_notebook(page)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, WebSocketRoute, e
 
 from nbdata.verbs.probe import Probe
 from tests.browser.feed import SentFeed, job
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.lab import Lab
 from tests.waiting import PATIENCE, wait_until
 
@@ -70,13 +70,6 @@ def page(context: BrowserContext) -> Page:
     return made
 
 
-def opened(page: Page, lab: Lab) -> Panel:
-    panel = Panel(page)
-    page.goto(f"{lab.url}/lab?token={lab.token}&reset")
-    panel.show()
-    return panel
-
-
 def notebook_7(context: BrowserContext, lab: Lab) -> Panel:
     """Open a notebook in Notebook 7, with the panel beside it."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -103,7 +96,7 @@ def test_a_page_that_nobody_sees_costs_nothing_and_is_right_when_it_is_seen_agai
 ) -> None:
     running = job("vols20")
     feed = CountedFeed(context, running)
-    panel = opened(page, lab)
+    panel = Panel.open_in(page, lab)
     expect(panel.running("vols20")).to_be_visible()
 
     def pass_time(share: int) -> None:
@@ -139,17 +132,16 @@ def test_a_connection_that_died_silently_is_opened_anew(
 ) -> None:
     running = job("vols20")
     feed = CountedFeed(context, running)
-    panel = opened(page, lab)
+    panel = Panel.open_in(page, lab)
     expect(panel.running("vols20")).to_be_visible()
     page.clock.fast_forward(30_000)
     feed.send({**running, "bytes": 60_225_000})
     expect(panel.job("vols20")).to_contain_text("75%")
     page.clock.fast_forward(30_000)
     wait_until_on(page, feed, (1, 0))
-    page.bring_to_front()  # else nothing in it has the focus
     panel.button("vols20", "More").click()
     item = panel.job("vols20").get_by_role("button", name="Limit rate…")
-    expect(item).to_be_focused()
+    expect_focus(item)
     page.evaluate(_TELLS_NOTICES)
     feed.becomes({**running, "bytes": 72_270_000})
     page.clock.fast_forward(30_000)  # as after a sleep of the computer
@@ -157,17 +149,17 @@ def test_a_connection_that_died_silently_is_opened_anew(
     wait_until_on(page, feed, (2, 1))
     # Nothing was said of it, which would have moved the card under the pointer for a moment.
     assert page.evaluate("noticed") == []
-    expect(item).to_be_focused()
+    expect_focus(item)
     feed.send({**running, "state": "PAUSED", "reason": "user"})
     expect(panel.job("vols20")).to_contain_text("Paused")
-    expect(item).to_be_focused()
+    expect_focus(item)
     feed.mute = True
     page.clock.fast_forward(50_000)
     wait_until_on(page, feed, (3, 2))
     page.clock.fast_forward(6_000)  # the new connection is silent, too
     expect(panel.root).to_contain_text("cannot be reached; this list is from before")
     wait_until_on(page, feed, (4, 3))
-    expect(item).to_be_focused()
+    expect_focus(item)
 
 
 @pytest.mark.long

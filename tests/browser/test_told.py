@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from nbdata.verbs.probe import Probe
 from tests.browser.feed import SentFeed, job
 from tests.browser.notebook import Notebook
-from tests.browser.panel import Panel
+from tests.browser.panel import Panel, expect_focus
 from tests.browser.test_looks import contrasts, overflow
 from tests.lab import Lab
 from tests.waiting import PATIENCE, wait_until
@@ -98,7 +98,7 @@ def test_the_end_of_a_transfer_is_told_once_with_what_to_do_next(
     centre = page.locator(".jp-Notification-Center")
     shoot(page, "told-in-the-centre")
     centre.get_by_role("button", name="Show", exact=True).click()
-    expect(panel.job("bad").locator("summary")).to_be_focused()
+    expect_focus(panel.job("bad").locator("summary"))
     expect(status).not_to_contain_text("failed")
     page.keyboard.press("Escape")
     panel.button("bad", "Retry").click()
