@@ -18,6 +18,7 @@ __all__ = ["LONG_NOTEBOOKS", "is_taken", "unmatched"]
 
 #: They take half a minute each.
 LONG_NOTEBOOKS = (
+    "02-train-from-a-small-disk.ipynb",
     "03-train-from-loose-objects.ipynb",
     "04-pack-and-stream-shards.ipynb",
     "05-three-packings.ipynb",

@@ -117,6 +117,7 @@ def test_a_full_disk_is_freed_from_the_panel_and_then_the_next_pull_fits(
     assert panel.errors == []
 
 
+@pytest.mark.long
 def test_a_job_without_room_leads_to_a_disk_that_is_folded_away(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_job_without_room_leads_to_a_disk_that_is_folded_away(
     assert panel.errors == []
 
 
+@pytest.mark.long
 def test_what_is_only_here_is_asked_for_twice(panel: Panel, lab: Lab, folder: Path, shoot: Shoot) -> None:
     fill(folder, {"mine.bin": 100_000})
     tray = opened(panel, lab, "Free…")
@@ -183,6 +185,7 @@ def test_what_is_only_here_is_asked_for_twice(panel: Panel, lab: Lab, folder: Pa
     assert not (folder / "mine.bin").exists()
 
 
+@pytest.mark.long
 def test_a_limit_is_changed_and_lifted_by_keys(panel: Panel, lab: Lab, folder: Path, shoot: Shoot) -> None:
     tray = opened(panel, lab, "Change limit…")
     keys = panel.page.keyboard
@@ -211,6 +214,7 @@ def test_a_limit_is_changed_and_lifted_by_keys(panel: Panel, lab: Lab, folder: P
     nbdata.quota(str(lab.root), limit="8MB", quiet=True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder", "s3")
 def test_the_line_of_each_tray_is_put_into_a_new_cell(context: BrowserContext, lab: Lab) -> None:
     with Notebook(context, lab, "trays", "x = 1", run=False) as notebook:
@@ -270,7 +274,7 @@ def test_a_table_of_files_says_what_it_leaves_out(panel: Panel, put: Put, tmp_pa
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark", "Dark High Contrast"])
-@pytest.mark.in_ci("Light", "Dark")
+@pytest.mark.in_ci("Light")
 def test_every_tray_can_be_read_and_used_by_everyone(
     panel: Panel, lab: Lab, folder: Path, put: Put, s3: EmbeddedServer, theme: str, shoot: Shoot
 ) -> None:

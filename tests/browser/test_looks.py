@@ -83,6 +83,7 @@ def contrasts(panel: Panel) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("theme", ["Dark", "Light"])
+@pytest.mark.in_ci("Dark")
 @pytest.mark.usefixtures("busy")
 def test_both_themes_can_be_read(panel: Panel, theme: str, shoot: Shoot) -> None:
     panel.theme(theme)
@@ -94,6 +95,7 @@ def test_both_themes_can_be_read(panel: Panel, theme: str, shoot: Shoot) -> None
 
 
 @pytest.mark.parametrize("width", [240, 600])
+@pytest.mark.in_ci("240")
 @pytest.mark.usefixtures("busy")
 def test_nothing_sticks_out_at_any_width(panel: Panel, width: int, shoot: Shoot) -> None:
     panel.width(width)
@@ -101,6 +103,7 @@ def test_nothing_sticks_out_at_any_width(panel: Panel, width: int, shoot: Shoot)
     assert overflow(panel) == []
 
 
+@pytest.mark.long
 def test_a_stream_that_waits_for_its_loop_stays_within_its_card(
     panel: Panel, put: Put, lab: Lab, shoot: Shoot
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_stream_that_waits_for_its_loop_stays_within_its_card(
         assert overflow(panel) == []
 
 
+@pytest.mark.long
 def test_a_limit_that_is_nearly_reached_is_said_in_words(panel: Panel, lab: Lab, shoot: Shoot) -> None:
     (lab.root / "fill.bin").write_bytes(bytes(1_000_000))
     gauge = panel.root.get_by_role("listitem").filter(has_text="limit by %quota --limit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.browser.feed import SentFeed, job
@@ -18,6 +19,7 @@ _OBSERVE = """panel => {
 }"""
 
 
+@pytest.mark.long
 def test_of_hundreds_of_jobs_only_those_are_drawn_that_changed(context: BrowserContext, lab: Lab) -> None:
     over = [job(f"over{n}", state="DONE", seconds=9, created=1.7e9 + n) for n in range(1000)]
     running = [job(f"run{n}", created=1.8e9 + n) for n in range(200)]

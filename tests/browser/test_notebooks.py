@@ -67,6 +67,7 @@ def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_repo
 # -- tables --
 
 
+@pytest.mark.long
 def test_a_table_sorts_by_a_click_without_a_kernel_and_on_a_page_of_nbconvert(
     context: BrowserContext, lab: Lab, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_running_jobs_stay_sorted_and_their_button_focused_while_they_are_drawn_
             lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST")
 
 
+@pytest.mark.long
 def test_where_scripts_are_stripped_tables_are_shown_and_nothing_offers_to_sort_them(
     context: BrowserContext, lab: Lab
 ) -> None:
@@ -257,6 +259,7 @@ def page(context: BrowserContext, lab: Lab) -> Iterator[Page]:
         yield notebook.panel.page
 
 
+@pytest.mark.long
 def test_no_text_in_a_table_of_a_cell_is_drawn_over_another(page: Page, shoot: Shoot) -> None:
     outputs = page.locator(".jp-RenderedHTML")
     expect(outputs.last).to_contain_text("samples")
@@ -269,6 +272,7 @@ def test_no_text_in_a_table_of_a_cell_is_drawn_over_another(page: Page, shoot: S
         shoot(page, f"cell-tables-{width}")
 
 
+@pytest.mark.long
 def test_the_id_of_a_job_is_shown_whole(page: Page) -> None:
     """Users type it in ``%transfers ID``."""
     first = page.locator(".jp-RenderedHTML").first

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
 import nbdata
@@ -77,6 +78,7 @@ def test_a_transfer_can_be_paused_and_resumed(
     expect(panel.job(job.id)).to_contain_text("Cancelled")
 
 
+@pytest.mark.long
 def test_two_tabs_are_both_live_and_cancel_in_one_shows_in_the_other(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_two_tabs_are_both_live_and_cancel_in_one_shows_in_the_other(
         expect(panel.job(job.id)).to_contain_text("Cancelled")
 
 
+@pytest.mark.long
 def test_after_a_reload_the_state_is_back(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -163,6 +166,7 @@ def test_keys_alone_are_enough_to_cancel(
     expect(panel.job(job.id)).to_contain_text("Cancelled")
 
 
+@pytest.mark.long
 def test_the_line_can_be_copied(panel: Panel, tmp_path: Path, tree: Path) -> None:
     operation = nbdata.Pull(str(tree), str(tmp_path / "with space"), include="*.txt", verify="none")
     job = operation.start()
@@ -175,6 +179,7 @@ def test_the_line_can_be_copied(panel: Panel, tmp_path: Path, tree: Path) -> Non
     assert parse(nbdata.Pull, shlex.split(line)[1:], prog="pull", extra={})[0] == operation
 
 
+@pytest.mark.long
 def test_the_target_folder_opens_in_the_file_browser(panel: Panel, lab: Lab, tree: Path) -> None:
     job = nbdata.Pull(str(tree), str(lab.root / "unpacked here")).start()
     expect(panel.job(job.id)).to_contain_text("Done")
@@ -184,6 +189,7 @@ def test_the_target_folder_opens_in_the_file_browser(panel: Panel, lab: Lab, tre
     expect(panel.page.locator(".jp-DirListing-item", has_text="a.txt")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_folder_outside_of_labs_root_cannot_be_opened(panel: Panel, tree: Path, tmp_path: Path) -> None:
     job = nbdata.Pull(str(tree), str(tmp_path / "data")).start()
     expect(panel.job(job.id)).to_contain_text("Done")
@@ -192,6 +198,7 @@ def test_a_folder_outside_of_labs_root_cannot_be_opened(panel: Panel, tree: Path
     expect(panel.button(job.id, "Open folder")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_cache_is_shown_and_cleared_after_a_question(
     panel: Panel, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -226,6 +233,7 @@ def test_a_cache_is_shown_and_cleared_after_a_question(
     assert [error for error in panel.errors if "409" not in error] == []
 
 
+@pytest.mark.long
 def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Panel) -> None:
     jobs = [Probe(items=1, tag=f"more {n}").start() for n in range(13)]
     for job in jobs:
@@ -241,6 +249,7 @@ def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Pane
     expect(panel.job(jobs[0].id)).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_was_cancelled_is_resumed_and_what_failed_is_tried_again(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -269,6 +278,7 @@ def test_what_was_cancelled_is_resumed_and_what_failed_is_tried_again(
     shoot(panel.page, "resumed")
 
 
+@pytest.mark.long
 def test_what_is_finished_can_be_cleared(panel: Panel) -> None:
     over, running = Probe(items=1, tag="clear").start(), Probe(items=1000, delay=50, tag="stays").start()
     expect(panel.job(over.id)).to_contain_text("Done")

@@ -285,6 +285,7 @@ def questions(context: BrowserContext) -> list[str]:
     return asked
 
 
+@pytest.mark.long
 def test_a_kernel_that_has_not_loaded_nbdata_is_told_once_and_mended(
     context: BrowserContext, lab: Lab, questions: list[str], shoot: Shoot
 ) -> None:

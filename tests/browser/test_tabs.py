@@ -190,6 +190,7 @@ def test_pages_of_lab_and_of_notebook_7_agree_and_one_that_is_closed_takes_nothi
     other.close()
 
 
+@pytest.mark.long
 def test_an_end_is_told_once_in_each_page(context: BrowserContext, lab: Lab) -> None:
     running = job("vols20")
     feed = SentFeed(context, running)

@@ -62,6 +62,7 @@ def unfold(panel: Panel) -> None:
         expect(panel.job(card)).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_end_of_a_transfer_is_told_once_with_what_to_do_next(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:
@@ -167,7 +168,7 @@ def poor_bars(panel: Panel) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark", "Dark High Contrast"])
-@pytest.mark.in_ci("Light", "Dark")
+@pytest.mark.in_ci("Dark")
 def test_every_state_can_be_read_and_used_by_everyone(
     context: BrowserContext, lab: Lab, theme: str, shoot: Shoot
 ) -> None:

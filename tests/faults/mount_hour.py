@@ -1,8 +1,9 @@
 """``make mount-hour``: a DataLoader reads files of a mount again and again, while its store is killed every minute.
 
 Each file that was read is the right one, or there was an error; and the memory of the mount's process stays as it is.
-``ARGS="--minutes N --every SECONDS --seed N"`` selects how long, and how often the store is killed. Exit status 1 if a
-file was wrong, if nothing could be read after the store had come back, or if the memory grew.
+``ARGS="--minutes N --every SECONDS --seed N"`` selects how long, and how often the store is killed. With
+``--cache SIZE`` the mount keeps so much on the disk; it should be less than all files have. Exit status 1 if a file
+was wrong, if nothing could be read after the store had come back, if the memory grew, or if the cache is larger.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.sizes import parse_size
 from nbdata.space.mounts import Note
 from tests import isolation
 from tests.conftest import client_of
@@ -37,6 +39,8 @@ FILES += [(f"large/{number:02}", 6_000_000) for number in range(20)]
 GROWTH = 1.2
 _RIGHT, _ERROR, _WRONG = range(3)
 _BATCH, _SAMPLES = 8, 60
+# What the notes of a cache may take of the disk beside its blocks.
+_NOTES = 1 << 20
 
 
 class Files:
@@ -148,7 +152,9 @@ def _run(store: Store, folder: Path, options: argparse.Namespace) -> int:
         sums.append(zlib.crc32(data))
         client.put_object(Bucket="hour", Key=f"data/{name}", Body=data)
     client.close()
-    with nbdata.mount("s3://hour/data", str(folder / "mount"), max_age=30) as mount:
+    cache = folder / "cache"
+    kept: Any = {} if options.cache is None else {"cache": options.cache, "cache_dir": str(cache)}
+    with nbdata.mount("s3://hour/data", str(folder / "mount"), max_age=30, **kept) as mount:
         (note,) = [one for one in Note.all() if one.folder == mount.folder]
         watch, ended = Watch(note.process), threading.Event()
         killer = threading.Thread(
@@ -165,12 +171,16 @@ def _run(store: Store, folder: Path, options: argparse.Namespace) -> int:
         again = [Files(Path(mount.folder), sums)[number] for number in range(len(FILES))]
         right, errors, wrong = watch.counts
         back, growth = again.count(_RIGHT) == len(again), watch.growth()
+        used = sum(path.stat().st_blocks for path in cache.rglob("*") if path.is_file()) * 512
     print(f"{right:,} files right, {errors:,} errors, {wrong:,} wrong, {store.kills} kills of the store")
     print(
         f"afterwards {'all files are right' if back else f'{again.count(_RIGHT)} of {len(again)} are right'}"
     )
     print(f"memory of the last quarter / of the second one: {growth:.2f} (at most {GROWTH})")
-    return 1 if wrong or not right or not back or growth > GROWTH else 0
+    if options.cache is not None:
+        print(f"the cache: {used:,} bytes of the disk, of {options.cache}")
+    too_much = options.cache is not None and used > parse_size(options.cache) + _NOTES
+    return 1 if wrong or not right or not back or growth > GROWTH or too_much else 0
 
 
 def _tell(watch: Watch, store: Store, ended: threading.Event, minutes: float) -> None:
@@ -193,6 +203,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--every", type=float, default=60, help="seconds between two kills of the store")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--cache", metavar="SIZE", help="keep so much on the disk, as 60MB (default: nothing)"
+    )
     options = parser.parse_args()
     isolation.isolate()  # a private runtime folder, without the user's own settings
     os.environ["NBDATA_STALL_TIMEOUT"] = "10"
