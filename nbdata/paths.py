@@ -200,6 +200,8 @@ def glob_pattern(place: str) -> str:
 def as_folder(place: str) -> str:
     """Return the place with a slash at the end of its path."""
     before, path, after = _parted(place)
+    if path.endswith("://"):  # a store without a bucket
+        return place
     return before + path.rstrip("/") + "/" + after
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from nbdata.errors import BadOption
-from nbdata.paths import canonical
+from nbdata.paths import as_folder, canonical
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,17 @@ def test_a_misspelt_url_is_no_folder(written: str, meant: str | None) -> None:
 def test_a_file_url_with_a_host_does_not_mean_the_working_folder(written: str) -> None:
     with pytest.raises(BadOption, match="names a host"):
         canonical(written)
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [
+        ("s3://b/x", "s3://b/x/"),
+        ("/data//", "/data/"),
+        ("http://h/x?sig=1", "http://h/x/?sig=1"),
+        ("gs://", "gs://"),
+        ("s3://b", "s3://b/"),
+    ],
+)
+def test_a_folder_ends_with_a_slash_and_a_store_stays_one(place: str, folder: str) -> None:
+    assert as_folder(place) == folder
