@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from nbdata.cell_variables import has_variable
 from nbdata.redaction import printable
 from nbdata.sizes import format_size
 
@@ -133,11 +134,13 @@ class Snapshot(Record):
     @property
     def why_no_command(self) -> str:
         """Why `command` cannot be copied: as one line it would name something else. Empty if it can, or is unknown."""
-        if printable(self.command) == self.command:
+        if printable(self.command) != self.command:
+            odd = "a name has a line break or another control character"
+        elif has_variable(self.command):
+            odd = "a name has $ or braces, which a cell takes for a variable"
+        else:
             return ""
-        return (
-            f"a name has a line break or another control character; nbdata.{self.verb}(…) in Python takes it"
-        )
+        return f"{odd}; nbdata.{self.verb}(…) in Python takes it"
 
     @property
     def condition(self) -> str:

@@ -21,7 +21,7 @@ from nbdata.ending import Daemon
 from nbdata.engine.runner import forget, new_folder
 from nbdata.errors import BadOption, NbdataError, error_from_dict
 from nbdata.operation import Context, Operation
-from nbdata.redaction import Hidden
+from nbdata.redaction import Hidden, secret_options
 from nbdata.runtime import package_folder
 from nbdata.threads import processors
 from nbdata.transfer.control import Control
@@ -200,14 +200,20 @@ class Cluster:
     def _said(self) -> dict[str, Any]:
         """Return the operation as parts perform it: the coordinator deletes."""
         other = {"cluster": None, "insecure_cluster": False, "delete": False}
-        return {name: other.get(name, value) for name, value in self._operation.to_dict().items()}
+        said = {name: other.get(name, value) for name, value in self._operation.to_dict().items()}
+        if self._local is None and (secret := secret_options(said)):
+            raise BadOption(
+                f"{secret[0]} holds a password, a key or a signature, which is not sent to the workers of {self.name}",
+                remedy="Set it on the workers, in their environment or their profile, and leave it out of the URL",
+            )
+        return said
 
     def _sent(self) -> dict[str, Any]:
         """Return the context for the workers: all of it for processes of this job's own, else what is not secret."""
         if self._local is not None:
             return self._context.to_dict()
         for options in (self._context.storage_options, self._context.target_options):
-            if secret := [name for name in options if name not in _TOLD]:
+            if secret := [name for name in options if name not in _TOLD] or secret_options(options):
                 raise BadOption(
                     f"--option {secret[0]} is not sent to the workers of {self.name}, which have credentials of "
                     "their own",

@@ -14,13 +14,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from nbdata.cell_variables import BRACES
 from nbdata.errors import BadOption
 from nbdata.paths import is_brace_pattern
 
 __all__ = ["meant_variable", "words_and_written", "words_of"]
 
-# In a glob, [{] is a brace itself.
-_BRACES = re.compile(r"\$?\{(?!\])([^{}]*)\}")
 # Placeholder for braces while the command is split: it must be one word, whatever the braces contain.
 _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
 
@@ -59,7 +58,7 @@ def words_and_written(line: str, names: Mapping[str, object], *, prog: str) -> t
 
     if "\0" in line:
         raise BadOption(f"{prog}: the command contains a NUL character")
-    line = _BRACES.sub(held, line)
+    line = BRACES.sub(held, line)
     try:
         words = shlex.split(line)
     except ValueError as error:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -20,12 +20,14 @@ import distributed
 import pytest
 
 import nbdata
+from nbdata.client.context import capture
 from nbdata.cluster import opening, performer
 from nbdata.cluster.opening import Cluster
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, report_in
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.report import Plan, Row
+from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
 from nbdata.transfer.staged_files import StagedFile
 from tests.cluster.conftest import Put
@@ -99,6 +101,26 @@ def test_secret_options_are_not_sent_to_workers_of_a_cluster_that_runs(
     options = {"storage_options": s3.storage_options(), "cluster": workers, "quiet": True}
     with pytest.raises(nbdata.BadOption, match=r"is not sent to the workers.*[Ss]et it on the workers"):
         nbdata.pull(put({"a": b"x"}), tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("https://user:hunter2hunter2@127.0.0.1:9/data/", {}),
+        ("https://127.0.0.1:9/a.bin?X-Amz-Signature=hunter2hunter2", {}),
+        ("sftp://user:hunter2hunter2@127.0.0.1:9/data/", {}),
+        ("s3://a/", {"endpoint_url": "http://user:hunter2hunter2@127.0.0.1:9"}),
+    ],
+)
+def test_a_password_in_a_url_is_not_sent_to_workers_of_a_cluster_that_runs(
+    source: str, options: dict[str, str], workers: distributed.Client
+) -> None:
+    operation = nbdata.Pull(source, "/w", cluster=workers, storage_options=options)
+    cluster = Cluster("job", operation, capture(operation), cast("Control", None))
+    cluster.client = workers
+    with pytest.raises(nbdata.BadOption, match="not sent to the workers") as caught:
+        cluster.enter(workers.nthreads())
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "tcp://example.com:8786", "tcp://[fe80::1]:8786"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.cell_variables import has_variable
 from nbdata.notebook.variables import words_of
 from tests.kernel import Kernel
 
@@ -103,6 +106,25 @@ def test_all_else_is_refused_in_words(line: str, told: str) -> None:
     with pytest.raises(nbdata.BadOption) as caught:
         words_of(line, NAMES, prog="%pull")
     assert told in str(caught.value)
+
+
+def test_a_line_in_which_no_variable_is_found_stays_as_it_is() -> None:
+    source, plain = random.Random(1), 0
+    for _ in range(20_000):
+        line = "".join(source.choices("${}[]],..axn01\"'\\ ", k=source.randrange(12)))
+        if has_variable(line):
+            continue
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            continue
+        assert words_of(line, NAMES, prog="%pull") == words, line
+        plain += 1
+    assert plain > 1_000
+    for line in ("{x}", "$x", "${x}", "{d['a']}", '{d["a,b"]}', "a{n}b", "{urls[0]}", "{x.y}", "{x!r}"):
+        assert has_variable(line)
+    for line in ("{a,b}", "{000..099}", "[{]x}", "a$", "$", "{}", "a b 'c'"):
+        assert not has_variable(line)
 
 
 def test_attributes_and_items_work_in_a_cell(kernel: Kernel, tree: Path) -> None:

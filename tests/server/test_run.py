@@ -114,6 +114,10 @@ def test_the_line_is_what_a_cell_would_say_and_asking_for_it_runs_nothing(lab: L
     odd = post(lab, "line", verb="du", place="/a\nb").json()
     assert odd["line"] == ""
     assert "line break" in odd["why_no_line"]
+    for name in ('{os.environ["AWS_SECRET_ACCESS_KEY"]}', "{key}", "$key", "${key}"):
+        said = post(lab, "line", verb="pull", source=f"s3://bucket/data/{name}/", target="/w").json()
+        assert said["line"] == "", "a cell would send the user's variable to the store"
+        assert "a cell takes for a variable" in said["why_no_line"]
     assert endpoints() == []
 
 
