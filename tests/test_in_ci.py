@@ -39,6 +39,7 @@ def test_ci_must_be_able_to_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     assert capabilities.why_missing({"btrfs"}, in_ci=True) == ""
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_long_and_not_gone(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import pytest\n\n"

@@ -101,6 +101,7 @@ def test_a_cache_in_a_folder_that_is_a_link_itself_is_cleaned_up(tmp_path: Path)
 
 @pytest.mark.parametrize("place", [".nbdata", ".nbdata/converting", ".nbdata/converting/train"])
 @pytest.mark.parametrize("only_plan", [False, True])
+@pytest.mark.in_ci("True-*")
 def test_convert_refuses_a_link_in_the_place_of_its_own_folder(
     tmp_path: Path, project: Path, place: str, only_plan: bool
 ) -> None:

@@ -385,6 +385,7 @@ def answer_within(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return wait
 
 
+@pytest.mark.long
 def test_no_client_hangs_while_the_agent_is_stopped_and_its_jobs_continue_with_it(
     agent: Rig, answer_within: Callable[[float], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import nbdata
 from nbdata.client.remote import AgentHost
 from nbdata.verbs.probe import Probe
@@ -32,6 +34,7 @@ def test_a_small_pull_beside_a_large_one_is_done_long_before_it(
     assert after.bytes - before.bytes < 60_000_000
 
 
+@pytest.mark.long
 def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     tmp_path: Path, put: Callable[[dict[str, bytes]], str]
 ) -> None:

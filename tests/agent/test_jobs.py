@@ -192,6 +192,7 @@ def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None
         job.cancel()
 
 
+@pytest.mark.long
 def test_a_watching_client_is_told_when_no_more_updates_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

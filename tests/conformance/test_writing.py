@@ -107,6 +107,7 @@ def test_an_object_is_visible_only_when_it_is_whole(place: Place) -> None:
     assert place.keys() == ["x"]
 
 
+@pytest.mark.in_ci("local", "seaweedfs", "gs")
 def test_objects_can_be_written_from_many_threads(place: Place) -> None:
     data = {f"folder/{n}": os.urandom(20_000) for n in range(30)}
 

@@ -101,6 +101,7 @@ def test_an_unfinished_one_is_made_anew(tmp_path, lost):
 
 
 @pytest.mark.parametrize("size", [100_000, 2_000_000, 10_000_000])
+@pytest.mark.in_ci("100000")
 def test_a_smaller_size_takes_the_first_files(tmp_path, size):
     made = build_dataset(tmp_path, size=size)
     assert size <= made.member_bytes <= size + max(64_000, size // 10)

@@ -157,6 +157,7 @@ def test_links_beside_a_data_set_lead_nowhere(tmp_path: Path, thesis: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["", "compressed", "md5", "dataset.lock"])
+@pytest.mark.in_ci("md5")
 def test_links_in_the_places_of_a_data_set_are_refused(tmp_path: Path, thesis: Path, name: str) -> None:
     (thesis.parent / "site-00").write_text("mine")
     if name:

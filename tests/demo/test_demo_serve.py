@@ -54,6 +54,7 @@ def test_it_stays_until_it_is_ended_and_takes_everything_along(end: str, tmp_pat
     assert not list((tmp_path / "temporary").iterdir())
 
 
+@pytest.mark.long
 def test_it_ends_on_an_interrupt_in_the_background_of_a_script(tmp_path: Path) -> None:
     """Shells start such a process with SIGINT ignored."""
     process, _ = started(tmp_path, "bash", "-c", 'trap "" INT; exec "$@"', "bash")

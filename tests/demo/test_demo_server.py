@@ -262,7 +262,7 @@ def test_ports_are_different_and_free():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, "exit", "fork and SIGKILL"])
-@pytest.mark.in_ci("exit-moto", "9-seaweedfs", "fork and SIGKILL-moto")
+@pytest.mark.in_ci("fork and SIGKILL-moto", "9-seaweedfs")
 def test_it_ends_with_its_owner(tmp_path, kind, how):
     code = """
         import os, signal, sys

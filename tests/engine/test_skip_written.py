@@ -107,6 +107,7 @@ def test_rounds_of_unpack_and_push_bring_all_to_the_store_once(
     assert report.details["compressed"] == 0
 
 
+@pytest.mark.long
 def test_rounds_converge_though_the_agent_is_killed_in_each(
     tmp_path: Path, small: Path, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,12 +92,14 @@ def run_all(disk: Path, web: str) -> None:
 
 
 @pytest.mark.parametrize("call", REFUSED)
+@pytest.mark.in_ci("link", "fsyncdir")
 def test_every_verb_does_without_a_call(call: str, web: str) -> None:
     for error in REFUSED[call]:
         with limited_disk({call: error}) as disk:
             run_all(disk, web)
 
 
+@pytest.mark.long
 def test_every_verb_does_without_all_of_them_where_all_files_have_one_owner_and_mode(web: str) -> None:
     with limited_disk(_ALL, owner=_OWNER, mode=0o777) as disk:
         run_all(disk, web)

@@ -149,6 +149,7 @@ def test_a_request_is_understood(head: str, exchange: Exchange) -> None:
 
 
 @faulty(Fault("cut", BODY, 0.5), Fault("reset", BODY, 0.5), Fault("stall", BODY, 0.5))
+@pytest.mark.in_ci("cut body")
 def test_a_body_that_breaks_off_is_right_as_far_as_it_goes(client: Client) -> None:
     with pytest.raises((http.client.IncompleteRead, ConnectionResetError, TimeoutError)):
         client.ask()
@@ -175,6 +176,7 @@ def test_one_byte_is_another_on_the_way_up(client: Client, store: Store) -> None
 
 
 @faulty(Fault("reset", BODY, 0.5), Fault("stall", BODY, 0.5), Fault("refuse", BODY, 0.5, 503))
+@pytest.mark.in_ci("reset body")
 def test_an_upload_that_breaks_off_never_gets_to_the_store(client: Client, store: Store) -> None:
     with contextlib.suppress(OSError):  # the refusal may or may not arrive
         assert client.ask("PUT", "/bucket/key", DATA * 30) == 503

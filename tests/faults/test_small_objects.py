@@ -81,7 +81,7 @@ def test_a_push_with_a_fault_brings_every_byte(
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
 @pytest.mark.parametrize("options", [{}, {"concurrency": 1, "max_size": 60_000}], ids=["wide", "narrow"])
-@pytest.mark.in_ci("wide-cut", "narrow-flip", "wide-refuse", "narrow-drop")
+@pytest.mark.in_ci("wide-cut", "narrow-flip")
 def test_a_stream_with_a_fault_hands_out_every_byte(
     options: dict[str, int],
     fault: Fault,
@@ -97,6 +97,7 @@ def test_a_stream_with_a_fault_hands_out_every_byte(
     assert all(tally.down[key] == len(data) for key, data in FILES.items() if key != "070")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full", [False, True], ids=["and goes on", "and the disk is full"])
 @pytest.mark.in_ci("and goes on")
 def test_a_stream_outlives_a_burst_of_refusals(

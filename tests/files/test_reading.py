@@ -356,6 +356,7 @@ def test_slices_of_files_are_those_of_python(home: Home) -> None:
     assert found == [data[start:end] for start, end in slices]
 
 
+@pytest.mark.in_ci("moto", "local")
 def test_many_files_come_together_and_each_says_what_it_met(home: Home) -> None:
     paths = {f"{home.path}/{number}": BIG[number : 2 * number] for number in range(0, 60_000, 3000)}
     for path, data in paths.items():

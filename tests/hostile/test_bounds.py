@@ -246,6 +246,7 @@ def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: P
     ],
     ids=["npz", "npz of several", "npy", "json", "msgpack", "png"],
 )
+@pytest.mark.in_ci("npz", "png")
 def test_a_field_that_decodes_to_too_much_is_refused(run: Run, name: str, data: Callable[[], bytes]) -> None:
     blob = data()
     error, peak = run(DECODE, name, blob)
@@ -267,6 +268,7 @@ def picture(kind: str, mode: str) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "mode", "pixel"), [("webp", "RGBA", 23), ("png", "LA", 15), ("png", "P", 12)]
 )
+@pytest.mark.in_ci("webp-RGBA-23")
 def test_a_picture_takes_no_more_than_it_counts(run: Run, kind: str, mode: str, pixel: int) -> None:
     for counted in (pixel - 1, pixel):
         limit = counted * 5000 * 5000
@@ -488,6 +490,7 @@ def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> N
         "a wide row",
     ],
 )
+@pytest.mark.in_ci("short lines", "a wide row")
 def test_a_list_of_checksums_takes_no_more_than_its_size_allows(run: Run, text: bytes) -> None:
     _, peak = run(SUMS, "crc32sums.gz", gzip.compress(text, 1))
     assert peak < _OWN + 6 * (64 << 20)

@@ -302,6 +302,7 @@ def test_what_has_the_place_of_the_second_name_is_refused(anna: User, tmp_path: 
 
 
 @pytest.mark.parametrize("verb", ["pull", "push", "untar_volumes", "md5check", "cleanup"])
+@pytest.mark.in_ci("pull", "untar_volumes")
 def test_a_home_folder_that_cannot_be_written_hinders_no_verb(
     anna: User, tmp_path: Path, server: FolderServer, verb: str
 ) -> None:

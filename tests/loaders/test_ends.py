@@ -36,6 +36,7 @@ def places(s3: object, train: str, tmp_path: Path) -> tuple[str, str, str]:
     return train, str(tmp_path / "records.ffr"), str(tmp_path / "cache")
 
 
+@pytest.mark.long
 def test_nothing_is_alive_after_the_last_callback(places: tuple[str, str, str]) -> None:
     assert words_of(*places, "1", "") == ""
 

@@ -57,7 +57,7 @@ def loader(data: CacheStreamDataset, workers: int, **options: object) -> DataLoa
         (2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
     ],
 )
-@pytest.mark.in_ci("!2-options3")
+@pytest.mark.in_ci("2-options1")
 def test_each_item_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(
     put: Put, tmp_path: Path, workplace: Path, workers: int, options: dict[str, object]
 ) -> None:
@@ -210,6 +210,7 @@ assert resource_tracker._resource_tracker._pid is None
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_spawned_workers_agree_on_the_epoch_of_their_pass(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"1")
     (tmp_path / "b.txt").write_bytes(b"2")

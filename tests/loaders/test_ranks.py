@@ -110,7 +110,7 @@ def test_several_ranks_of_which_this_is_none_are_an_error(
         rank_of(None, None)
 
 
-@pytest.mark.in_ci("0-*", "2-False-fork")
+@pytest.mark.in_ci("0-False-fork", "0-True-spawn", "2-False-fork")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])

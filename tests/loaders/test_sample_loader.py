@@ -69,6 +69,7 @@ def test_however_often_batches_and_ranks_change_each_sample_comes_once(
 
 
 @pytest.mark.parametrize(("workers", "then"), [(0, 2), (2, 0), (2, 1)])
+@pytest.mark.in_ci("0-2", "2-1")
 def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     samples: Samples, workers: int, then: int
 ) -> None:
@@ -322,7 +323,7 @@ def test_ranks_that_train_together_make_equally_many_steps(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.in_ci("flip-0", "cut-2", "reset-0", "stall1-2")
+@pytest.mark.in_ci("flip-0", "cut-2")
 def test_faults_of_the_line_are_mended_in_a_loader(
     fault: Fault, workers: int, proxy: FaultProxy, train: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -345,6 +345,7 @@ print('child:', os.waitpid(child, 0)[1])
     job.cancel()
 
 
+@pytest.mark.long
 def test_a_job_of_this_kernel_says_that_it_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def in_process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return answers
 
 
+@pytest.mark.long
 def test_each_way_to_ask_ipython_gives_the_same_as_without_nbdata(
     in_process: dict[str, dict[str, Any]],
 ) -> None:

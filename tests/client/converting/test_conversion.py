@@ -160,6 +160,7 @@ def test_a_split_of_the_original_converter_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["out/train", "out/train/ffrdata", "out", ".", "link"])
 @pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.in_ci("True-*")
 def test_a_conversion_does_not_replace_what_it_reads(tmp_path: Path, source: str, dry: bool) -> None:
     run(tmp_path, BYTES)
     before = (tmp_path / "out/train/ffrdata/PART_00000.ffr").stat()

@@ -260,7 +260,7 @@ def often(fault: Fault) -> Plan:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.in_ci("cut", "flip", "reset")
+@pytest.mark.in_ci("cut", "flip")
 def test_faults_of_the_line_are_mended(
     fault: Fault, proxy: FaultProxy, images: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

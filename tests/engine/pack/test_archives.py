@@ -75,6 +75,7 @@ def test_objects_become_volumes_in_the_store(form: str, put: Put, there: Any) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("tar.zst", "zip")
 def test_one_archive_without_volumes(form: str, put: Put, there: Any) -> None:
     content = files(large=2 * MIB)
     url = put(content)
@@ -115,6 +116,7 @@ def test_the_same_command_packs_only_missing_or_wrong_volumes(put: Put, there: A
 
 
 @pytest.mark.parametrize("form", TARS)
+@pytest.mark.in_ci("tar.gz")
 def test_what_changed_at_the_source_is_made_anew_and_volumes_too_many_are_removed(
     form: str, put: Put, there: Any, delete: Any
 ) -> None:
@@ -158,6 +160,7 @@ def test_other_peoples_volumes_are_not_mixed_with_the_archive(put: Put, there: A
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("tar.gz", "zip")
 def test_the_same_members_make_the_same_bytes(form: str, put: Put, there: Any, tmp_path: Path) -> None:
     content = files(60, large=2 * MIB)
     url = put(content)
@@ -467,6 +470,7 @@ def test_one_file_is_an_archive_too(put: Put, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.in_ci("tar", "zip")
 def test_progress_ends_with_the_whole(form: str, put: Put, delete: Any) -> None:
     url = put(files(80, large=3 * MIB))
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size=200_000)

@@ -48,6 +48,7 @@ CHOSEN: list[tuple[dict[str, Any], list[tuple[str, dict[str, bytes]]], str]] = [
 
 @pytest.mark.parametrize("mapped", [{}, {"map": dict}], ids=["plain", "mapped"])
 @pytest.mark.parametrize(("options", "wanted", "note"), CHOSEN, ids=["fields", "renamed", "slice", "select"])
+@pytest.mark.in_ci("disk-*-plain", "store-*-mapped")
 def test_samples_fields_and_keys_are_chosen_and_what_is_left_out_is_counted(
     shelf: Shelf, options: dict[str, Any], wanted: Any, note: str, mapped: dict[str, Any]
 ) -> None:

@@ -265,6 +265,7 @@ def test_the_part_that_has_the_header_is_written_last(
     assert not wrong_header(there("out/")["x.ffr"])
 
 
+@pytest.mark.long
 def test_network_faults_are_repaired_or_reported(proxy: FaultProxy, put: Put, there: Any) -> None:
     url = put(content(80, most=40_000))
     options: dict[str, Any] = {"format": "ffrecord", "shard_size": MIB, "concurrency": 8, "quiet": True}

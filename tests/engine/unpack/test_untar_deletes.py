@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-@pytest.mark.in_ci("tar", "tar.gz", "tar.zst")
+@pytest.mark.in_ci("tar", "tar.gz")
 def test_volumes_are_deleted_during_the_extraction_and_the_same_command_completes(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:

@@ -329,7 +329,7 @@ def test_options_that_make_no_sense_there_are_refused() -> None:
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete", "get"])
-@pytest.mark.in_ci("part-reset", "complete-answer lost", "get-drop", "put-flip")
+@pytest.mark.in_ci("part-reset", "complete-answer lost")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

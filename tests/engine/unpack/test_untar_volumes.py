@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize(
     ("name", "program"), [("a.tar", "cat"), ("a.tar.gz", "gzip"), ("a.tar.bz2", "bzip2"), ("a.tar.xz", "xz")]
 )
+@pytest.mark.in_ci("a.tar-cat", "a.tar.gz-gzip")
 def test_a_set_of_volumes_gives_what_tar_gives(
     content: Path, tmp_path: Path, name: str, program: str
 ) -> None:
@@ -298,6 +299,7 @@ def test_a_later_volume_that_is_alone_is_one(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zeros", [0, 32_000])
 @pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.zst"])
+@pytest.mark.in_ci("tar-0", "tar.zst-32000")
 def test_volumes_that_pack_cut_just_before_a_member_are_one_archive(
     form: str, zeros: int, tmp_path: Path
 ) -> None:

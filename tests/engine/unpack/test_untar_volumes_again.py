@@ -49,6 +49,7 @@ def test_a_truncated_last_volume_ends_it_and_the_same_line_continues(
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.bz2", "a.tar.xz"])
+@pytest.mark.in_ci("a.tar.gz")
 def test_a_flipped_byte_is_found_and_nothing_wrong_stands_there(
     content: Path, tmp_path: Path, name: str
 ) -> None:
@@ -184,6 +185,7 @@ def test_volumes_before_a_damaged_one_are_not_unpacked_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("size", [300_000, 3_000_000])
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+@pytest.mark.in_ci("a.tar.gz-3000000", "a.tar-300000")
 def test_what_was_damaged_on_its_way_is_written_again(
     tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy, name: str, size: int
 ) -> None:

@@ -267,6 +267,7 @@ def _second_name(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_link, _pipe, _folder, _other_size, _longer, _emptied, _second_name])
+@pytest.mark.in_ci("_link", "_other_size")
 def test_a_file_that_is_not_what_its_name_says_is_not_used(
     proxy: FaultProxy, place: Place, put: Put, spoil: Callable[[Path], None]
 ) -> None:

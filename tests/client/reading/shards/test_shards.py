@@ -450,6 +450,7 @@ def test_what_is_in_no_sample_stands_in_the_report(s3: EmbeddedServer, bucket: s
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.in_ci("0")
 def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     seed: int, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
