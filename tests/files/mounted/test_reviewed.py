@@ -26,6 +26,7 @@ from nbdata.client.launch import spawn
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NbdataError, StoreUnavailable
 from nbdata.files.mounted import device, folders, process, serving, wire
+from nbdata.space.mountpoints import Mountpoint
 from nbdata.space.mounts import Note, is_mounted, release
 from nbdata.stores.base import ObjectInfo
 from tests.faults.proxy import BODY, Fault, FaultProxy
@@ -304,9 +305,9 @@ def test_a_mount_is_noted_before_it_is_made_and_none_is_made_above_another(
     monkeypatch.setattr(process.signal, "signal", lambda *_: None)
     noted = list[str]()
 
-    def fails(source: str, folder: str, *, allow_other: bool) -> int:
+    def fails(source: str, point: Mountpoint, *, allow_other: bool) -> int:
         noted.extend(one.folder for one in Note.all())
-        raise NbdataError("not here", path=folder)
+        raise NbdataError("not here", path=point.path)
 
     monkeypatch.setattr(device, "mount", fails)
     ours, theirs = socket.socketpair()
@@ -332,9 +333,13 @@ def test_nothing_is_mounted_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "there")
     try:
-        for folder in (tmp_path / "link", tmp_path / "way/there"):
-            with pytest.raises(NbdataError, match="could not be mounted"):
-                device.mount("x", str(folder), allow_other=False)
+        with (
+            pytest.raises(NbdataError, match=r"could not be mounted .*a link on the way"),
+            Mountpoint(str(tmp_path / "link")) as point,
+        ):
+            device.mount("x", point, allow_other=False)
+        with pytest.raises(NbdataError, match="a link on the way"):
+            Mountpoint(str(tmp_path / "way/there"))
     finally:
         if is_mounted(str(tmp_path / "there")):
             release(str(tmp_path / "there"))
