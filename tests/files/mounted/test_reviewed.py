@@ -170,7 +170,7 @@ def test_names_that_do_not_show_are_counted_once(listing: dict[str, Any]) -> Non
 def test_listings_that_fail_do_not_count_for_ever(
     listing: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "_MOST", 1500)
+    monkeypatch.setattr(folders, "_REMEMBERED", 750_000)
 
     def fails() -> Iterator[ObjectInfo]:
         yield from (ObjectInfo(f"bad/{number}", 1) for number in range(1000))
