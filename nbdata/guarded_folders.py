@@ -23,7 +23,7 @@ from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.optional_calls import set_mode, set_time
 from nbdata.paths import is_inside, is_ours
 
-__all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchanged_folder"]
+__all__ = ["GuardedFolders", "MakeFolder", "NamedFolders", "TargetLost", "exchanged_folder", "open_straight"]
 
 #: Makes a folder: see `GuardedFolders`.
 MakeFolder = Callable[[str, "int | None", str], None]
@@ -89,7 +89,7 @@ class NamedFolders:
             return _nearest(path)
         name, device, inode = self._here
         try:
-            here = _Named(name, _open_straight(name))
+            here = _Named(name, open_straight(name))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise exchanged_folder(name) from None
@@ -392,7 +392,7 @@ def exchanged_folder(path: str) -> TargetLost:
     )
 
 
-def _open_straight(path: str) -> int:
+def open_straight(path: str) -> int:
     """Open a folder by an absolute path; a link on the way is an OSError.
 
     A number (inode) alone would not show that a link leads elsewhere: a deleted folder's number is soon another one's.

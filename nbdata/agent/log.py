@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from nbdata.redaction import printable
 from nbdata.runtime import LOG_BYTES
 
 __all__ = ["Log", "say"]
@@ -43,8 +44,8 @@ class Log(io.TextIOBase):
 
 
 def say(text: str) -> None:
-    """Write a line to the log."""
+    """Write a line to the log. Names in it may be anybody's, and make no second line."""
     sys.stderr.write(
-        f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
+        f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n"
     )  # in one call, because several threads write
     sys.stderr.flush()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 
 from nbdata.errors import NbdataError
@@ -17,11 +15,9 @@ from nbdata.lock_files import file_lock, held
 from nbdata.paths import is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.space.limits import mounted_disks
+from nbdata.space.mountpoints import KIND, Mountpoint
 
-__all__ = ["KIND", "Note", "dead_mounts", "is_mounted", "mounting", "release", "run_unmount"]
-
-#: How the system's table of mounts calls the kind of a mount of nbdata.
-KIND = "fuse.nbdata"
+__all__ = ["Note", "dead_mounts", "end_mount", "is_mounted", "mounting", "release"]
 
 # The most bytes of a note.
 _LONGEST = 64 << 10
@@ -128,16 +124,13 @@ def is_mounted(folder: str) -> bool:
     return (folder, KIND) in mounted_disks()
 
 
-def run_unmount(folder: str, *, lazy: bool = False) -> str:
-    """Run the system's program that unmounts; return what it says if that fails."""
-    fuser = shutil.which("fusermount3") or shutil.which("fusermount")
-    words = [fuser, "-u"] if fuser else ["umount"]
-    words += [*(["-z" if fuser else "-l"] if lazy else []), "--", folder]
+def end_mount(folder: str, *, lazy: bool = False) -> str:
+    """End the mount at a folder, `lazy` also if it is in use; return what failed, an empty text if nothing."""
     try:
-        ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        return f"{words[0]} cannot be run ({error.strerror})"
-    return "" if ran.returncode == 0 else (ran.stderr.strip() or f"{words[0]} ended with {ran.returncode}")
+        with Mountpoint(folder) as point:
+            return point.unmount(lazy=lazy)
+    except NbdataError as error:
+        return error.message
 
 
 def release(folder: str) -> None:
@@ -148,7 +141,7 @@ def release(folder: str) -> None:
     NbdataError
         If the system refuses.
     """
-    if failed := run_unmount(folder, lazy=True):
+    if failed := end_mount(folder, lazy=True):
         raise NbdataError(f"a mount whose process was killed is still there: {failed}", path=folder)
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import io
+import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -420,7 +421,7 @@ def _seconds(time: object) -> float | None:
     try:
         if isinstance(time, datetime):
             return time.timestamp()
-        return float(time) if isinstance(time, (int, float)) else None
+        return float(time) if isinstance(time, (int, float)) and math.isfinite(time) else None
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,20 @@ import pytest
 
 import nbdata
 from nbdata.errors import BadOption, NotFound, StoreUnavailable, UnsafeMember
+from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.listings import keep_listing, kept_listing
 from nbdata.files.blocks.reach import Reach
-from nbdata.files.blocks.version_file import BLOCK, VersionFile, blocks_of, crc_of, name_of, size_of_block
+from nbdata.files.blocks.version_file import (
+    BLOCK,
+    MOST_SIZE,
+    VersionFile,
+    blocks_of,
+    crc_of,
+    name_of,
+    size_of_block,
+)
+from nbdata.files.opening import filesystem
 from nbdata.stores.base import ObjectInfo
 
 SIZE = 2 * BLOCK + 5000
@@ -82,9 +93,15 @@ def test_a_version_is_found_again(folder: BlockFolder) -> None:
 
 @pytest.mark.parametrize(
     "info",
-    [INFO._replace(etag=""), INFO._replace(etag='W/"abc"'), INFO._replace(size=-1), INFO._replace(size=0)],
+    [
+        INFO._replace(etag=""),
+        INFO._replace(etag='W/"abc"'),
+        INFO._replace(size=-1),
+        INFO._replace(size=0),
+        INFO._replace(size=MOST_SIZE + 1),
+    ],
 )
-def test_what_cannot_be_told_apart_has_no_name(info: ObjectInfo) -> None:
+def test_what_cannot_be_told_apart_or_is_too_large_has_no_name(info: ObjectInfo) -> None:
     assert name_of("place", info) == ""
 
 
@@ -93,6 +110,56 @@ def test_a_key_that_is_too_long_for_a_record_is_not_kept(folder: BlockFolder) ->
     with folder.locked(), pytest.raises(ValueError, match="too long"):
         folder.made(name_of("place", info), "place", info)
     assert sorted(os.listdir(folder.path)) == [".made", "room"]
+
+
+# -- what a store claims ---------------------------------------------------------------------------
+
+
+def _cache(folder: BlockFolder) -> BlockCache:
+    """Return the cache of a mount whose store is not asked."""
+    url = "https://127.0.0.1:9/p"
+    return BlockCache(folder, filesystem(url).place(url), "auto", print)
+
+
+def test_a_size_that_is_claimed_takes_no_memory(tmp_path: Path) -> None:
+    folder = BlockFolder(str(tmp_path / "c"), 1 << 50, str(tmp_path / "state"))
+    cache = _cache(folder)
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            version = cache.enter(INFO._replace(key=f"p/{number}", size=MOST_SIZE))
+            assert version is not None
+            version.given(5_000_000, 7)
+            assert version.crcs() is None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+    folder.close()
+
+
+def test_a_size_that_is_claimed_does_not_empty_the_cache(folder: BlockFolder) -> None:
+    _fill(folder)
+    cache = _cache(folder)
+    assert cache.enter(INFO._replace(key="p/huge", size=1 << 40)) is None
+    large = cache.enter(INFO._replace(key="p/large", size=1 << 35))
+    assert large is not None
+    cache.keep(large, 0, BLOCKS[0])
+    cache.close()
+    assert _right(folder.opened(NAME) or pytest.fail("it is gone"))
+
+
+def test_an_object_that_cannot_be_kept_holds_up_no_others(folder: BlockFolder) -> None:
+    cache = _cache(folder)
+    odd, other = cache.enter(INFO._replace(key="k" * 4000)), cache.enter(INFO)
+    assert odd is not None
+    assert other is not None
+    for version in (odd, other):
+        cache.keep(version, 0, BLOCKS[0])
+    cache.close()
+    assert odd.gone
+    assert other.has(0)
+    assert len(os.listdir(folder.path)) == 3  # with the seal and the room
 
 
 # -- the end at any moment -------------------------------------------------------------------------
@@ -198,6 +265,7 @@ def test_a_damaged_block_keeps_its_crc(folder: BlockFolder) -> None:
 
 _FILLS = """
 import os, random, sys
+from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.version_file import BLOCK, crc_of, name_of
 from nbdata.stores.base import ObjectInfo

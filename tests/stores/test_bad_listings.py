@@ -289,6 +289,25 @@ class _Endless(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [folder, *files] if path.count("/") < self._depth else files
 
 
+class _Timeless(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Has files with times that are none."""
+
+    protocol = "timeless"
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> list[dict[str, object]]:
+        times = {"inf": float("inf"), "nan": float("nan"), "past": -1e300, "huge": 10**400, "yes": 1.5}
+        return [
+            {"name": f"{path.rstrip('/')}/{name}", "type": "file", "size": 1, "mtime": time}
+            for name, time in times.items()
+        ]
+
+
+def test_a_time_that_is_no_number_of_json_is_none() -> None:
+    report = nbdata.ls("timeless://top/", fs=_Timeless(skip_instance_cache=True), quiet=True)
+    told = {row.path: row.detail.get("modified") for row in report.rows}
+    assert told == {"inf": None, "nan": None, "past": -1e300, "huge": None, "yes": 1.5}
+
+
 def test_folders_without_end_of_any_file_system_are_an_error() -> None:
     with pytest.raises(nbdata.BadOption, match="the folders have no end"):
         _find(_Endless(1, 1000), "top")

@@ -113,13 +113,20 @@ def _remove_folders(run: Run, location: Location, folders: set[str]) -> None:
         while some := list(itertools.islice(markers, _TOGETHER)):
             retrying(run.control, lambda some=some: store.delete(some))  # type: ignore[misc]
         return
-    within = {above for folder in folders for above in _above(folder, location.key.rstrip("/"))}
-    for folder in sorted(within, key=len, reverse=True):
+    for folder in _with_those_above(folders, location.key.rstrip("/")):
+        run.control.checkpoint()
         with contextlib.suppress(NbdataError, OSError):  # something is in it
-            store.remove_folder(f"{folder}/")
+            store.remove_folder(folder)
 
 
-def _above(folder: str, top: str) -> Iterator[str]:
-    while folder.startswith(top) and folder:
-        yield folder
-        folder = folder.rpartition("/")[0]
+def _with_those_above(folders: set[str], top: str) -> Iterator[str]:
+    """Yield folders, and those above them up to `top`, with a slash: each once, and after all that are in it."""
+    ordered = sorted((f"{folder}/" for folder in folders if folder), reverse=True)
+    for number, folder in enumerate(ordered):
+        following = ordered[number + 1] if number + 1 < len(ordered) else ""
+        while folder.startswith(top) and not following.startswith(folder):
+            yield folder
+            above = folder[:-1].rpartition("/")[0]
+            if not above:
+                break
+            folder = f"{above}/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +88,7 @@ class BlockCache:
 
     def enter(self, info: ObjectInfo) -> KeptVersion | None:
         """Return a version for an open file, to be left; None if it cannot be kept, or too many are open."""
-        if not (name := name_of(self._of, info)):
+        if not (name := self._name(info)):
             return None
         with self._lock:
             if len(self._open) >= _MOST_OPEN and name not in self._open:
@@ -98,6 +99,10 @@ class BlockCache:
         if version is None:
             self._left(name)
         return version
+
+    def _name(self, info: ObjectInfo) -> str:
+        """Return the name of the file of a version; '' if it is read without the cache."""
+        return name_of(self._of, info) if self._folder.suits(info.size) else ""
 
     def leave(self, version: KeptVersion) -> None:
         """Let go of a version that was entered."""
@@ -111,7 +116,7 @@ class BlockCache:
                 del self._open[name]
 
     def _version(self, info: ObjectInfo, *, only_kept: bool) -> KeptVersion | None:
-        name = name_of(self._of, info)
+        name = self._name(info)
         if not name:
             return None
         known = self._versions.get(name)
@@ -304,7 +309,16 @@ class BlockCache:
             version.gone = True
             return True
         if version.file is None:
-            version.file = self._folder.made(version.name, self._of, version.info)
+            try:
+                version.file = self._folder.made(version.name, self._of, version.info)
+            except (ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in (errno.EFBIG, errno.EINVAL):
+                    raise
+                version.gone = (
+                    True  # it alone cannot be kept: its key is too long, or the disk has no such files
+                )
+                self._writer.left_out += 1
+                return True
         file = version.file
         if file is None:
             return False

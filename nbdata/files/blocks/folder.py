@@ -29,7 +29,7 @@ from nbdata.cache.kept_names import BLOCKS
 from nbdata.disk import disk_error, make_folders
 from nbdata.errors import BadOption, NbdataError
 from nbdata.files.blocks.room import DiskRoom
-from nbdata.files.blocks.version_file import VersionFile, overhead_of
+from nbdata.files.blocks.version_file import VersionFile, overhead_of, record_of
 from nbdata.guarded_trees import Below
 from nbdata.lock_files import file_lock
 from nbdata.made_folders import MADE, MadeFolders, unproven
@@ -53,7 +53,8 @@ _NAMES = re.compile(rf"[0-9a-f]{{32}}({re.escape(LISTING)})?")
 _TOTAL = struct.Struct("<QI")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# The part of the bound that is made free at a time, so that the folder is seldom looked through.
+# The part of the bound that is made free at a time, so that the folder is seldom looked through; and the most that the
+# table of one version may take.
 _PART = 32
 
 
@@ -153,6 +154,10 @@ class BlockFolder:
 
     # -- files -------------------------------------------------------------------------------------
 
+    def suits(self, size: int) -> bool:
+        """Whether an object of a size can be kept: its table must not push out what is kept of others."""
+        return overhead_of(size) <= self.most // _PART
+
     def opened(self, name: str) -> VersionFile | None:
         """Open the file of a version, which is not deleted while it is open; None if there is no right one."""
         try:
@@ -180,13 +185,14 @@ class BlockFolder:
         """
         if (found := self.opened(name)) is not None:
             return found
+        record = record_of(place, info)
         if not self.take(overhead_of(info.size)):
             return None
         new = f"new-{secrets.token_hex(8)}"
         fd = os.open(new, _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            made = VersionFile.made(fd, place, info)
+            made = VersionFile.made(fd, record, info)
             os.replace(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             return made
         except BaseException:

@@ -21,7 +21,9 @@ import json
 import os
 import stat
 import struct
+import sys
 import time
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +35,7 @@ from nbdata.stores.base import ObjectInfo
 
 __all__ = [
     "BLOCK",
+    "MOST_SIZE",
     "PAGE",
     "Entry",
     "VersionFile",
@@ -40,6 +43,7 @@ __all__ = [
     "crc_of",
     "name_of",
     "overhead_of",
+    "record_of",
     "size_of_block",
 ]
 
@@ -47,13 +51,15 @@ __all__ = [
 BLOCK = 1 << 20
 #: Bytes of a page: what comes before the blocks takes whole pages.
 PAGE = 4096
+#: The most bytes of an object that is kept: a size is what the store claims.
+MOST_SIZE = 16 << 40
 _MAGIC = b"nbdata1\n"
 _HEAD = struct.Struct("<8sII")
 _ENTRY = struct.Struct("<II")
 _MARK = struct.Struct("<16s16s")
 _TABLE_AT, _FEW, _MARK_AT = 3840, 16, 3968
-#: The most bytes of a record; a key that is too long for it is not kept.
-MOST_RECORD = _TABLE_AT - _HEAD.size
+# The most bytes of a record; a key that is too long for it is not kept.
+_MOST_RECORD = _TABLE_AT - _HEAD.size
 # The states of a block: nothing is known, its CRC is known, it is there.
 _KNOWN, _THERE = 1, 2
 
@@ -77,20 +83,27 @@ def size_of_block(size: int, number: int) -> int:
 
 
 def name_of(place: str, info: ObjectInfo) -> str:
-    """Return the name of the file of one version of an object; '' if nothing tells its versions apart.
+    """Return the name of the file of a version of an object; '' if it is too large, or nothing tells versions apart.
 
     Parameters
     ----------
     place : str
         Tells the bucket and its server, without secrets.
     """
-    if not info.etag or info.etag.startswith("W/") or info.size <= 0:
+    if not info.etag or info.etag.startswith("W/") or not 0 < info.size <= MOST_SIZE:
         return ""
     facts = "\0".join((place, info.key, info.etag, str(info.size)))
     return hashlib.blake2b(facts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _record(place: str, info: ObjectInfo) -> bytes:
+def record_of(place: str, info: ObjectInfo) -> bytes:
+    """Return the record of a version.
+
+    Raises
+    ------
+    ValueError
+        If it is too long.
+    """
     facts = {
         **info._asdict(),
         "place": place,
@@ -98,7 +111,10 @@ def _record(place: str, info: ObjectInfo) -> bytes:
         "composite": dict(info.composite),
     }
     del facts["headers"]
-    return json.dumps(facts).encode("ascii")
+    record = json.dumps(facts).encode("ascii")
+    if len(record) > _MOST_RECORD:
+        raise ValueError("the record is too long")
+    return record
 
 
 def _info(record: bytes) -> tuple[str, ObjectInfo]:
@@ -166,7 +182,7 @@ class VersionFile:
             raise ValueError("no file of the cache")
         magic, length, crc = _HEAD.unpack_from(head)
         record = head[_HEAD.size : _HEAD.size + length]
-        if magic != _MAGIC or length > MOST_RECORD or len(record) != length or crc_of(record) != crc:
+        if magic != _MAGIC or length > _MOST_RECORD or len(record) != length or crc_of(record) != crc:
             raise ValueError("the record is damaged")
         place, info = _info(record)
         if name_of(place, info) != name or status.st_size != overhead_of(info.size) + info.size:
@@ -174,19 +190,14 @@ class VersionFile:
         return cls(fd, info)
 
     @classmethod
-    def made(cls, fd: int, place: str, info: ObjectInfo) -> VersionFile:
+    def made(cls, fd: int, record: bytes, info: ObjectInfo) -> VersionFile:
         """Return a new, empty file of a version, whose record is written.
 
         Raises
         ------
-        ValueError
-            If the record is too long.
         OSError
             If the disk refuses.
         """
-        record = _record(place, info)
-        if len(record) > MOST_RECORD:
-            raise ValueError("the record is too long")
         _write(fd, _HEAD.pack(_MAGIC, len(record), crc_of(record)) + record, 0)
         os.ftruncate(fd, overhead_of(info.size) + info.size)
         return cls(fd, info)
@@ -258,8 +269,8 @@ class VersionFile:
 
     def mark(self, verify: str, crcs: Sequence[int]) -> bool:
         """Mark the whole object as compared with its checksum, if these are the CRCs of its blocks in the table."""
-        entries = self._entries()
-        if [crc for crc, state in entries if state == _THERE] != list(crcs):
+        found, states = self._entries()
+        if states.count(_THERE) != len(states) or found != array("I", crcs):
             return False
         _write(self._fd, _MARK.pack(_digest(crcs), verify.encode("ascii")), _MARK_AT)
         return True
@@ -272,14 +283,17 @@ class VersionFile:
         digest, how = _MARK.unpack(data)
         if verify is not None and how.rstrip(b"\0") != verify.encode("ascii"):
             return False
-        entries = self._entries()
-        return all(state in (_KNOWN, _THERE) for _, state in entries) and digest == _digest(
-            [crc for crc, _ in entries]
-        )
+        crcs, states = self._entries()
+        known = states.count(_KNOWN) + states.count(_THERE)
+        return known == self.count and digest == _digest(crcs)
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> tuple[array[int], array[int]]:
+        """Return the CRCs and the states of all blocks, none if the table is cut short."""
         data = os.pread(self._fd, self.count * _ENTRY.size, self._table)
-        return list(_ENTRY.iter_unpack(data)) if len(data) == self.count * _ENTRY.size else []
+        table = array("I", data if len(data) == self.count * _ENTRY.size else b"")
+        if sys.byteorder == "big":
+            table.byteswap()
+        return table[0::2], table[1::2]
 
     def close(self) -> None:
         """Close it."""
@@ -295,7 +309,9 @@ def overhead_of(size: int) -> int:
 
 
 def _digest(crcs: Sequence[int]) -> bytes:
-    data = struct.pack(f"<{len(crcs)}I", *crcs)
+    data = array("I", crcs)
+    if sys.byteorder == "big":
+        data.byteswap()
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

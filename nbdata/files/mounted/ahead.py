@@ -23,8 +23,8 @@ _FILES, _BYTES, _BATCHES = 64, 8 << 20, 4
 _SMALL = FIRST
 # Names that a program may skip, and still reads in the order of the folder.
 _SKIP = 4
-# Folders whose order is watched.
-_WATCHED = 64
+# Folders whose order is watched, and the names in them, unless they are of one folder.
+_WATCHED, _NAMES = 64, 1_000_000
 
 
 #: Returns the bytes of objects, or the error that each met.
@@ -114,6 +114,7 @@ class Ahead:
         above, _, name = path.rpartition("/")
         order = self._orders.pop(above, None)
         if order is None or order.names is not names or name not in order.numbers:
+            self._make_room(len(names))
             files = [(one, info) for one, info in list(names.items()) if info is not None]
             numbers = {one: number for number, (one, _) in enumerate(files)}
             order = _Order(names, files, numbers, -1 - _SKIP, 0, 0)
@@ -125,8 +126,13 @@ class Ahead:
         if order.in_order >= 2:
             order = self._fetch_next(above, order)
         self._orders[above] = order
-        while len(self._orders) > _WATCHED:
-            self._orders.popitem(last=False)
+
+    def _make_room(self, names: int) -> None:
+        """Watch folders no more that were used longest ago, so that one with so many names can be."""
+        names += sum(len(one.names) for one in self._orders.values())
+        while self._orders and (len(self._orders) >= _WATCHED or names > _NAMES):
+            _, gone = self._orders.popitem(last=False)
+            names -= len(gone.names)
 
     def _fetch_next(self, above: str, order: _Order) -> _Order:
         """Begin batches, so that about two are ahead of the file that is opened."""

@@ -7,32 +7,30 @@ archive.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import struct
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from isal.isal_zlib import crc32
 
 from nbdata.archives.decompress import open_decompressed
-from nbdata.archives.member_budget import MemberBudget, bytes_of
 from nbdata.archives.safety import shortened
 from nbdata.archives.tar import MemberReader, read_members
 from nbdata.archives.zip import read_entry, unreadable
 from nbdata.archives.zip_directory import LOCAL_SIZE, ZipDirectory, read_directories
 from nbdata.archives.zip_end import LOCAL
-from nbdata.errors import BadArchive, BadOption, NotFound, SourceChanged, without_calls
+from nbdata.errors import BadArchive, BadOption, NotFound, SourceChanged
 from nbdata.files.connections import Place
+from nbdata.files.mounted.members import Member, Members
+from nbdata.files.mounted.unpacked import LARGEST, Unpacked
 from nbdata.files.reading import ReadFile
 from nbdata.redaction import redacted
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import Body, Location, ObjectInfo, Source, Store
-from nbdata.transfer.bad_entries import why_unusable
 from nbdata.transfer.reader import Reader
 
 if TYPE_CHECKING:
@@ -40,75 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ArchiveStore", "archived"]
 
-# Members that are compressed in a zip are unpacked whole: the largest one, all that are kept, and how many at a time.
-_LARGEST, _KEPT, _AT_A_TIME = 64 << 20, 64 << 20, 2
-# The most members that are left out and told by name.
-_TOLD = 20
 # The longest names and extra fields of a local header that are read with a member's first bytes.
 _EXTRA = 1 << 10
 # Seconds between two reports of how far an archive is read.
 _TELL = 1.0
 _BLOCK = 1 << 20
-
-
-class _Member(NamedTuple):
-    """Where a member is.
-
-    Attributes
-    ----------
-    start : int
-        Where its bytes begin in the archive; in a zip, where its header begins.
-    size : int
-    modified : float
-    crc : int
-    entry : tuple of int, int or None
-        In a zip: the number of the directory, and of the member in it.
-    packed : bool
-        Whether it is compressed.
-    """
-
-    start: int
-    size: int
-    modified: float
-    crc: int
-    entry: tuple[int, int] | None = None
-    packed: bool = False
-
-
-class _Found:
-    """The members that were found in an archive; the last one of a name counts."""
-
-    def __init__(self) -> None:
-        self.members = dict[str, _Member]()
-        self.left_out, self.some = 0, list[str]()
-        self._folders = set[str]()
-        self._budget = MemberBudget()
-
-    def add(self, name: str, member: _Member) -> None:
-        """Add a member if its name can be that of a file."""
-        if why := why_unusable(name, "", text_only=False):
-            self.leave_out(name, f"does not show: {why}")
-            return
-        if any(part in ("", ".", "..") for part in name.split("/")):
-            self.leave_out(name, "is no name of a file")
-            return
-        if name not in self.members:
-            self._budget.spend(bytes_of(name), name)
-            above = name
-            while "/" in above:
-                above = above.rpartition("/")[0]
-                if above in self._folders:
-                    break
-                self._folders.add(above)
-                self._budget.spend(2 * bytes_of(above), name)
-        self.members[name] = member
-
-    def leave_out(self, name: str, why: str) -> None:
-        """Count a member that does not show."""
-        self.members.pop(name, None)
-        self.left_out += 1
-        if len(self.some) < _TOLD:
-            self.some.append(f"{shortened(name)!r} {why}")
 
 
 def archived(place: Place, url: str, verify: str, tell: Callable[[int, int], None]) -> Place:
@@ -163,12 +97,13 @@ def archived(place: Place, url: str, verify: str, tell: Callable[[int, int], Non
         else:
             directories = []
             found = _in_tar(file, shown, tell)
+    found.end()
     store = ArchiveStore(source, shown, found, directories)
     return Place(place.opened, Location(store, "", place.folder.place), "")
 
 
-def _in_zip(directories: list[ZipDirectory]) -> _Found:
-    found = _Found()
+def _in_zip(directories: list[ZipDirectory]) -> Members:
+    found = Members()
     for at, directory in enumerate(directories):
         for number in range(len(directory)):
             entry = directory.entry(number)
@@ -180,21 +115,21 @@ def _in_zip(directories: list[ZipDirectory]) -> _Found:
                 found.leave_out(name, f"is a {entry.kind}")
             elif how := unreadable(entry):
                 found.leave_out(name, f"is {how}")
-            elif packed and entry.size > _LARGEST:
-                found.leave_out(name, f"is compressed, and larger than {format_size(_LARGEST)}")
+            elif packed and entry.size > LARGEST:
+                found.leave_out(name, f"is compressed, and larger than {format_size(LARGEST)}")
             elif not packed and entry.packed != entry.size:
                 raise directory.bad(f"a member of two sizes: {shortened(name)}")
             else:
                 place = (at, number)
                 found.add(
                     name,
-                    _Member(entry.offset, entry.size, entry.mtime_ns / 1e9, entry.crc, place, packed),
+                    Member(entry.offset, entry.size, entry.mtime_ns / 1e9, entry.crc, place, packed),
                 )
     return found
 
 
-def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> _Found:
-    found = _Found()
+def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> Members:
+    found = Members()
     buffer = memoryview(bytearray(_BLOCK))
     stream, kind = open_decompressed(_Raw(file, tell), name=shown)
     with closing(stream):
@@ -209,8 +144,8 @@ def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> _Fo
             if member.kind == "folder":
                 continue
             if member.kind == "hardlink":
-                if (same := found.members.get(member.linkname)) is not None:
-                    found.add(member.name, same)
+                if member.linkname in found:
+                    found.add(member.name, found[member.linkname])
                 else:
                     found.leave_out(member.name, "is a link to what is not there")
                 continue
@@ -221,7 +156,7 @@ def _in_tar(file: ReadFile, shown: str, tell: Callable[[int, int], None]) -> _Fo
             crc = 0
             while count := reader.readinto(buffer):
                 crc = crc32(buffer[:count], crc)
-            found.add(member.name, _Member(start, member.size, member.mtime_ns / 1e9, crc))
+            found.add(member.name, Member(start, member.size, member.mtime_ns / 1e9, crc))
     return found
 
 
@@ -320,14 +255,11 @@ class ArchiveStore(Store):
     read_only = True
     below_objects = False
 
-    def __init__(self, source: _Archive, shown: str, found: _Found, directories: list[ZipDirectory]) -> None:
+    def __init__(
+        self, source: _Archive, shown: str, members: Members, directories: list[ZipDirectory]
+    ) -> None:
         self._source, self._shown, self._directories = source, shown, directories
-        self._members: Mapping[str, _Member] = found.members
-        self._left_out, self._some = found.left_out, found.some
-        self._lock, self._turns = threading.Lock(), threading.BoundedSemaphore(_AT_A_TIME)
-        # Where the bytes of members of a zip begin, as far as their headers were read.
-        self._begins = dict[str, int]()
-        self._unpacked: OrderedDict[str, Future[bytes]] = OrderedDict()
+        self._members, self._unpacked = members, Unpacked()
         # By folder: what is in it, in the order of the archive; folders end in a slash.
         self._children: dict[str, dict[str, None]] = {"": {}}
         for path in self._members:
@@ -341,11 +273,19 @@ class ArchiveStore(Store):
                 known[above] = None
                 above = folder
 
+    @property
+    def server(self) -> str:
+        """An identifier of this version of this archive: a member has the name of an object, and its place."""
+        place, info = self._source.place, self._source.info
+        facts = (place.store.server, place.folder.place, info.key, info.etag, str(info.size), info.version)
+        told = "\0".join(facts).encode("utf-8", "surrogatepass")
+        return f"archive {hashlib.blake2b(told, digest_size=16).hexdigest()}"
+
     def notes(self) -> list[str]:
-        if not self._left_out:
+        if not self._members.left_out:
             return []
-        what = f"{counted(self._left_out, 'members')} of the archive do not show"
-        return [what, *(f"  {one}" for one in self._some)]
+        what = f"{counted(self._members.left_out, 'members')} of the archive do not show"
+        return [what, *(f"  {one}" for one in self._members.some)]
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         begun = not after
@@ -367,7 +307,9 @@ class ArchiveStore(Store):
 
     def _info(self, key: str) -> ObjectInfo:
         member = self._members[key]
-        etag = f'"{self._source.info.etag.strip(chr(34))}@{member.start}"'
+        archive, strong = self._source.info.etag, self._source.info.etag.removeprefix("W/")
+        weak = archive[: len(archive) - len(strong)]
+        etag = f'{weak}"{strong.strip(chr(34))}@{member.start}-{member.crc:08x}"'
         checksums = {"crc32": f"{member.crc:08x}"}
         return ObjectInfo(key, member.size, etag, member.modified, checksums=checksums)
 
@@ -383,16 +325,16 @@ class ArchiveStore(Store):
         if start == end:
             return _Held(memoryview(b""), info, start)
         if member.packed:
-            return _Held(memoryview(self._content(key, member))[start:end], info, start)
+            data = self._unpacked.get(key, lambda: self._unpack(member))
+            return _Held(memoryview(data)[start:end], info, start)
         if member.entry is None:
             return self._part(info, member.start, start, end)
-        begins = self._begins.get(key)
-        if begins is None and not start:
+        if not member.begins and not start:
             return self._first(key, member, info, end)
-        if begins is None:
+        if not member.begins:
             self._first(key, member, info, 0).close()
-            begins = self._begins[key]
-        return self._part(info, begins, start, end)
+            member = self._members[key]
+        return self._part(info, member.begins, start, end)
 
     def _part(self, info: ObjectInfo, begins: int, start: int, end: int) -> Body:
         return _Part(self._asked(begins + start, begins + end), info, start, end - start)
@@ -405,7 +347,7 @@ class ArchiveStore(Store):
             raise BadOption("this server ignores ranges", path=self._shown, remedy="Pull it, or unpack it")
         return body
 
-    def _first(self, key: str, member: _Member, info: ObjectInfo, end: int) -> Body:
+    def _first(self, key: str, member: Member, info: ObjectInfo, end: int) -> Body:
         """Read the first bytes of a member of a zip, and its header, which says where they begin."""
         number, entry = member.entry or (0, 0)
         directory = self._directories[number]
@@ -421,7 +363,7 @@ class ArchiveStore(Store):
             begins = member.start + LOCAL_SIZE + named
             if begins + member.size > last:
                 raise directory.bad(f"a member that reaches into the next one: {shortened(key)}")
-            self._begins[key] = begins
+            self._members[key] = member._replace(begins=begins)
             if named <= _EXTRA:
                 _exactly(body, named)
                 return _Part(body, info, 0, end)
@@ -431,38 +373,9 @@ class ArchiveStore(Store):
         body.close()
         return self._part(info, begins, 0, end)
 
-    def _content(self, key: str, member: _Member) -> bytes:
-        """Return all bytes of a compressed member; threads that ask at the same time share them."""
-        with self._lock:
-            found = self._unpacked.get(key)
-            if mine := found is None:
-                found = self._unpacked[key] = Future()
-            self._unpacked.move_to_end(key)
-        if not mine:
-            return found.result()
+    def _unpack(self, member: Member) -> bytes:
         number, entry = member.entry or (0, 0)
-        try:
-            with self._turns:
-                data = read_entry(self._source, self._directories[number], entry, name=self._shown)
-            found.set_result(data)
-            return data
-        except BaseException as error:
-            found.set_exception(without_calls(error))
-            raise
-        finally:
-            self._forget(key if found.exception() is not None else "")
-
-    def _forget(self, failed: str) -> None:
-        """Forget a member that could not be unpacked, and those that were asked for longest ago."""
-        with self._lock:
-            self._unpacked.pop(failed, None)
-            done = [(key, one) for key, one in self._unpacked.items() if one.done()]
-            size = sum(self._members[key].size for key, _ in done)
-            for key, _ in done[:-1]:
-                if size <= _KEPT:
-                    break
-                size -= self._members[key].size
-                del self._unpacked[key]
+        return read_entry(self._source, self._directories[number], entry, name=self._shown)
 
     def write(
         self,

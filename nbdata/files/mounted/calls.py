@@ -18,6 +18,7 @@ from nbdata.files.mounted.nodes import Node, Nodes
 from nbdata.files.mounted.open_files import MOST, Failures, OpenFiles
 from nbdata.files.mounted.serving import Answer
 from nbdata.files.read_memory import MEMORY
+from nbdata.redaction import printable
 from nbdata.sizes import format_duration, format_size
 from nbdata.stores.base import ObjectInfo
 
@@ -277,4 +278,4 @@ class Calls:
             *(f"  {key!r}" for key in odd.some),
             *self._folders.notes(),
         ]
-        return ("\n".join(lines) + "\n").encode(errors="backslashreplace")
+        return ("\n".join(map(printable, lines)) + "\n").encode(errors="backslashreplace")

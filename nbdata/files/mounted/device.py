@@ -1,4 +1,4 @@
-"""Makes a mount, which gives a descriptor of ``/dev/fuse`` that the kernel's requests come from; and ends it."""
+"""Makes a mount, which gives a descriptor of ``/dev/fuse`` that the kernel's requests come from."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import socket
 import subprocess
 
 from nbdata.errors import NbdataError
-from nbdata.space.mounts import KIND, run_unmount
+from nbdata.space.mountpoints import KIND, Mountpoint, call_libc
 
-__all__ = ["DEVICE", "mount", "read_ahead", "unmount"]
+__all__ = ["DEVICE", "mount", "read_ahead"]
 
 #: Where the kernel's requests come from.
 DEVICE = "/dev/fuse"
 # mount(2): no writes, no programs that run as another user, no devices.
-_RDONLY, _NOSUID, _NODEV, _DETACH = 1, 2, 4, 2
+_RDONLY, _NOSUID, _NODEV = 1, 2, 4
 # KiB that the kernel reads ahead of a program that reads a file forward; its own 128 make many small requests.
 _AHEAD = 1024
 
 
-def mount(source: str, folder: str, *, allow_other: bool) -> int:
-    """Mount a file system at a folder, and return the descriptor from which its requests are read.
+def mount(source: str, point: Mountpoint, *, allow_other: bool) -> int:
+    """Mount a file system, and return the descriptor from which its requests are read.
 
     Root calls mount(2). For other users, and where that is not allowed, ``fusermount3`` does it, and hands the
     descriptor over.
@@ -33,8 +33,8 @@ def mount(source: str, folder: str, *, allow_other: bool) -> int:
     ----------
     source : str
         What the table of mounts calls it.
-    folder : str
-        An absolute path.
+    point : Mountpoint
+        Where.
     allow_other : bool
         Whether other users may read it.
 
@@ -44,59 +44,40 @@ def mount(source: str, folder: str, *, allow_other: bool) -> int:
         If it cannot be mounted. The error says why, and has no remedy.
     """
     others = ["allow_other"] * allow_other
+    failed = ""
     if os.geteuid() == 0:
-        place = _opened(folder)
+        place = _opened(point)
         device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
         options = [f"fd={device}", "rootmode=40000", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
-        failed = _call(
+        error = call_libc(
             "mount",
             source,
             f"/proc/self/fd/{place}",
             KIND,
-            _RDONLY | _NOSUID | _NODEV,
-            [*options, "default_permissions", *others],
+            ctypes.c_ulong(_RDONLY | _NOSUID | _NODEV),
+            ",".join([*options, "default_permissions", *others]),
         )
         os.close(place)
-        if not failed:
+        if not error:
             return device
+        failed = os.strerror(error)
         os.close(device)
-    else:
-        failed = ""
     program = shutil.which("fusermount3") or shutil.which("fusermount")
     if program is None:
         raise NbdataError(
-            f"it could not be mounted ({failed or 'there is no fusermount3 here'})", path=folder
+            f"it could not be mounted ({failed or 'there is no fusermount3 here'})", path=point.path
         )
-    return _ask(program, source, folder, ["ro", "nosuid", "nodev", "default_permissions", *others], failed)
+    return _ask(
+        program, source, point.path, ["ro", "nosuid", "nodev", "default_permissions", *others], failed
+    )
 
 
-def _opened(folder: str) -> int:
-    """Return a descriptor of a folder, which stays this folder if somebody puts a link in its place."""
+def _opened(point: Mountpoint) -> int:
+    """Return a descriptor of the folder, which stays this folder if somebody puts a link in its place."""
     try:
-        place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if os.readlink(f"/proc/self/fd/{place}") == folder:
-            return place
-        os.close(place)
-        failed = "there is a link on the way to it now"
-    except OSError as error:
-        failed = error.strerror or type(error).__name__
-    raise NbdataError(f"it could not be mounted ({failed})", path=folder)
-
-
-def _call(name: str, *words: object) -> str:
-    """Call a function of the C library with texts and numbers; return what failed, an empty text if nothing."""
-    library = ctypes.CDLL(None, use_errno=True)
-    converted = [
-        os.fsencode(word)
-        if isinstance(word, str)
-        else os.fsencode(",".join(word))
-        if isinstance(word, list)
-        else word
-        for word in words
-    ]
-    if name == "mount":
-        converted[3] = ctypes.c_ulong(converted[3])  # type: ignore[arg-type]
-    return os.strerror(ctypes.get_errno()) if getattr(library, name)(*converted) else ""
+        return point.opened()
+    except NbdataError as error:
+        raise NbdataError(f"it could not be mounted ({error.message})", path=point.path) from error
 
 
 def _ask(program: str, source: str, folder: str, options: list[str], failed: str) -> int:
@@ -131,16 +112,9 @@ def _ask(program: str, source: str, folder: str, options: list[str], failed: str
     return descriptors[0]
 
 
-def unmount(folder: str) -> None:
-    """End a mount of this process at once, also if files in it are open."""
-    if os.geteuid() == 0 and not _call("umount2", folder, _DETACH):
-        return
-    run_unmount(folder, lazy=True)
-
-
-def read_ahead(folder: str) -> None:
+def read_ahead(point: Mountpoint) -> None:
     """Have the kernel read more ahead, in larger requests, if this user may say so (root, outside most containers)."""
-    number = os.stat(folder).st_dev
+    number = point.device
     with (
         contextlib.suppress(OSError),
         open(

@@ -8,15 +8,19 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
+from types import MappingProxyType
 from typing import TypeVar
 
-from nbdata.errors import NotFound, StoreUnavailable, without_calls
+from nbdata.errors import NbdataError, NotFound, StoreUnavailable, without_calls
 from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.reach import AGAIN
 from nbdata.files.connections import Place
 from nbdata.files.mounted import wire
+from nbdata.redaction import shortened
+from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.retry import listing_of_folder, retrying
 
@@ -24,12 +28,17 @@ __all__ = ["ABOUT", "Folder", "Folders", "OddNames", "is_name", "is_same"]
 
 #: A text file at the top of each mount that says what is mounted, and how it goes.
 ABOUT = ".nbdata-mount"
-# The most names of all folders that are remembered; those asked for longest ago are forgotten first.
-_MOST = 1_000_000
+# Bytes that the names of all folders take that are remembered, about a million of them; those asked for longest ago are
+# forgotten first. And the most that one folder may take: two to four million names.
+_REMEMBERED, _LARGEST = 640 << 20, 2 << 30
+# Bytes of an entry beside the letters of its texts.
+_EACH = 490
 # Names that are read of a folder before one of them is asked for by itself.
 _FIRST = 1000
 # The longest name of a file, in bytes (NAME_MAX), and the most odd ones that are told by name.
 _LONGEST, _TOLD = 255, 100
+# What is remembered of the headers of an object.
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _T = TypeVar("_T")
 
@@ -72,9 +81,11 @@ class Folder:
     asked : dict of str to ObjectInfo or None
         What was asked for by its name before the listing came to it.
     failed : Exception or None
-        What ended the listing, for all who wait for it. Who comes later has it begun anew.
+        What ended the listing, for all who wait for it. Who comes later has it begun anew, unless it is too large.
+    size : int
+        About the bytes that its names take.
     counted : int
-        Names that count for the limit of all folders.
+        Those that count for the limit of all folders.
     kept : float or None
         When it was listed, in seconds since 1970, if it was found in the cache because the store did not answer.
     """
@@ -85,6 +96,7 @@ class Folder:
     asked: dict[str, ObjectInfo | None] = field(default_factory=dict)
     odd: OddNames = field(default_factory=OddNames)
     failed: Exception | None = None
+    size: int = 0
     counted: int = 0
     kept: float | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -104,11 +116,11 @@ class Folders:
     """
 
     def __init__(self, place: Place, max_age: float, cache: BlockCache | None = None) -> None:
-        self._place, self._max_age = place, max_age
+        self._place, self._max_age, self._about = place, max_age, place.prefix + ABOUT
         self._lock = threading.Lock()
         self._cache = cache
         self._known: OrderedDict[str, Folder] = OrderedDict()
-        self._names = 0
+        self._size = 0
         # By folder and name: the version that has the number, and the number.
         self._inodes: dict[str, dict[str, tuple[ObjectInfo | None, int]]] = {}
         self._counter = itertools.count(wire.ROOT + 1)
@@ -209,8 +221,14 @@ class Folders:
         above, _, name = path.rpartition("/")
         folder = self._folder(above)
         with folder.lock:
-            known = folder.names if folder.rest is None or name in folder.names else folder.asked
-            known[name] = info
+            if folder.rest is not None and name not in folder.names:
+                self._keep_asked(above, folder, name, info)
+            else:
+                before, found = folder.names.get(name), _lean(info)
+                folder.size += _size_of(name, found) - (_size_of(name, before) if name in folder.names else 0)
+                folder.names[name] = found
+                with self._lock:
+                    self._count(above, folder)
 
     @property
     def oldest_kept(self) -> float | None:
@@ -262,6 +280,8 @@ class Folders:
                 if self._known.get(path) is folder:
                     self._drop(path)
             raise
+        if folder.size > _LARGEST:
+            raise self._too_large(path, folder)
         with self._lock:
             for name in itertools.islice(folder.names, before, None):
                 self._number(path, name, folder.names[name])
@@ -285,6 +305,7 @@ class Folders:
             return False
         with self._lock:
             folder.names, folder.rest, folder.kept = found.names, None, found.at
+            folder.size = sum(_size_of(name, info) for name, info in found.names.items())
             folder.listed = time.monotonic() - max(0.0, self._max_age - AGAIN)
             for name, info in found.names.items():
                 self._number(path, name, info)
@@ -297,12 +318,14 @@ class Folders:
             return
         is_folder = name.endswith("/")
         name = name[:-1] if is_folder else name
-        if not is_name(name) or name in folder.names or info.key == self.key_of(ABOUT):
+        if not is_name(name) or name in folder.names or info.key == self._about:
             folder.odd.add(info.key)
+            folder.size += _EACH  # so that these, too, come to an end
             if is_folder and is_name(name):
                 folder.names[name] = None  # the folder, and not the file of its name
             return
-        folder.names[name] = None if is_folder else info
+        found = folder.names[name] = None if is_folder else info
+        folder.size += _size_of(name, found)
 
     def _ask(self, path: str, folder: Folder, name: str) -> None:
         """Ask for one name of a folder with so many that they are not all read for it."""
@@ -313,21 +336,53 @@ class Folders:
                 lambda: next(iter(listing_of_folder(place.control, place.store, key + "/")), None)
             )
             if below is not None:
-                folder.asked[name] = None
+                self._keep_asked(path, folder, name, None)
                 return
             with contextlib.suppress(NotFound, IsADirectoryError):
-                folder.asked[name] = self._reached(
-                    lambda: retrying(place.control, lambda: place.store.head(key))
-                )
+                info = self._reached(lambda: retrying(place.control, lambda: place.store.head(key)))
+                self._keep_asked(path, folder, name, info)
         except StoreUnavailable:
             if not self._take_kept(path, folder):
                 raise
+
+    def _keep_asked(self, path: str, folder: Folder, name: str, info: ObjectInfo | None) -> None:
+        """Remember what was asked for by its name; forget the others if there are too many of them."""
+        found = None if info is None else _lean(info)
+        size = _size_of(name, found)
+        if folder.size + size > _LARGEST:
+            folder.size -= sum(_size_of(*one) for one in folder.asked.items())
+            folder.asked = {}
+        folder.size += size - (_size_of(name, folder.asked[name]) if name in folder.asked else 0)
+        folder.asked[name] = found
+        with self._lock:
+            self._count(path, folder)
+
+    def _too_large(self, path: str, folder: Folder) -> NbdataError:
+        """Keep little of a folder with too many names; return the error for all who list it.
+
+        Its files are found by their names.
+        """
+        folder.failed = NbdataError(
+            "the folder has more names than a mount can show",
+            path=shortened(self._prefix(path)),
+            expected=f"names that take at most {format_size(_LARGEST)} of memory",
+            got=f"{len(folder.names) + folder.odd.count:,} names so far, and more",
+            remedy="Open its files by their names, or list it with nbdata ls",
+        )
+        folder.names = dict(itertools.islice(folder.names.items(), _FIRST))
+        folder.rest, folder.odd = iter(()), OddNames()
+        known = (*folder.names.items(), *folder.asked.items())
+        folder.size = sum(_size_of(name, info) for name, info in known)
+        with self._lock:
+            self._forget_numbers(path, folder)
+            self._count(path, folder)
+        return folder.failed
 
     def _drop(self, path: str) -> None:
         """Forget a listing, if there is one."""
         folder = self._known.pop(path, None)
         if folder is not None:
-            self._names -= folder.counted
+            self._size -= folder.counted
 
     def _forget_numbers(self, path: str, folder: Folder) -> None:
         """Forget the numbers of what is in a folder no more."""
@@ -336,17 +391,34 @@ class Folders:
             del numbers[name]
 
     def _count(self, path: str, folder: Folder) -> None:
-        """Count the names of a folder that is remembered; forget others if there are too many."""
+        """Count the names of a folder that is remembered; forget others if they take too much."""
         if self._known.get(path) is not folder:
             return
-        self._names += len(folder.names) - folder.counted
-        folder.counted = len(folder.names)
-        while self._names > _MOST and len(self._known) > 1:
+        self._size += folder.size - folder.counted
+        folder.counted = folder.size
+        while self._size > _REMEMBERED and len(self._known) > 1:
             gone = next(iter(self._known))
             if gone == path:
                 break
             self._drop(gone)
             self._inodes.pop(gone, None)
+
+
+def _lean(info: ObjectInfo) -> ObjectInfo:
+    """Return what is remembered of a file: no headers, of which a store may send many."""
+    return info._replace(headers=_NO_HEADERS) if info.headers else info
+
+
+def _size_of(name: str, info: ObjectInfo | None) -> int:
+    """Return about how many bytes a name takes, with what is known of it."""
+    if info is None:
+        return _EACH + 4 * len(name)
+    key, etag, version, checksums = info.key, info.etag, info.version, info.checksums
+    size = len(key) + len(name)
+    size = _EACH + len(etag) + (size if key.isascii() else 4 * size)
+    if version or checksums or info.composite:
+        size += getsizeof(version) + sum(map(getsizeof, (*checksums.values(), *info.composite.values())))
+    return size
 
 
 def is_same(one: ObjectInfo | None, other: ObjectInfo | None) -> bool:

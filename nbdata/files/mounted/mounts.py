@@ -21,7 +21,7 @@ from nbdata.redaction import redacted
 from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.sizes import format_duration, format_size
-from nbdata.space.mounts import Note, dead_mounts, is_mounted, release, run_unmount
+from nbdata.space.mounts import Note, dead_mounts, end_mount, is_mounted, release
 from nbdata.verbs.mount import Mount, Unmount
 
 __all__ = ["Mounted", "listed", "mounted", "mounts", "unmounted"]
@@ -242,7 +242,7 @@ def unmounted(operation: Unmount) -> Report:
     folder = _folder_of(operation.target)
     note = next((one for one in reversed(Note.all()) if one.folder == folder), None)
     if note is None and is_mounted(folder):  # its note is elsewhere, or is lost
-        if failed := run_unmount(folder):
+        if failed := end_mount(folder):
             raise NbdataError(f"it stays: {failed}", path=folder)
         return Report("unmount", folder, headline=f"{folder} is unmounted")
     if note is None:
@@ -260,18 +260,32 @@ def _unmount(note: Note) -> None:
     if not note.lives:
         if is_mounted(note.folder):
             release(note.folder)
-    elif failed := run_unmount(note.folder):
+        note.remove()
+        return
+    failed = end_mount(note.folder)
+    if failed and is_mounted(note.folder):
         holders = _holders(note.folder)
-        told = f"it is in use: {'; '.join(holders)}" if holders else f"it stays: {failed}"
-        if is_mounted(note.folder):
-            raise NbdataError(
-                told, path=note.folder, remedy="Close the files, or leave the folder, and say it again"
-            )
+        raise NbdataError(
+            f"it is in use: {'; '.join(holders)}" if holders else f"it stays: {failed}",
+            path=note.folder,
+            remedy="Close the files, or leave the folder, and say it again",
+        )
+    if _has_ended(note):
+        note.remove()
+    elif failed:
+        raise NbdataError(
+            f"it stays: {failed}",
+            path=note.folder,
+            remedy="If the folder above was moved, unmount it where it is now",
+        )
+
+
+def _has_ended(note: Note) -> bool:
+    """Wait for the process of a mount to end, for a time; return whether it has."""
     end = time.monotonic() + _ENDING
     while note.lives and time.monotonic() < end:
         time.sleep(0.02)
-    if not note.lives:
-        note.remove()
+    return not note.lives
 
 
 def _holders(folder: str) -> list[str]:

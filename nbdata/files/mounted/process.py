@@ -24,6 +24,7 @@ from nbdata.files.connections import Place
 from nbdata.lock_files import file_lock
 from nbdata.paths import canonical
 from nbdata.redaction import ScrubbedStream, redacted
+from nbdata.space.mountpoints import Mountpoint
 from nbdata.space.mounts import Note, is_mounted, mounting
 
 if TYPE_CHECKING:
@@ -78,6 +79,15 @@ def _answer(caller: socket.socket, answer: dict[str, Any]) -> bool:
 
 
 def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
+    try:
+        point = Mountpoint(note.folder)
+    except NbdataError as error:
+        raise NbdataError(f"it could not be mounted ({error.message})", path=note.folder) from None
+    with point:
+        _serve_at(point, note, order, caller)
+
+
+def _serve_at(point: Mountpoint, note: Note, order: dict[str, Any], caller: socket.socket) -> None:
     from nbdata.files.mounted import device
     from nbdata.files.mounted.calls import Calls
     from nbdata.files.mounted.folders import Folders
@@ -102,7 +112,7 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
     calls = Calls(redacted(url), folders, files, order["max_age"], say)
 
     def tell() -> None:
-        device.read_ahead(folder)
+        device.read_ahead(point)
         say(f"mount {os.getpid()} of {note.url} at {folder}")
         if not _answer(caller, {}):  # whoever asked has given up; nobody else knows of it
             _end()
@@ -118,14 +128,14 @@ def _serve(note: Note, order: dict[str, Any], caller: socket.socket) -> None:
                 raise BadOption("mount: something is mounted there already", path=folder)
             note.write()  # before the mount, which nobody would release if this process was killed between the two
             try:
-                opened = device.mount(_shown(url), folder, allow_other=bool(order["allow_other"]))
+                opened = device.mount(_shown(url), point, allow_other=bool(order["allow_other"]))
             except NbdataError as error:
                 raise NbdataError(error.message, path=folder, remedy=order["remedy"]) from None
             there = True
         Server(opened, calls.answer, tell, say).run()
     except BaseException as error:
         if there:
-            device.unmount(folder)
+            point.unmount(lazy=True)
         if not isinstance(error, SystemExit):
             raise
     finally:

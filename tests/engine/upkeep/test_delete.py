@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.upkeep import delete
 from nbdata.errors import BadOption, NotFound, TransferFailed
 from tests.conftest import client_of
 from tests.faults.proxy import BEFORE, Exchange, Fault, FaultProxy
@@ -152,3 +155,28 @@ def test_the_command_line_asks_in_a_terminal_and_not_in_a_script(
         [*words[:4], f"{url}other/", "--yes", "--json"], capture_output=True, text=True, check=True
     )
     assert json.loads(told.stdout)["counts"] == {"deleted": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_folders_go_once_and_after_all_that_is_in_them(seed: int) -> None:
+    chance = random.Random(seed)
+    paths = [
+        "/".join(["top", *chance.choices(["a", "a b", "a-", "b"], k=chance.randrange(5))]) for _ in range(30)
+    ]
+    wanted = {"/".join(path.split("/")[:count]) + "/" for path in paths for count in range(1, 9)}
+    for top in ("top", ""):
+        found = list(delete._with_those_above(set(paths), top))
+        assert sorted(found) == sorted(wanted)
+        for at, folder in enumerate(found):
+            assert not any(one.startswith(folder) for one in found[at + 1 :])
+    assert list(delete._with_those_above({"", "x"}, "")) == ["x/"]
+
+
+def test_deep_folders_take_the_memory_of_their_names() -> None:
+    folders = {"top/" + "/".join(f"{number:015}{level:016}" for level in range(250)) for number in range(400)}
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in delete._with_those_above(folders, "top")) == 400 * 250 + 1
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()

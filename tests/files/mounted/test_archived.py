@@ -16,7 +16,7 @@ import pytest
 
 import nbdata
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NotFound
-from nbdata.files.mounted import archived
+from nbdata.files.mounted.unpacked import LARGEST
 from tests.faults.proxy import BODY, Fault, FaultProxy
 
 pytestmark = pytest.mark.needs("mount")
@@ -220,7 +220,7 @@ def test_compressed_members_are_unpacked_once_for_all_who_read_them(
 def test_a_large_compressed_member_is_named_and_not_shown(put: Put, tmp_path: Path) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("large", bytes(archived._LARGEST + 1))
+        archive.writestr("large", bytes(LARGEST + 1))
         archive.writestr("small", b"x")
     url = put({"a.zip": data.getvalue()}) + "a.zip"
     with nbdata.mount(url, tmp_path / "m", archive=True, quiet=True) as mount:

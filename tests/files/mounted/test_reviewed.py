@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,10 +23,14 @@ from typing import Any
 import pytest
 
 import nbdata
+from nbdata.agent import log
 from nbdata.client.launch import spawn
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NbdataError, StoreUnavailable
 from nbdata.files.mounted import device, folders, process, serving, wire
+from nbdata.files.mounted.calls import Calls
+from nbdata.files.mounted.open_files import OpenFiles
+from nbdata.space.mountpoints import Mountpoint
 from nbdata.space.mounts import Note, is_mounted, release
 from nbdata.stores.base import ObjectInfo
 from tests.faults.proxy import BODY, Fault, FaultProxy
@@ -169,7 +174,7 @@ def test_names_that_do_not_show_are_counted_once(listing: dict[str, Any]) -> Non
 def test_listings_that_fail_do_not_count_for_ever(
     listing: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "_MOST", 1500)
+    monkeypatch.setattr(folders, "_REMEMBERED", 750_000)
 
     def fails() -> Iterator[ObjectInfo]:
         yield from (ObjectInfo(f"bad/{number}", 1) for number in range(1000))
@@ -211,6 +216,35 @@ def test_an_object_with_the_name_of_the_text_does_not_show_twice(bucket: str, tm
 
 
 # -- what the kernel is told -------------------------------------------------------------------
+
+
+def test_a_name_makes_no_lines_in_the_text_and_the_log(
+    listing: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\x1b]0;owned\x07\nstore: answers\u202e"
+
+    def fails() -> Iterator[ObjectInfo]:
+        yield from ()
+        raise StoreUnavailable("it broke off")
+
+    listing[""] = lambda: iter([ObjectInfo(f"{name}/", -1), ObjectInfo(f"{name}//b", 1)])
+    listing[f"{name}/"] = fails
+    found = _folders()
+    files = OpenFiles(SimpleNamespace(prefix=""), found, "none")  # type: ignore[arg-type]
+    calls = Calls("s3://b", found, files, 60, log.say)
+    look_up = wire.Request(wire.LOOKUP, 1, wire.ROOT, memoryview(name.encode() + b"\0"))
+    entry: Any = calls.answer(look_up)
+    (number,) = struct.unpack_from("=Q", entry[0])
+    assert calls.answer(wire.Request(wire.OPENDIR, 2, number, memoryview(bytes(8)))) == errno.EIO
+    files.ahead.close()
+    told, logged = calls._about().decode(), capsys.readouterr().err
+    assert "errors: 1; the latest: " in told
+    assert "keys that are no names of files, and do not show: 1\n" in told
+    for text in (told, logged):
+        assert "it broke off" in text
+        assert r"a\x1b]0;owned\x07\nstore: answers\u202e" in text
+        assert all(line.isprintable() for line in text.split("\n"))
+    assert len(logged.splitlines()) == 1
 
 
 def test_times_and_sizes_that_no_file_has_do_not_hide_a_folder() -> None:
@@ -304,9 +338,9 @@ def test_a_mount_is_noted_before_it_is_made_and_none_is_made_above_another(
     monkeypatch.setattr(process.signal, "signal", lambda *_: None)
     noted = list[str]()
 
-    def fails(source: str, folder: str, *, allow_other: bool) -> int:
+    def fails(source: str, point: Mountpoint, *, allow_other: bool) -> int:
         noted.extend(one.folder for one in Note.all())
-        raise NbdataError("not here", path=folder)
+        raise NbdataError("not here", path=point.path)
 
     monkeypatch.setattr(device, "mount", fails)
     ours, theirs = socket.socketpair()
@@ -332,9 +366,13 @@ def test_nothing_is_mounted_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "there")
     try:
-        for folder in (tmp_path / "link", tmp_path / "way/there"):
-            with pytest.raises(NbdataError, match="could not be mounted"):
-                device.mount("x", str(folder), allow_other=False)
+        with (
+            pytest.raises(NbdataError, match=r"could not be mounted .*a link on the way"),
+            Mountpoint(str(tmp_path / "link")) as point,
+        ):
+            device.mount("x", point, allow_other=False)
+        with pytest.raises(NbdataError, match="a link on the way"):
+            Mountpoint(str(tmp_path / "way/there"))
     finally:
         if is_mounted(str(tmp_path / "there")):
             release(str(tmp_path / "there"))
