@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -33,6 +35,8 @@ from tests.faults.gate import Gate
 from tests.waiting import AT_ONCE, wait_until
 
 OBJECTS = {f"d{n % 3}/f{n:03}": os.urandom(20_000) for n in range(100)}
+#: Seconds after which a script is taken to start workers without end.
+WITHOUT_END = 100.0
 
 
 @pytest.fixture
@@ -152,15 +156,22 @@ def test_a_script_without_a_guard_is_told_so(put: Put, tmp_path: Path) -> None:
     script.write_text(
         f"import nbdata\nnbdata.pull({put({'a': b'x'})!r}, {str(tmp_path / 'out')!r}, cluster='local:1')\n"
     )
-    run = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, str(script)],
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "NBDATA_HOST": "inline", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+        start_new_session=True,
+    ) as run:
+        try:
+            _, told = run.communicate(timeout=WITHOUT_END)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)  # also the workers, if they start others
     assert run.returncode == 1
-    assert "if __name__ == '__main__':" in run.stderr
-    assert "bootstrapping phase" not in run.stderr
+    assert "if __name__ == '__main__':" in told
+    assert "bootstrapping phase" not in told
 
 
 @pytest.mark.usefixtures("inline")
