@@ -98,7 +98,7 @@ class ClusterDealer:
 
     def deal(self, work: Dealt) -> None:
         """See `Dealer.deal`."""
-        cutter = Cutter(work.rows(), work.plan.files, work.plan.bytes)
+        cutter = Cutter(work.rows(), work.plan.files, work.plan.bytes, work.most)
         if not cutter:
             return
         try:

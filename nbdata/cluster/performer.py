@@ -217,13 +217,14 @@ def _rows_of(folder: str) -> list[Row]:
 
 def _report(run: Run, part: Part, rows: list[Row], watch: Watch, error: NbdataError | None) -> PartReport:
     report = PartReport(rows=rows, records=part.index.made, staged=part.staged, error=error)
+    report.details, report.data = scrub_data(part.details), part.data
     if (done := part.outcomes) is not None:
         report.files, report.bytes, report.present = done.files, done.bytes, done.present
         report.verified, report.unverified = done.verified[True], done.verified[False]
         report.tallies, report.sums = done.tallies, done.sums
-        where = run.operation.local_target()
-        notes = [*done.notes, *run.store_notes(), *watch.notes([where] if where else [])]
-        report.notes = scrub_data(notes)
+        report.notes = scrub_data(done.notes)
+    where = run.operation.local_target()
+    report.about = scrub_data([*run.store_notes(), *watch.notes([where] if where else [])])
     return report
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealing import MOST, PartReport
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError
@@ -25,6 +25,8 @@ class DealtPlan:
     moves : tuple of str
         The actions whose rows are dealt.
     """
+
+    most = MOST
 
     def __init__(self, run: Run, plan: Plan, results: Results, moves: tuple[str, ...]) -> None:
         self.run, self.plan, self.results, self.moves = run, plan, results, moves
