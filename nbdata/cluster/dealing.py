@@ -142,7 +142,7 @@ class ClusterDealer:
             self._number,
             {row.path: row for row in rows},
             sum(map(cost, rows)),
-            encoded_rows(rows, known, work.facts()),
+            encoded_rows(rows, known, work.facts(rows)),
         )
         with self._lock:
             self._dealt[part.number] = part

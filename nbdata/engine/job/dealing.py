@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 
+# A report has a count called bytes.
+_Bytes = bytes
 #: The most rows of a part: a worker and the coordinator hold them in memory.
 MOST = 4096
 
@@ -103,7 +105,7 @@ class Part:
     staged: list[StagedFile] = field(default_factory=list)
     outcomes: Outcomes | None = None
     details: dict[str, Any] = field(default_factory=dict)
-    data: bytes = b""
+    data: _Bytes = b""
 
 
 @dataclass
@@ -151,7 +153,7 @@ class PartReport:
     notes: list[str] = field(default_factory=list)
     about: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
-    data: bytes = b""
+    data: _Bytes = b""
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0
     retries: int = 0
@@ -200,8 +202,8 @@ class Dealt(Protocol):
     def most(self) -> int:
         """The most rows of a part."""
 
-    def facts(self) -> dict[str, object]:
-        """Return what a performer must know beside the operation and the rows, as JSON-able data."""
+    def facts(self, rows: list[Row]) -> dict[str, object]:
+        """Return what the performer of a part must know beside the operation and the rows, as JSON-able data."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows to deal."""

@@ -31,7 +31,7 @@ class DealtPlan:
     def __init__(self, run: Run, plan: Plan, results: Results, moves: tuple[str, ...]) -> None:
         self.run, self.plan, self.results, self.moves = run, plan, results, moves
 
-    def facts(self) -> dict[str, object]:
+    def facts(self, rows: list[Row]) -> dict[str, object]:
         return self.plan.details
 
     def rows(self) -> Iterator[Row]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from nbdata.engine.job.dealing import Dealer
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.same_machine import on_this_machine
 from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
+from nbdata.engine.pack.dealt import DealtPack, SentSource, may_be_dealt
 from nbdata.engine.pack.layout import Cut, Layout, cuts, order_of
 from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
@@ -28,7 +31,7 @@ from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_fil
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
@@ -185,6 +188,8 @@ def perform(run: Run, planned: Plan) -> Report:
         return archive.perform(run, planned)
     if run.operation.made == "files":
         return files.perform(run, planned)
+    if run.as_part is not None:
+        return _PackingPart(run, planned).run_part()
     return (_RecordPacking if run.operation.made == "ffrecord" else _Packing)(run, planned).run_all()
 
 
@@ -193,9 +198,8 @@ class _Packing:
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
-        assert isinstance(run.kept, _Kept)
         self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
-        self._source, self._order = run.kept
+        stores = self._open()
         self._results = Results(run)
         self._results.notes.extend(planned.notes)
         self._index = run.index(*self._op.places(), _NOWHERE)
@@ -203,17 +207,24 @@ class _Packing:
         self._target = at_target.open(self._op.names.folder)
         self._uploads = BegunUploads(at_target, self._op.names.folder, self._target.store)
         self._fetching = Fetching(
-            run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
+            run.control, stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
         self._lock = threading.Lock()
         self._digests: dict[str, Digests] = {}  # of each new shard, for the manifest
         self._unverified = 0
 
+    def _open(self) -> Iterable[Store]:
+        """Find the samples; return their stores."""
+        assert isinstance(self._run.kept, _Kept)
+        self._source, self._order = self._run.kept
+        return self._source.stores
+
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
-            workers = min(self._op.concurrency or _WORKERS, _WORKERS)
-            WorkerPool(self._control, workers, sends=True).run(self._units())
+            self._pack()
+            if self._run.dealer is not None:
+                self._deal(self._run.dealer)
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
                 self._results.notes.append(
                     "no index was written, because the content of the skipped shards is not known"
@@ -234,22 +245,46 @@ class _Packing:
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])
 
+    def _pack(self) -> None:
+        workers = min(self._op.concurrency or _WORKERS, _WORKERS)
+        WorkerPool(self._control, workers, sends=True).run(self._units())
+
+    def _deal(self, dealer: Dealer) -> None:
+        dealt = DealtPack(
+            self._run,
+            self._plan,
+            self._results,
+            self._index,
+            self._source,
+            self._order,
+            self._target.store,
+            self._digests,
+            _MOVES,
+        )
+        dealer.deal(dealt)
+        self._unverified += dealt.unverified
+
     def _units(self) -> Iterator[Callable[[], None]]:
+        """Yield the work of this process: all of it, unless it is dealt."""
         for row in self._plan.rows:
             if row.action not in _MOVES:
                 self._results.left(row)
+                continue
+            if self._run.dealer is not None and may_be_dealt(row, _MOVES):
                 continue
             cut = Cut(*(row.detail[name] for name in Cut._fields))
             yield from self._make(row.path, cut)
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
         """Yield the work units that make one shard."""
-        layout = Layout(self._source, self._order, cut)
-        content = ShardContent(layout, self._fetching, self._control, self._op.verify)
+        content = ShardContent(self._layout(name, cut), self._fetching, self._control, self._op.verify)
         if self._in_parts(cut):
             yield from self._parts(name, cut, content, self._part_size(cut))
         else:
             yield partial(self._whole, name, cut, content)
+
+    def _layout(self, name: str, cut: Cut) -> Layout:
+        return Layout(self._source, self._order, cut)
 
     def _in_parts(self, cut: Cut) -> bool:
         return self._target.store.multipart and cut.size > WINDOW
@@ -332,6 +367,39 @@ class _Packing:
             for row in self._plan.rows
         )
         manifest.write(self._op.names.before.rstrip("-_."), rows, self._op.verify)
+
+
+class _PackingPart(_Packing):
+    """Performs a part of a pack into shards, whose samples came with it."""
+
+    def _open(self) -> Iterable[Store]:
+        facts = self._plan.details
+        self._run.listed.update(
+            (place, above) for place, above in facts["listed"].items() if above is not None
+        )
+        at_source, _ = both_ends(self._run)
+        self._stores = [at_source.open(place).store for place in facts["places"]]
+        return self._stores
+
+    def _layout(self, name: str, cut: Cut) -> Layout:
+        source = SentSource(self._plan.details["shards"][name], self._stores)
+        return Layout(source, range(cut.samples), cut._replace(first=0))
+
+    def run_part(self) -> Report:
+        """Pack the shards; return a report of them."""
+        assert self._run.as_part is not None
+        beside = self._plan.details["here"]
+        try:
+            with on_this_machine(self._run, beside) if beside is not None else contextlib.nullcontext():
+                self._pack()
+        finally:
+            self._fetching.close()
+            self._uploads.close()
+        self._run.as_part.details = {
+            "digests": self._digests,
+            "unverified": self._unverified + self._fetching.unverified,
+        }
+        return self._results.report()
 
 
 class _RecordPacking(_Packing):

@@ -6,9 +6,8 @@ coordinator reserved for the archive. The coordinator holds the lock of the targ
 of a pull, it would have to give the names itself, which needs another rule for each kind of member: links, folders,
 what comes twice, what is behind a checkpoint.
 
-So a worker must see the disk, the state folder and the runtime folder of the coordinator. It knows by the job's own
-folder, whose name nobody can guess. There it also leaves the rows of its report, which may be a million. It stops when
-the coordinator has died: that holds the lock of the target.
+So a worker must be on the coordinator's machine: see `nbdata.engine.job.same_machine`. It leaves the rows of its
+report, which may be a million, in the folder of the job.
 """
 
 from __future__ import annotations
@@ -17,24 +16,19 @@ import contextlib
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nbdata.ending import Daemon
-from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealing import Part, PartReport
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.same_machine import ELSEWHERE, here, on_this_machine
 from nbdata.engine.job.spool import read_page
-from nbdata.engine.job.task import Task
 from nbdata.engine.unpack.one_set import unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, Taken, locked, operation_of, place_of
 from nbdata.engine.unpack.targets.resolve import target_of
 from nbdata.errors import NbdataError
-from nbdata.paths import is_inside
 from nbdata.report import Plan, Report, Row, Rows
-from nbdata.runtime import runtime_folder
-from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.index import Record
@@ -44,10 +38,6 @@ __all__ = ["DealtSets", "deal_each", "unpack_part"]
 
 # The beginning of the names of folders in which workers leave rows.
 _ROWS = "part-"
-# Seconds between two looks whether the coordinator lives.
-_LOOK = 1.0
-# The entry in the details of an error that concerns all archives.
-_ELSEWHERE = "elsewhere"
 
 
 def deal_each(run: Run, planned: Plan, sets: SeveralSets) -> Report:
@@ -75,12 +65,11 @@ class DealtSets:
     def __init__(self, run: Run, plan: Plan, sets: SeveralSets, taken: Taken) -> None:
         self._run, self.plan, self._sets, self._taken = run, plan, sets, taken
 
-    def facts(self) -> dict[str, object]:
+    def facts(self, rows: list[Row]) -> dict[str, object]:
         """Return what all parts need: the coordinator, its folders and its reservation."""
         return {
-            "folder": self._run.folder,
+            **here(self._run),
             "state": self._run.context.state_dir,
-            "coordinator": this_process(),
             "reservation": self._run.reservation.name if self._run.reservation is not None else "",
         }
 
@@ -117,7 +106,7 @@ class DealtSets:
         folder = os.path.join(self._run.folder, name)
         try:
             if part.error is not None:
-                if _ELSEWHERE in part.error.details:
+                if ELSEWHERE in part.error.details:
                     raise part.error
                 self._taken.fail(title, part.error)
                 return
@@ -151,14 +140,11 @@ def unpack_part(run: Run, planned: Plan) -> Report:
     assert isinstance(op, UntarVolumes)
     assert part is not None
     (row,) = planned.rows
-    if not (is_inside(facts["folder"], runtime_folder()) and os.path.isdir(facts["folder"])):
-        raise NbdataError(
-            "a worker does not see the files of this job: untar_volumes needs workers that share the state folder and "
-            "the runtime folder of this machine",
-            path=facts["folder"],
-            remedy="Use --cluster local",
-            details={_ELSEWHERE: True},
-        )
+    with on_this_machine(run, facts):
+        return _unpack(run, op, part, row, facts)
+
+
+def _unpack(run: Run, op: UntarVolumes, part: Part, row: Row, facts: dict[str, Any]) -> Report:
     made = tempfile.mkdtemp(prefix=_ROWS, dir=facts["folder"])
     part.details["rows"] = os.path.basename(made)
     of_set = operation_of(op, row.path, row.detail["folder"])
@@ -173,7 +159,7 @@ def unpack_part(run: Run, planned: Plan) -> Report:
     alone.kept = target_of(alone, of_set)
     missed = list[str]()
     try:
-        with _while_alive(alone, facts["coordinator"]), locked(alone), _reserved(alone, row, facts):
+        with locked(alone), _reserved(alone, row, facts):
             report = unpack_set(alone, _plan_in(row, of_set), unmatched=missed)
     finally:
         alone.close()
@@ -213,21 +199,3 @@ def _reserved(run: Run, row: Row, facts: dict[str, Any]) -> Iterator[None]:
         out_of=facts["reservation"],
     ) as run.reservation:
         yield
-
-
-@contextlib.contextmanager
-def _while_alive(run: Run, coordinator: str) -> Iterator[None]:
-    """Stop the part if its coordinator dies, whose lock on the target is then free."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK):
-            if not is_alive(coordinator) and isinstance(run.control, Task):
-                run.control.cancel()
-                return
-
-    Daemon(look, name="coordinator").start()
-    try:
-        yield
-    finally:
-        over.set()
