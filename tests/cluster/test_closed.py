@@ -232,6 +232,9 @@ def test_a_part_report_survives_its_way() -> None:
         records={"a": Record("t", 1, 2, 3, 4, 5), "b": None},
         staged=[StagedFile("a", "0f", 1, 2, 3, "t", True, False, 4)],
         tallies={"kept": 2},
+        about=["a note"],
+        details={"samples": 3},
+        data=b"\n\x00\n",
         moved=Moved(1, 2, 3, 4),
         error=nbdata.NotFound("gone", path="a"),
     )

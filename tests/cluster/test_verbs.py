@@ -11,7 +11,7 @@ import distributed
 import pytest
 
 import nbdata
-from nbdata.cluster import cutting
+from nbdata.engine.job.dealt_plan import DealtPlan
 from tests.cluster.conftest import Put
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -28,7 +28,7 @@ OBJECTS = {
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have parts of at most twenty objects, so that there are several."""
-    monkeypatch.setattr(cutting, "MOST", 20)
+    monkeypatch.setattr(DealtPlan, "most", 20)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -46,9 +46,12 @@ def alike(one: nbdata.Report, other: nbdata.Report) -> None:
         "verified",
         "unverified",
         "notes",
-        "details",
     ):
         assert getattr(one, name) == getattr(other, name), name
+    told = one.details.pop("cluster")
+    assert sum(time[3] for time in told["times"]) > 0
+    assert told["parts"] == len(told["times"])
+    assert one.details == other.details
     assert sorted(one.rows) == sorted(other.rows)
 
 

@@ -238,3 +238,6 @@ class Dealer(Protocol):
 
     def deal(self, work: Dealt) -> None:
         """Have all rows of the work performed; returns when all are done, or raises the error that ends the job."""
+
+    def told(self) -> dict[str, object]:
+        """Return details for the Report: which worker performed which part, and when."""
