@@ -5,16 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import distributed
 import pytest
 
 import nbdata
+from nbdata.engine.job.dealing import PartReport
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.pack import dealt
-from nbdata.formats.sample_index import SampleIndex
-from nbdata.reading.shards.indexing import index_path
+from nbdata.engine.shards.dealt import DealtShards
+from nbdata.engine.shards.found import Found
+from nbdata.formats.sample_index import IndexWriter, SampleIndex
+from nbdata.formats.sample_objects import ShardMember
+from nbdata.reading.shards.indexing import Indexing, index_path
+from nbdata.reading.source_file import SourceFile
 from nbdata.runtime import state_folder
 from tests.cluster.conftest import Put
 from tests.cluster.test_verbs import alike, files_in
@@ -77,6 +83,55 @@ def test_an_index_by_workers_is_the_index_of_one_process(put: Put, workers: dist
     assert {name: bytes(column) for name, column in index.columns.items()} == made
     assert index.about["left_out"] == 7
     alike(report, alone)
+
+
+def index_in(folder: Path, *numbers: int) -> bytes:
+    """Return the index that a worker makes of some of the shards, with one sample each."""
+    writer = IndexWriter()
+    for number in numbers:
+        writer.add_members(f"{number}", [ShardMember(f"f{number}", number, 512, 1, 0)])
+    return b"".join(writer.pieces({"left_out": 0, "left_out_names": [], "unproven": 0}))
+
+
+class Merged:
+    """Stands for the results of a job."""
+
+    def merge(self, part: PartReport) -> None:
+        pass
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> tuple[DealtShards, Indexing]:
+    """The coordinator's side of an index of three shards."""
+    run: Any = SimpleNamespace(folder=str(tmp_path), listed={})
+    files, indexing = [SourceFile("s3://b/", f"x-{n}.tar", f"x-{n}.tar", 1) for n in range(3)], Indexing()
+    results: Any = Merged()
+    return DealtShards(run, nbdata.Plan("shards"), results, files, Found(), indexing), indexing
+
+
+def reported(folder: Path, *numbers: int) -> PartReport:
+    return PartReport(details=vars(Found()), data=index_in(folder, *numbers))
+
+
+def test_indexes_that_come_in_another_order_are_joined_in_that_of_the_shards(
+    joined: tuple[DealtShards, Indexing], tmp_path: Path
+) -> None:
+    work, indexing = joined
+    rows = {row.path: row for row in work.rows()}
+    work.take({"2": rows["2"]}, reported(tmp_path, 2))
+    work.take({"0": rows["0"], "1": rows["1"]}, reported(tmp_path, 0, 1))
+    index = indexing.save(str(tmp_path / "whole"), "", "")
+    assert [index.key(number) for number in range(len(index))] == ["0", "1", "2"]
+    assert [name.name for name in tmp_path.iterdir()] == ["whole"]
+
+
+def test_an_index_of_something_else_is_refused(joined: tuple[DealtShards, Indexing], tmp_path: Path) -> None:
+    work, _ = joined
+    rows = {row.path: row for row in work.rows()}
+    with pytest.raises(nbdata.NbdataError, match="an index of something else"):
+        work.take({"0": rows["0"]}, reported(tmp_path, 7))
+    work.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_objects_packed_by_workers_are_the_same_shards(

@@ -45,9 +45,9 @@ def alike(one: nbdata.Report, other: nbdata.Report) -> None:
         "present",
         "verified",
         "unverified",
-        "notes",
     ):
         assert getattr(one, name) == getattr(other, name), name
+    assert sorted(one.notes) == sorted(other.notes)
     told = one.details.pop("cluster")
     assert sum(time[3] for time in told["times"]) > 0
     assert told["parts"] == len(told["times"])
@@ -66,6 +66,14 @@ def test_copy_by_workers_is_the_copy_of_one_process(
     assert stored("dealt/") == OBJECTS
     again = nbdata.copy(source, f"s3://{bucket}/dealt/", quiet=True)
     assert again.counts == {"unchanged": len(OBJECTS)}, "the records of all parts are there"
+
+
+def test_the_progress_is_that_of_all_parts(put: Put, bucket: str, workers: distributed.Client) -> None:
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    job = nbdata.Copy(put(small), f"s3://{bucket}/dealt/", cluster=workers).start()
+    report = job.wait()
+    assert report.details["cluster"]["parts"] > 4
+    assert (job.snapshot().files, job.snapshot().bytes) == (len(small), sum(map(len, small.values())))
 
 
 def test_pull_by_workers_is_the_pull_of_one_process(
