@@ -289,9 +289,10 @@ class Pack(
                 f"{self._because} and --cluster exclude each other: this process does the work",
                 remedy="Leave one of them out",
             )
-        if self.made != "shards":
+        if self.made not in ("shards", "ffrecord"):
             raise BadOption(
-                f"--cluster is for tar shards: {self.made} is packed by one process", remedy="Leave it out"
+                f"--cluster is for tar shards and FFRecord files: one process packs {self.made}",
+                remedy="Leave it out",
             )
 
     def _check_files(self) -> None:

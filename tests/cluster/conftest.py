@@ -1,4 +1,4 @@
-"""Workers for the tests: a cluster that a file shares, and one of separate processes that a test may kill."""
+"""Workers for the tests: a cluster that the files here share, and one of separate processes that a test may kill."""
 
 from __future__ import annotations
 

@@ -160,9 +160,23 @@ def test_shards_of_a_store_become_shards_on_this_disk(
     assert files_in(tmp_path / "dealt") == files_in(tmp_path / "alone")
 
 
+def test_ffrecord_files_by_workers_are_those_of_one_process(
+    put: Put, bucket: str, stored: Stored, workers: distributed.Client
+) -> None:
+    # Each key comes twice, also at the end of a file and the beginning of the next.
+    same = shard([(f"{at:02}.jpg", FILE, bytes([at]) * 3000) for at in range(8)])
+    source = put({"x-0.tar": same, "x-1.tar": same}) + "x-*.tar"
+    options: dict[str, Any] = {"shard_samples": 3, "sort": True, "quiet": True}
+    alone = nbdata.pack(source, f"s3://{bucket}/alone/y-%d.ffr", **options)
+    report = nbdata.pack(source, f"s3://{bucket}/dealt/y-%d.ffr", cluster=workers, **options)
+    assert report.counts == {"packed": 6}
+    alike(report, alone)
+    assert stored("dealt/") == stored("alone/")
+
+
 @pytest.mark.parametrize(
     ("target", "options"),
-    [("x.tar.gz", {}), ("x.ffr", {}), ("out/", {"format": "files"}), ("x-%d.tar", {"map": dict})],
+    [("x.tar.gz", {}), ("out/", {"format": "files"}), ("x-%d.tar", {"map": dict})],
 )
 def test_what_is_no_shard_is_packed_by_one_process(target: str, options: dict[str, Any]) -> None:
     with pytest.raises(nbdata.BadOption, match="--cluster"):

@@ -1,4 +1,4 @@
-"""Shards that the workers of a cluster pack: a part has the samples of its shards, with the place of each field.
+"""Shards and FFRecord files that the workers of a cluster pack: a part has their samples, with the place of each field.
 
 So a worker needs neither the listing nor the index of the source.
 """
@@ -24,20 +24,15 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
 from nbdata.writing.manifest import Digests
 
-__all__ = ["DealtPack", "SentSource", "may_be_dealt"]
+__all__ = ["DealtPack", "SentSource"]
 
 # The most samples of a shard that is dealt: the coordinator packs shards of more itself, as their places would take
 # too much of its memory.
 _MOST = 50_000
 
 
-def may_be_dealt(row: Row, moves: Sequence[str]) -> bool:
-    """True if a worker may pack a shard."""
-    return row.action in moves and row.detail["samples"] <= _MOST
-
-
 class SentSource:
-    """The samples of one shard, in its order; see `PackSource`.
+    """The samples of one shard, in its order, and perhaps some before them; see `PackSource`.
 
     Parameters
     ----------
@@ -76,12 +71,15 @@ class DealtPack(DealtPlan):
 
     Parameters
     ----------
+    moves : tuple of str
     index : Index
     source : PackSource
     order : Order
     target : Store
     digests : dict
         Gets the digests of the new shards, by name.
+    numbered : bool
+        Whether samples with the key of their neighbour are numbered beyond the end of a shard, as in FFRecord files.
 
     Attributes
     ----------
@@ -94,14 +92,17 @@ class DealtPack(DealtPlan):
         run: Run,
         plan: Plan,
         results: Results,
+        moves: tuple[str, ...],
         index: Index,
         source: PackSource,
         order: Order,
         target: Store,
         digests: dict[str, Digests],
-        moves: tuple[str, ...],
+        *,
+        numbered: bool,
     ) -> None:
         super().__init__(run, plan, results, moves)
+        self._numbered = numbered
         self._index, self._source, self._order, self._digests = index, source, order, digests
         self._numbers = {store: number for number, store in enumerate(source.stores)}
         self._beside = any(isinstance(store, LocalStore) for store in (target, *source.stores))
@@ -117,14 +118,31 @@ class DealtPack(DealtPlan):
             "shards": {row.path: self._sent(row.detail["first"], row.detail["samples"]) for row in rows},
         }
 
+    def takes(self, row: Row) -> bool:
+        """Whether a worker packs this shard."""
+        if row.action not in self.moves:
+            return False
+        first, samples = row.detail["first"], row.detail["samples"]
+        return bool(samples <= _MOST and samples + self._before(first, _MOST) <= _MOST)
+
+    def _before(self, first: int, most: int) -> int:
+        """The number of samples before a position that have the same key and count for it, as far as `most` and one."""
+        source, order, count = self._source, self._order, 0
+        if self._numbered and first:
+            key = source.key(order[first])
+            while count <= most and count < first and source.key(order[first - count - 1]) == key:
+                count += 1
+        return count
+
     def _sent(self, first: int, samples: int) -> dict[str, object]:
         infos = dict[tuple[object, ...], int]()
+        before = self._before(first, _MOST)
         sent = list[tuple[str, list[tuple[object, ...]]]]()
-        for position in range(first, first + samples):
+        for position in range(first - before, first + samples):
             number = self._order[position]
-            fields = [self._field(field, infos) for field in self._source.fields(number)]
-            sent.append((self._source.key(number), fields))
-        return {"samples": sent, "infos": list(infos)}
+            fields = self._source.fields(number) if position >= first else []
+            sent.append((self._source.key(number), [self._field(field, infos) for field in fields]))
+        return {"samples": sent, "infos": list(infos), "first": before}
 
     def _field(self, field: Field, infos: dict[tuple[object, ...], int]) -> tuple[object, ...]:
         info, start, end = field.piece
@@ -132,7 +150,7 @@ class DealtPack(DealtPlan):
         return field.name, self._numbers[field.store], known, start, end, field.crc, field.path
 
     def rows(self) -> Iterator[Row]:
-        return (row for row in self.plan.rows if may_be_dealt(row, self.moves))
+        return filter(self.takes, self.plan.rows)
 
     def begin(self, rows: list[Row]) -> list[Row]:
         own_files.making(self._index, [row.path for row in rows])

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from nbdata.engine.job.dealing import Dealer
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.same_machine import on_this_machine
 from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
-from nbdata.engine.pack.dealt import DealtPack, SentSource, may_be_dealt
+from nbdata.engine.pack.dealt import DealtPack, SentSource
 from nbdata.engine.pack.layout import Cut, Layout, cuts, order_of
 from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
@@ -189,7 +188,8 @@ def perform(run: Run, planned: Plan) -> Report:
     if run.operation.made == "files":
         return files.perform(run, planned)
     if run.as_part is not None:
-        return _PackingPart(run, planned).run_part()
+        kind = _RecordPackingPart if run.operation.made == "ffrecord" else _PackingPart
+        return kind(run, planned).run_part()
     return (_RecordPacking if run.operation.made == "ffrecord" else _Packing)(run, planned).run_all()
 
 
@@ -212,6 +212,7 @@ class _Packing:
         self._lock = threading.Lock()
         self._digests: dict[str, Digests] = {}  # of each new shard, for the manifest
         self._unverified = 0
+        self._dealt: DealtPack | None = None
 
     def _open(self) -> Iterable[Store]:
         """Find the samples; return their stores."""
@@ -222,9 +223,12 @@ class _Packing:
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
-            self._pack()
             if self._run.dealer is not None:
-                self._deal(self._run.dealer)
+                self._dealt = self._for_workers()
+            self._pack()
+            if self._run.dealer is not None and self._dealt is not None:
+                self._run.dealer.deal(self._dealt)
+                self._unverified += self._dealt.unverified
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
                 self._results.notes.append(
                     "no index was written, because the content of the skipped shards is not known"
@@ -249,20 +253,19 @@ class _Packing:
         workers = min(self._op.concurrency or _WORKERS, _WORKERS)
         WorkerPool(self._control, workers, sends=True).run(self._units())
 
-    def _deal(self, dealer: Dealer) -> None:
-        dealt = DealtPack(
+    def _for_workers(self) -> DealtPack:
+        return DealtPack(
             self._run,
             self._plan,
             self._results,
+            _MOVES,
             self._index,
             self._source,
             self._order,
             self._target.store,
             self._digests,
-            _MOVES,
+            numbered=self._op.made == "ffrecord",
         )
-        dealer.deal(dealt)
-        self._unverified += dealt.unverified
 
     def _units(self) -> Iterator[Callable[[], None]]:
         """Yield the work of this process: all of it, unless it is dealt."""
@@ -270,21 +273,24 @@ class _Packing:
             if row.action not in _MOVES:
                 self._results.left(row)
                 continue
-            if self._run.dealer is not None and may_be_dealt(row, _MOVES):
+            if self._dealt is not None and self._dealt.takes(row):
                 continue
             cut = Cut(*(row.detail[name] for name in Cut._fields))
             yield from self._make(row.path, cut)
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
         """Yield the work units that make one shard."""
-        content = ShardContent(self._layout(name, cut), self._fetching, self._control, self._op.verify)
+        content = ShardContent(
+            Layout(*self._samples(name, cut)), self._fetching, self._control, self._op.verify
+        )
         if self._in_parts(cut):
             yield from self._parts(name, cut, content, self._part_size(cut))
         else:
             yield partial(self._whole, name, cut, content)
 
-    def _layout(self, name: str, cut: Cut) -> Layout:
-        return Layout(self._source, self._order, cut)
+    def _samples(self, name: str, cut: Cut) -> tuple[PackSource, Order, Cut]:
+        """Return the samples of a shard: a source that has them, their order there, and their place in that."""
+        return self._source, self._order, cut
 
     def _in_parts(self, cut: Cut) -> bool:
         return self._target.store.multipart and cut.size > WINDOW
@@ -370,7 +376,7 @@ class _Packing:
 
 
 class _PackingPart(_Packing):
-    """Performs a part of a pack into shards, whose samples came with it."""
+    """Performs a part of a pack, whose samples came with it."""
 
     def _open(self) -> Iterable[Store]:
         facts = self._plan.details
@@ -381,9 +387,10 @@ class _PackingPart(_Packing):
         self._stores = [at_source.open(place).store for place in facts["places"]]
         return self._stores
 
-    def _layout(self, name: str, cut: Cut) -> Layout:
-        source = SentSource(self._plan.details["shards"][name], self._stores)
-        return Layout(source, range(cut.samples), cut._replace(first=0))
+    def _samples(self, name: str, cut: Cut) -> tuple[PackSource, Order, Cut]:
+        sent = self._plan.details["shards"][name]
+        source = SentSource(sent, self._stores)
+        return source, range(len(source)), cut._replace(first=sent["first"])
 
     def run_part(self) -> Report:
         """Pack the shards; return a report of them."""
@@ -406,7 +413,7 @@ class _RecordPacking(_Packing):
     """Performs one pack into FFRecord files. The beginning of each file is written last."""
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
-        layout = RecordLayout(self._source, self._order, cut, named=not self._op.no_names)
+        layout = RecordLayout(*self._samples(name, cut), named=not self._op.no_names)
         content = RecordContent(layout, self._fetching, self._control, self._op.verify)
         if isinstance(self._target.store, LocalStore):
             yield partial(self._file, name, cut, content, layout)
@@ -453,6 +460,10 @@ class _RecordPacking(_Packing):
 
     def _end(self) -> None:
         """Do nothing: a file describes its own content, so no manifest is needed."""
+
+
+class _RecordPackingPart(_PackingPart, _RecordPacking):
+    """Performs a part of a pack into FFRecord files."""
 
 
 def refuse_large(place: str, cut: Cut) -> None:
