@@ -32,6 +32,7 @@ from nbdata.redaction import Hidden, scrub_data
 from nbdata.report import Plan, Row, Rows, Snapshot
 from nbdata.runtime import state_folder
 from nbdata.stores.base import Location
+from nbdata.stores.http.client import close_all_idle
 from nbdata.stores.local import LocalStore
 from nbdata.threads import ForkLock
 from nbdata.transfer.part_index import PartIndex
@@ -126,12 +127,15 @@ def enter(job: str, said: Hidden) -> dict[str, Any]:
 
 
 def leave(job: str) -> None:
-    """Forget a job, and stop its parts."""
+    """Forget a job, and stop its parts. Without any job, no connection to a store is kept."""
     with _lock:
         known = _jobs.pop(job, None)
         tasks = list(known.tasks) if known is not None else []
+        idle = not _jobs
     for task in tasks:
         task.cancel()
+    if idle:
+        close_all_idle()
 
 
 def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tuple[str, bytes]:
