@@ -1,9 +1,10 @@
 """What --cluster local:2 costs beside one process: seconds, CPU of all processes, and the coordinator's CPU per object.
 
-``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3] [--works copy,pull]``; it needs some gigabytes
-of disk. Each round copies and pulls the same objects both ways, one after the other. Starting the workers is counted
-apart, and so is importing Dask. CPU is that of nbdata's processes, without the server's. The coordinator's CPU is that
-of its process and includes the plan, Dask's client and its scheduler, which `local` runs in the same process.
+``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3] [--works copy,pull]``; it needs some
+gigabytes of disk. Each round copies and pulls the same objects both ways, one after the other. Starting the workers is
+counted apart, and importing Dask not at all. CPU is that of nbdata's processes, without the server's. The coordinator's
+CPU is that of its process and includes the plan, Dask's client and its scheduler, which `local` runs in the same
+process.
 """
 
 from __future__ import annotations
