@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -151,6 +152,16 @@ def test_without_dask_the_error_says_what_to_install(
         nbdata.pull(source, tmp_path / "out", cluster="local:1", quiet=True)
 
 
+@pytest.mark.usefixtures("inline")
+def test_the_line_that_starts_workers_is_refused_in_a_worker_that_imports_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(nbdata.BadOption, match="if __name__ == '__main__'"):
+        nbdata.copy("s3://bucket/in/", "s3://bucket/out/", cluster="local:1", quiet=True)
+
+
+@pytest.mark.long
 def test_a_script_without_a_guard_is_told_so(put: Put, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
