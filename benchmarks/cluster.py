@@ -1,9 +1,10 @@
 """What --cluster local:2 costs beside one process: seconds, CPU of all processes, and the coordinator's CPU per object.
 
-``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3]``; it needs some gigabytes of disk. Each
-round copies and pulls the same objects both ways, one after the other. Starting the workers is counted apart. CPU is
-that of nbdata's processes, without the server's. The coordinator's CPU is that of its process and includes the plan,
-Dask's client and its scheduler, which `local` runs in the same process.
+``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3] [--works copy,pull]``; it needs some
+gigabytes of disk. Each round copies and pulls the same objects both ways, one after the other. Starting the workers is
+counted apart, and importing Dask not at all. CPU is that of nbdata's processes, without the server's. The coordinator's
+CPU is that of its process and includes the plan, Dask's client and its scheduler, which `local` runs in the same
+process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import distributed  # noqa: F401  imported before anything is measured
 
 import nbdata
 from nbdata.cluster.opening import Cluster
@@ -89,6 +92,7 @@ def measured(
         "seconds": ended - began - start,
         "start": start,
         "own": own,
+        "workers": watched.workers,
         "total": own + watched.workers,
     }
 
@@ -99,6 +103,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--size", type=int, default=10_240)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--works", default="copy,pull")
     args = parser.parse_args()
     os.environ["NBDATA_HOST"] = "inline"
     folder = Path(tempfile.mkdtemp(prefix="nbdata-bench-cluster-"))
@@ -125,9 +130,12 @@ def main() -> None:
             return report
 
         print(f"{args.files:,} × {args.size:,} bytes, {args.rounds} rounds, medians\n")
-        print("| work | cluster | seconds | CPU of all | CPU of the coordinator per object | start |")
-        print("|---|---|---|---|---|---|", flush=True)
-        for name, work in (("copy", copy), ("pull", pull)):
+        print(
+            "| work | cluster | seconds | CPU of all | of the workers | of the coordinator per object | start |"
+        )
+        print("|---|---|---|---|---|---|---|", flush=True)
+        works = {"copy": copy, "pull": pull}
+        for name, work in [(name, works[name]) for name in args.works.split(",")]:
             found: dict[str | None, list[dict[str, float]]] = {None: [], "local:2": []}
             for _ in range(args.rounds):
                 for cluster, values in found.items():
@@ -136,6 +144,7 @@ def main() -> None:
                 mid = {key: statistics.median(one[key] for one in values) for key in values[0]}
                 print(
                     f"| {name} | {cluster or 'none'} | {mid['seconds']:.1f} s | {mid['total']:.1f} s | "
+                    f"{mid['workers']:.1f} s | "
                     f"{mid['own'] / args.files * 1e6:.0f} µs | {mid['start']:.1f} s |",
                     flush=True,
                 )

@@ -45,12 +45,14 @@ LINES = {
     "shards": (
         "ls s3://bucket/a.tar s3://bucket/b.tar",
         "verify 's3://bucket/x-*.tar' --verify md5",
+        "index 's3://bucket/x-*.tar' --cluster local",
     ),
     "pack": (
         "s3://b/a.tar s3://b/b.tar s3://b/x-%06d.tar --fields jpg,cls --rename cls=label --slice=-5: --keys %06d",
         "/w/shards/ /w/x-%06d.tar --files-from /w/list --shard-samples 10 --sort cls --on-error report",
         "/w/x.tar /w/x-%06d.tar --sort",
         "s3://bucket/images/ s3://bucket/shards/x-%06d.tar --by file --shard-size 64000000 --shuffle --seed 3",
+        "s3://bucket/images/ s3://bucket/shards/x-%06d.tar --cluster tls://head:8786",
         "s3://bucket/site/ s3://bucket/site.tar.zst --format tar.zst --volume-size 100000000 --md5 --sort --mtime 0",
     ),
     "convert": (
@@ -66,6 +68,7 @@ LINES = {
     "untar_volumes": (
         "/w/volumes /w/data --members '**/*.json' --strip-components 1 --max-expansion 1000",
         "s3://bucket/volumes/ --list",
+        "s3://bucket/volumes/ /w/data --cluster local:8",
     ),
     "ls": ("s3://bucket/data/ --recursive --max-files 100", "'s3://bucket/{000..099}.tar'"),
     "du": ("s3://bucket/data/ --depth 2",),

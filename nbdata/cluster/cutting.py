@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nbdata.engine.job.dealing import MOST
 from nbdata.report import Row
 
-__all__ = ["MOST", "Cutter", "cost"]
+__all__ = ["Cutter", "cost"]
 
-#: The most rows of a part: a worker and the coordinator hold them in memory.
-MOST = 4096
 # Seconds that a part should take, that the first ones should take, and the least at the end.
 _SECONDS, _FIRST, _LEAST = 2.0, 0.25, 0.1
 # What an object costs beside its bytes, and the bytes a worker moves in a second before any part has shown it.
@@ -36,9 +35,12 @@ class Cutter:
     rows : iterator of Row
     files, size : int
         How many rows there are, and their bytes; about.
+    most : int
+        The most rows of a part.
     """
 
-    def __init__(self, rows: Iterator[Row], files: int, size: int) -> None:
+    def __init__(self, rows: Iterator[Row], files: int, size: int, most: int = MOST) -> None:
+        self._most = most
         self._rows, self._left = rows, files * _OBJECT + size
         self._pace, self._measured = float(_PACE), False
         self._next: Row | None = next(rows, None)
@@ -58,7 +60,7 @@ class Cutter:
         share = self._left / self._pace / (2 * max(1, places))
         seconds = max(_LEAST, min(_SECONDS if self._measured else _FIRST, share))
         rows, spent = list[Row](), 0
-        while self._next is not None and len(rows) < MOST:
+        while self._next is not None and len(rows) < self._most:
             more = cost(self._next)
             if rows and spent + more > seconds * self._pace:
                 break

@@ -33,6 +33,8 @@ _LOOK, _NOBODY = 0.1, 60.0
 _STALLS = 4
 # How often a part is dealt to workers that do not know the job, before something is wrong.
 _TRIES = 10
+# The most parts that a Report tells of.
+_TOLD = 1000
 _AGAIN = "Run the command again to resume"
 
 
@@ -80,13 +82,22 @@ class ClusterDealer:
         self._operation, self._context, self._task = operation, context, task
         self._open = contextlib.ExitStack()
         # Parts that ended, and by which future: as many as are dealt.
-        self._done: queue.SimpleQueue[tuple[_Dealt, Any]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Dealt, Any, float]] = queue.SimpleQueue()
         self._dealt: dict[int, _Dealt] = {}
         self._quiet = _STALLS * stall_limit(context.env)
         self._heard = 0.0  # when any worker last reported something
         self._hanging: set[str] = set()  # workers that get no more parts of this job
         self._lock = threading.Lock()
-        self._number = 0
+        self._number = self._ended = 0
+        self._began = 0.0
+        self._workers: dict[str, int] = {}  # those that have performed a part, and their numbers
+        self._times: list[list[float]] = []
+
+    def told(self) -> dict[str, object]:
+        """See `Dealer.told`."""
+        if not self._ended:
+            return {}
+        return {"cluster": {"workers": len(self._workers), "parts": self._ended, "times": self._times}}
 
     def close(self) -> None:
         """Take back what is dealt, and end the cluster if it was started for this job."""
@@ -98,7 +109,7 @@ class ClusterDealer:
 
     def deal(self, work: Dealt) -> None:
         """See `Dealer.deal`."""
-        cutter = Cutter(work.rows(), work.plan.files, work.plan.bytes)
+        cutter = Cutter(work.rows(), work.plan.files, work.plan.bytes, work.most)
         if not cutter:
             return
         try:
@@ -121,16 +132,16 @@ class ClusterDealer:
                 return
             places = self._looked(cluster, work, places)
             with contextlib.suppress(queue.Empty):
-                part, future = self._done.get(timeout=_LOOK)
+                part, future, ended = self._done.get(timeout=_LOOK)
                 if future is part.future:  # else another worker has got the part
-                    self._take(cluster, work, cutter, part, places)
+                    self._take(cluster, work, cutter, part, places, ended)
 
     def _cluster(self) -> Cluster:
         self._task.phase("starts the workers")
         cluster = self._open.enter_context(Cluster(self._task.id, self._operation, self._context, self._task))
         cluster.client.subscribe_topic(performer.topic_of(self._task.id), self._told)
         self._task.phase("")
-        self._seen = self._heard = time.monotonic()
+        self._seen = self._heard = self._began = time.monotonic()
         return cluster
 
     def _begin(self, cluster: Cluster, work: Dealt, rows: list[Row], places: int) -> None:
@@ -142,7 +153,7 @@ class ClusterDealer:
             self._number,
             {row.path: row for row in rows},
             sum(map(cost, rows)),
-            encoded_rows(rows, known, work.facts()),
+            encoded_rows(rows, known, work.facts(rows)),
         )
         with self._lock:
             self._dealt[part.number] = part
@@ -162,9 +173,11 @@ class ClusterDealer:
             pure=False,
             workers=sorted(cluster.workers.keys() - self._hanging) if self._hanging else None,
         )
-        future.add_done_callback(lambda _: self._done.put((part, future)))
+        future.add_done_callback(lambda _: self._done.put((part, future, time.monotonic())))
 
-    def _take(self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int) -> None:
+    def _take(
+        self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int, ended: float
+    ) -> None:
         """Merge a part that has ended; deal it again to a worker that did not know the job."""
         worker, data = self._result(cluster, part)
         self._heard = time.monotonic()
@@ -178,11 +191,20 @@ class ClusterDealer:
         with self._lock:
             del self._dealt[part.number]
         self._count(part, report.moved)
+        self._note(worker, part, ended, report.seconds)
         for _ in range(report.retries):
             self._task.tried_again(NbdataError(report.why_again))
         if report.seconds:
             cutter.measured(part.cost, report.seconds)
         work.take(part.rows, report)
+
+    def _note(self, worker: str, part: _Dealt, ended: float, seconds: float) -> None:
+        """Note for the Report who performed a part, and when, by this machine's clock."""
+        number = self._workers.setdefault(worker, len(self._workers))
+        self._ended += 1
+        if len(self._times) < _TOLD:
+            begin = max(0.0, ended - self._began - seconds)
+            self._times.append([number, round(begin, 3), round(begin + seconds, 3), len(part.rows)])
 
     def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes]:
         future, part.future = part.future, None

@@ -31,6 +31,9 @@ from nbdata.optional_calls import Watch
 from nbdata.redaction import Hidden, scrub_data
 from nbdata.report import Plan, Row, Rows, Snapshot
 from nbdata.runtime import state_folder
+from nbdata.stores.base import Location
+from nbdata.stores.http.client import close_all_idle
+from nbdata.stores.local import LocalStore
 from nbdata.threads import ForkLock
 from nbdata.transfer.part_index import PartIndex
 from nbdata.verbs import operation_from_dict
@@ -44,13 +47,44 @@ _EVERY = 0.5
 _REMEMBERED = 64
 
 
+@dataclass(eq=False)
+class _Place:
+    """What a thread of this worker keeps from one part of a job to the next.
+
+    Attributes
+    ----------
+    task : Task
+        Stops and counts; the stores stop with it.
+    opened : dict
+        See `Run`; only places in stores, since a folder of the disk may be another one by the next part.
+    """
+
+    task: Task
+    opened: dict[tuple[str, str], Location] = field(default_factory=dict)
+
+    def leave_disks(self) -> None:
+        """Forget the places on disks."""
+        for key in [key for key, location in self.opened.items() if isinstance(location.store, LocalStore)]:
+            del self.opened[key]
+
+
 @dataclass
 class _Job:
-    """A job of which this process performs parts."""
+    """A job of which this process performs parts.
+
+    Attributes
+    ----------
+    operation, context
+    tasks : set of Task
+        Of the parts that are performed now.
+    free : list of _Place
+        Those of no part: at most as many as this worker has performed parts at a time. They go with the job.
+    """
 
     operation: Operation
     context: Context
     tasks: set[Task] = field(default_factory=set)
+    free: list[_Place] = field(default_factory=list)
 
 
 _jobs: dict[str, _Job] = {}
@@ -93,12 +127,15 @@ def enter(job: str, said: Hidden) -> dict[str, Any]:
 
 
 def leave(job: str) -> None:
-    """Forget a job, and stop its parts."""
+    """Forget a job, and stop its parts. Without any job, no connection to a store is kept."""
     with _lock:
         known = _jobs.pop(job, None)
         tasks = list(known.tasks) if known is not None else []
+        idle = not _jobs
     for task in tasks:
         task.cancel()
+    if idle:
+        close_all_idle()
 
 
 def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tuple[str, bytes]:
@@ -115,28 +152,31 @@ def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tu
         See `encoded_rows`.
     """
     worker = import_module("distributed").get_worker()
-    task = Task(Snapshot(id=f"{job}-{number}", verb="part"))
     with _lock:
         known = _jobs.get(job)
         if known is None:
             return worker.address, b""
-        known.tasks.add(task)
-    began = time.monotonic()
+        place = known.free.pop() if known.free else _Place(Task(Snapshot(id=job, verb="part")))
+        known.tasks.add(task := place.task)
+    began, before = time.monotonic(), task.snapshot()
     try:
         task.limit(max_rate)
-        with _Telling(worker, topic_of(job), number, task):
-            report = _performed(known, task, data)
+        with _Telling(worker, topic_of(job), number, task, before):
+            report = _performed(known, place, data)
     except BaseException as error:
         report = PartReport(error=internal_error(error))
     finally:
+        place.leave_disks()
         with _lock:
             known.tasks.discard(task)
-    report.moved, report.seconds = _moved(task), time.monotonic() - began
-    report.retries, report.why_again = task.snapshot().retries, task.why_again
+            if not task.is_set():
+                known.free.append(place)
+    report.moved, report.seconds = _moved(task, before), time.monotonic() - began
+    report.retries, report.why_again = task.snapshot().retries - before.retries, task.last_retry
     return worker.address, encoded_report(report)
 
 
-def _performed(job: _Job, task: Task, data: bytes) -> PartReport:
+def _performed(job: _Job, place: _Place, data: bytes) -> PartReport:
     facts, known, rows = rows_in(data)
     part = Part(PartIndex(known), token=facts.get("token", ""))
     planned = Plan(job.operation.verb, *job.operation.places(), details=facts)
@@ -146,7 +186,16 @@ def _performed(job: _Job, task: Task, data: bytes) -> PartReport:
     watch = Watch()
     folder, folders = new_folder(), NamedFolders(job.context.here)
     try:
-        run = Run(job.operation, job.context, task, folder, as_part=part, folders=folders)
+        run = Run(
+            job.operation,
+            job.context,
+            place.task,
+            folder,
+            as_part=part,
+            folders=folders,
+            stores=[location.store for location in place.opened.values()],
+            opened=place.opened,
+        )
         try:
             module_of(job.operation.verb).perform(run, planned)
         except Exception as raised:
@@ -172,26 +221,34 @@ def _rows_of(folder: str) -> list[Row]:
 
 def _report(run: Run, part: Part, rows: list[Row], watch: Watch, error: NbdataError | None) -> PartReport:
     report = PartReport(rows=rows, records=part.index.made, staged=part.staged, error=error)
+    report.details, report.data = scrub_data(part.details), part.data
     if (done := part.outcomes) is not None:
         report.files, report.bytes, report.present = done.files, done.bytes, done.present
         report.verified, report.unverified = done.verified[True], done.verified[False]
         report.tallies, report.sums = done.tallies, done.sums
-        where = run.operation.local_target()
-        notes = [*done.notes, *run.store_notes(), *watch.notes([where] if where else [])]
-        report.notes = scrub_data(notes)
+        report.notes = scrub_data(done.notes)
+    where = run.operation.local_target()
+    report.about = scrub_data([*run.store_notes(), *watch.notes([where] if where else [])])
     return report
 
 
-def _moved(task: Task) -> Moved:
+def _moved(task: Task, before: Snapshot) -> Moved:
+    """Return what was moved since then."""
     now = task.snapshot()
-    return Moved(now.files, now.bytes - now.present, now.present, now.failures)
+    return Moved(
+        now.files - before.files,
+        now.bytes - now.present - (before.bytes - before.present),
+        now.present - before.present,
+        now.failures - before.failures,
+    )
 
 
 class _Telling:
     """Reports from time to time that a part has begun, and that it goes on: one that does not is dealt again."""
 
-    def __init__(self, worker: Any, topic: str, number: int, task: Task) -> None:
+    def __init__(self, worker: Any, topic: str, number: int, task: Task, began: Snapshot) -> None:
         self._worker, self._topic, self._number, self._task = worker, topic, number, task
+        self._began = began
         self._over = threading.Event()
 
     def __enter__(self) -> None:
@@ -209,4 +266,6 @@ class _Telling:
                 self._tell()
 
     def _tell(self) -> None:
-        self._worker.log_event(self._topic, [self._number, self._worker.address, *_moved(self._task)])
+        self._worker.log_event(
+            self._topic, [self._number, self._worker.address, *_moved(self._task, self._began)]
+        )

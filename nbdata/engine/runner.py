@@ -382,6 +382,8 @@ def _performed(run: Run, task: Task) -> Report:
         with full_disk_told(where):
             report = module_of(operation.verb).perform(run, planned)
         report.notes += [*run.store_notes(), *watch.notes(places)]
+        if run.dealer is not None:
+            report.details |= run.dealer.told()
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
         report.notes += filter(None, [task.why_again])

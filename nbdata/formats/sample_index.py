@@ -161,8 +161,24 @@ class IndexWriter:
             columns.tags += _PLACE.pack(shard, offset, crc)
         columns.begins.append(len(columns.sizes))
 
-    def _field(self, name: str, size: int) -> int:
-        """Return the number of a field, and count one more object of `size` bytes for it."""
+    def add_all(self, other: SampleIndex) -> None:
+        """Add all samples of another index of shards."""
+        columns, objects, others = self._columns, len(self._columns.sizes), len(self._columns.others)
+        keys, theirs = len(columns.keys), other.columns
+        columns.begins.extend(objects + at for at in theirs["begins"][1:])
+        columns.key_ends.extend(keys + at for at in theirs["key_ends"])
+        numbers = [self._field(name, size, count) for name, (count, size) in other.counts.items()]
+        columns.fields.extend(map(numbers.__getitem__, theirs["fields"]))
+        for number, at in zip(theirs["odd"][::2], theirs["odd"][1::2], strict=True):
+            columns.odd.extend((objects + number, others + at))
+        columns.sizes.frombytes(theirs["sizes"].cast("B"))
+        columns.kinds.frombytes(theirs["kinds"])
+        columns.tags += theirs["tags"]
+        columns.keys += theirs["keys"]
+        columns.others += theirs["others"]
+
+    def _field(self, name: str, size: int, count: int = 1) -> int:
+        """Return the number of a field, and count more objects of `size` bytes for it."""
         number = self._fields.setdefault(name, len(self._fields))
         if number >= _FIELDS:
             raise BadOption(
@@ -173,7 +189,7 @@ class IndexWriter:
         if number == len(counts):
             counts.append(0)
             sizes.append(0)
-        counts[number] += 1
+        counts[number] += count
         sizes[number] += max(0, size)
         self.bytes += max(0, size)
         return number
@@ -246,6 +262,8 @@ class SampleIndex:
     fields : list of str
     counts : dict
         Per field, the number of objects and their bytes.
+    columns : dict of str to memoryview
+        See the module.
 
     Raises
     ------
@@ -283,6 +301,7 @@ class SampleIndex:
                 raise ValueError(name)
             columns[name] = view[at : at + count].cast(code)  # type: ignore[call-overload]
             at += count + len(_padding(count))
+        self.columns = columns
         self._begins, self._key_ends, self._sizes = columns["begins"], columns["key_ends"], columns["sizes"]
         self._fields, self._kinds, self._tags = columns["fields"], columns["kinds"], columns["tags"]
         self._keys, self._others = columns["keys"], columns["others"]

@@ -140,6 +140,11 @@ class LeftOut:
         if len(self.names) < _NAMED:
             self.names.append(f"{name} ({why})")
 
+    def take(self, other: LeftOut) -> None:
+        """Add what was noted elsewhere."""
+        self.count += other.count
+        self.names += other.names[: _NAMED - len(self.names)]
+
 
 def samples_in(
     reader: ForwardReader, left_out: Callable[[str, str], None], *, max_sample: int | None = None

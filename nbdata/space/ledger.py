@@ -117,10 +117,12 @@ class Ledger:
         force: bool = False,
         less: str = _LESS,
         at_least: bool = False,
+        out_of: str = "",
     ) -> Reservation:
         """Reserve `needed` bytes and `inodes` files at `path`, in each domain around it at once.
 
-        `less` says how the job takes less. `at_least` means that the job may need more.
+        `less` says how the job takes less. `at_least` means that the job may need more. `out_of` names a reservation,
+        also of another process, that was made for the same work: it becomes smaller by as much.
 
         Raises
         ------
@@ -130,6 +132,9 @@ class Ledger:
         with file_lock(self._lock):
             holder = holder_of(self._folder)  # under the lock, so that `dead_holders` never finds it unlocked
             data = self._load()
+            if (whole := data["entries"].get(out_of)) is not None:
+                whole["planned"] -= min(needed, max(0, whole["planned"] - whole["landed"]))
+                whole["inodes"] -= min(inodes, max(0, whole["inodes"] - whole["made"]))
             rooms = self._rooms(data, path, limited, fresh=False)
             if not force and _too_tight(rooms, needed, inodes) and any(r.age > 0 for r in rooms):
                 rooms = self._rooms(
@@ -312,6 +317,11 @@ class Reservation:
         self.grown, self.at_least = False, at_least
         self._noted = time.monotonic()
         self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Its name in the ledger; see ``out_of`` of `Ledger.reserve`."""
+        return self._name
 
     def note_written(self, size: int, files: int = 0, *, made: int | None = None) -> None:
         """Note written bytes and files. Saved to the ledger at most twice a second.

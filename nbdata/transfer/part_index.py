@@ -47,5 +47,8 @@ class PartIndex(Index):
     def announce(self, *_: object, **__: object) -> None:
         """Do nothing: the coordinator has announced the whole part before it dealt it."""
 
+    def sync(self) -> None:
+        """Do nothing: the coordinator's index is durable."""
+
     def close(self) -> None:
         """Do nothing: there is no file."""

@@ -337,7 +337,7 @@ class Dealing(Operation):
 
     cluster: Any = option(
         None,
-        "Let the workers of a cluster of dask.distributed move the objects. local: start one on this machine, with a "
+        "Let the workers of a cluster of dask.distributed do the work. local: start one on this machine, with a "
         "process for each core (local:N: with N); tls://HOST:PORT: the scheduler of a cluster that runs. In Python "
         "also a distributed.Client. Needs distributed and cryptography.",
         kind="cluster",

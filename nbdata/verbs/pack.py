@@ -20,6 +20,7 @@ from nbdata.verbs.changing import Changing
 from nbdata.verbs.choosing import Choosing, SlicingShards
 from nbdata.verbs.options import (
     Connecting,
+    Dealing,
     Fetching,
     Filtering,
     HoldingSamples,
@@ -59,7 +60,16 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class Pack(
-    Changing, Choosing, SlicingShards, Verifying, Filtering, HoldingSamples, Leading, Fetching, Storing
+    Changing,
+    Choosing,
+    SlicingShards,
+    Verifying,
+    Filtering,
+    HoldingSamples,
+    Leading,
+    Fetching,
+    Dealing,
+    Storing,
 ):
     """Pack turns the files in SOURCE into tar shards, FFRecord files, single files or one archive. The end
     of TARGET selects which, or --format. From a store to a store it uses no disk space. The same files
@@ -222,6 +232,7 @@ class Pack(
             refuse_unwritten(self.target)
         self._refuse_foreign()
         self._check_streams()
+        self._check_cluster()
         if self.archive is not None:
             self._check_archive(self.archive)
             return
@@ -269,6 +280,20 @@ class Pack(
                     if one_archive
                     else "Leave it out, or use another --format",
                 )
+
+    def _check_cluster(self) -> None:
+        if self.cluster is None:
+            return
+        if self.in_process:
+            raise BadOption(
+                f"{self._because} and --cluster exclude each other: this process does the work",
+                remedy="Leave one of them out",
+            )
+        if self.made not in ("shards", "ffrecord"):
+            raise BadOption(
+                f"--cluster is for tar shards and FFRecord files: one process packs {self.made}",
+                remedy="Leave it out",
+            )
 
     def _check_files(self) -> None:
         if not self.target.endswith("/"):

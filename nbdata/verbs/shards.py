@@ -8,7 +8,7 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, suggest
-from nbdata.verbs.options import Connecting, Decompressing, Fetching, Leading, Storing, Verifying
+from nbdata.verbs.options import Connecting, Dealing, Decompressing, Fetching, Leading, Storing, Verifying
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["Shards", "shards"]
@@ -17,7 +17,7 @@ _ACTIONS = ("ls", "verify", "index")
 
 
 @dataclass(frozen=True)
-class Shards(Verifying, Decompressing, Leading, Fetching, Storing):
+class Shards(Verifying, Decompressing, Leading, Fetching, Dealing, Storing):
     """Each shard is read once from its beginning to its end, and its data is not kept. The report has a
     row for each shard: its samples, its bytes, and the members that belong to no sample. It also has
     the fields of all samples, with their counts and sizes.

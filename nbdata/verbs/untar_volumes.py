@@ -10,14 +10,14 @@ from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.verbs.archive_names import NUMBER
-from nbdata.verbs.options import Decompressing, Fetching, Writing, check_part_size, refuse_pairs
+from nbdata.verbs.options import Dealing, Decompressing, Fetching, Writing, check_part_size, refuse_pairs
 from nbdata.verbs.shard_names import DEFAULT_SIZE, ShardNames, check_shard_size
 
 __all__ = ["UntarVolumes", "untar_volumes"]
 
 
 @dataclass(frozen=True)
-class UntarVolumes(Decompressing, Fetching, Writing):
+class UntarVolumes(Decompressing, Fetching, Dealing, Writing):
     """The volumes are read as one stream, so no merged file is ever written. Members are written only
     below TARGET, under the rules of Python's ``data`` filter (PEP 706). Of a zip archive, ``--list``
     and ``--members`` fetch only the directory and the bytes that they need.
@@ -183,6 +183,7 @@ class UntarVolumes(Decompressing, Fetching, Writing):
         refuse_pairs(self, "members", ("delete_volumes",))
         refuse_pairs(self, "exclude", ("delete_volumes",))
         refuse_pairs(self, "list", ("against",))
+        refuse_pairs(self, "cluster", ("list", "delete_volumes"))
         if self.against is not None and self.verify == "none":
             raise BadOption(
                 "--against makes no sense with --verify none, which compares nothing",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import multiprocessing
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -35,6 +38,8 @@ from tests.faults.gate import Gate
 from tests.waiting import AT_ONCE, wait_until
 
 OBJECTS = {f"d{n % 3}/f{n:03}": os.urandom(20_000) for n in range(100)}
+#: Seconds after which a script is taken to start workers without end.
+WITHOUT_END = 100.0
 
 
 @pytest.fixture
@@ -169,20 +174,37 @@ def test_without_dask_the_error_says_what_to_install(
         nbdata.pull(source, tmp_path / "out", cluster="local:1", quiet=True)
 
 
+@pytest.mark.usefixtures("inline")
+def test_the_line_that_starts_workers_is_refused_in_a_worker_that_imports_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(nbdata.BadOption, match="if __name__ == '__main__'"):
+        nbdata.copy("s3://bucket/in/", "s3://bucket/out/", cluster="local:1", quiet=True)
+
+
+@pytest.mark.long
 def test_a_script_without_a_guard_is_told_so(put: Put, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import nbdata\nnbdata.pull({put({'a': b'x'})!r}, {str(tmp_path / 'out')!r}, cluster='local:1')\n"
     )
-    run = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, str(script)],
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "NBDATA_HOST": "inline", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+        start_new_session=True,
+    ) as run:
+        try:
+            _, told = run.communicate(timeout=WITHOUT_END)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)  # also the workers, if they start others
     assert run.returncode == 1
-    assert "if __name__ == '__main__':" in run.stderr
-    assert "bootstrapping phase" not in run.stderr
+    assert "if __name__ == '__main__':" in told
+    assert "bootstrapping phase" not in told
 
 
 @pytest.mark.usefixtures("inline")
@@ -243,6 +265,9 @@ def test_a_part_report_survives_its_way() -> None:
         records={"a": Record("t", 1, 2, 3, 4, 5), "b": None},
         staged=[StagedFile("a", "0f", 1, 2, 3, "t", True, False, 4)],
         tallies={"kept": 2},
+        about=["a note"],
+        details={"samples": 3},
+        data=b"\n\x00\n",
         moved=Moved(1, 2, 3, 4),
         error=nbdata.NotFound("gone", path="a"),
     )

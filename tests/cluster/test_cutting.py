@@ -7,7 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.cluster.cutting import MOST, Cutter, cost
+from nbdata.cluster.cutting import Cutter, cost
+from nbdata.engine.job.dealing import MOST
 from nbdata.report import Row
 
 SIZES = st.lists(st.integers(-1, 1 << 32), max_size=300)

@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 Stored = Callable[[str], dict[str, bytes]]
 FILES, SIZE = 240, 20_000
-OBJECTS = {f"d{n % 7}/f{n:03}": random.Random(n).randbytes(SIZE) for n in range(FILES)}
+OBJECTS = {f"d{n % 7}/f{n:03}.bin": random.Random(n).randbytes(SIZE) for n in range(FILES)}
 #: When the process dies: after this share of the bytes that the store answers.
 MOMENTS = (0.15, 0.5, 0.85)
 
@@ -46,38 +46,59 @@ class Case:
 
     def __init__(self, verb: str, source: str, bucket: str, folder: Path, stored: Stored) -> None:
         self.verb, self.source, self.bucket, self.folder, self.stored = verb, source, bucket, folder, stored
+        self.wanted = OBJECTS
+        if verb == "pack":
+            self._pack(f"s3://{bucket}/wanted/", None).run(quiet=True)
+            self.wanted = stored("wanted/")
 
     def operation(self, cluster: str | None) -> Operation:
         if self.verb == "pull":
             return nbdata.Pull(self.source, str(self.folder), cluster=cluster, concurrency=4)
-        return nbdata.Copy(self.source, f"s3://{self.bucket}/out/", cluster=cluster, concurrency=4)
+        target = f"s3://{self.bucket}/out/"
+        if self.verb == "pack":
+            return self._pack(target, cluster)
+        return nbdata.Copy(self.source, target, cluster=cluster, concurrency=4)
+
+    def _pack(self, target: str, cluster: str | None) -> Operation:
+        return nbdata.Pack(self.source, f"{target}x-%d.tar", by="file", shard_size=200_000, cluster=cluster)
 
     @property
-    def bytes(self) -> int:
+    def answered(self) -> int:
         """About how many bytes the store answers: a copy within a store moves no content."""
-        return FILES * (SIZE if self.verb == "pull" else 700)
+        return FILES * (700 if self.verb == "copy" else SIZE)
 
     @property
     def outcome(self) -> str:
-        return "fetched" if self.verb == "pull" else "copied"
+        return {"pull": "fetched", "copy": "copied", "pack": "packed"}[self.verb]
+
+    @property
+    def shares(self) -> dict[str, bytes]:
+        """What is counted: objects, or shards without the index beside them."""
+        return {name: data for name, data in self.wanted.items() if not name.endswith(".json")}
+
+    @property
+    def size(self) -> int:
+        """The bytes of all that is counted."""
+        return sum(map(len, self.shares.values()))
 
     def made(self) -> dict[str, bytes]:
         return files_in(self.folder) if self.verb == "pull" else self.stored("out/")
 
     def is_part(self) -> None:
         """Fail if what is there under final names is wrong."""
-        assert digests(self.made()).items() <= digests(OBJECTS).items()
+        assert digests(self.made()).items() <= digests(self.wanted).items()
 
     def is_whole(self, report: nbdata.Report) -> None:
         """Fail unless all is there, once."""
-        assert sum(report.counts.values()) == FILES, report.counts
+        count = len(self.shares)
+        assert sum(report.counts.values()) == count, report.counts
         assert report.counts.keys() <= {self.outcome, "unchanged"}, report.counts
-        assert len({row.path for row in report.rows}) == FILES
-        assert digests(self.made()) == digests(OBJECTS)
+        assert len({row.path for row in report.rows}) == count
+        assert digests(self.made()) == digests(self.wanted)
         assert not (self.folder / ".nbdata").exists()
 
 
-@pytest.fixture(params=["pull", "copy"])
+@pytest.fixture(params=["pull", "copy", "pack"])
 def case(request: pytest.FixtureRequest, put: Put, bucket: str, tmp_path: Path, stored: Stored) -> Case:
     return Case(request.param, put(OBJECTS), bucket, tmp_path / "out", stored)
 
@@ -88,7 +109,7 @@ def case(request: pytest.FixtureRequest, put: Put, bucket: str, tmp_path: Path, 
 def test_the_parts_of_a_killed_worker_are_done_again(
     moment: float, case: Case, gate: Gate, separate: Separate
 ) -> None:
-    gate.close(after=int(moment * case.bytes))
+    gate.close(after=int(moment * case.answered))
     job = case.operation(separate.address).start()
     wait_until(lambda: gate.holds or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING", job.snapshot()
@@ -97,10 +118,10 @@ def test_the_parts_of_a_killed_worker_are_done_again(
     gate.open()
     report = job.wait()
     case.is_whole(report)
-    assert report.counts == {case.outcome: FILES}
-    assert report.files == FILES
-    assert report.bytes == FILES * SIZE
-    assert job.snapshot().bytes == FILES * SIZE, "what the dead worker had moved counts once"
+    assert report.counts == {case.outcome: len(case.shares)}
+    assert report.files == len(case.shares)
+    assert report.bytes == case.size
+    assert job.snapshot().bytes == case.size, "what the dead worker had moved counts once"
 
 
 @pytest.fixture
@@ -115,7 +136,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parts_of_a_hanging_worker_are_done_by_another(
     moment: float, case: Case, gate: Gate, separate: Separate
 ) -> None:
-    gate.close(after=int(moment * case.bytes))
+    gate.close(after=int(moment * case.answered))
     job = case.operation(separate.address).start()
     wait_until(lambda: gate.holds or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING", job.snapshot()
@@ -124,8 +145,8 @@ def test_the_parts_of_a_hanging_worker_are_done_by_another(
     wait_until(lambda: job.snapshot().finished)
     report = job.wait()
     case.is_whole(report)
-    assert report.counts == {case.outcome: FILES}
-    assert job.snapshot().bytes == report.bytes == FILES * SIZE
+    assert report.counts == {case.outcome: len(case.shares)}
+    assert job.snapshot().bytes == report.bytes == case.size
     separate.workers[0].send_signal(signal.SIGCONT)
     case.is_whole(report)
 
@@ -136,7 +157,7 @@ def test_the_parts_of_a_hanging_worker_are_done_by_another(
 def test_a_lost_scheduler_ends_the_job_which_resumes(
     moment: float, case: Case, gate: Gate, separate: Separate
 ) -> None:
-    gate.close(after=int(moment * case.bytes))
+    gate.close(after=int(moment * case.answered))
     job = case.operation(separate.address).start()
     wait_until(lambda: gate.holds or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING", job.snapshot()
@@ -161,7 +182,7 @@ def test_a_killed_coordinator_leaves_nothing_wrong_and_the_same_line_resumes(
     moment: float, case: Case, gate: Gate
 ) -> None:
     stop_all(now=True)
-    gate.close(after=int(moment * case.bytes))
+    gate.close(after=int(moment * case.answered))
     job = case.operation("local:2").start()
     wait_until(lambda: gate.holds or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING", job.snapshot()

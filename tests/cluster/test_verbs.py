@@ -6,13 +6,17 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import distributed
 import pytest
 
 import nbdata
-from nbdata.cluster import cutting
+from nbdata.engine.job import run
+from nbdata.engine.job.dealt_plan import DealtPlan
+from nbdata.stores.http import client
 from tests.cluster.conftest import Put
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -28,7 +32,7 @@ OBJECTS = {
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have parts of at most twenty objects, so that there are several."""
-    monkeypatch.setattr(cutting, "MOST", 20)
+    monkeypatch.setattr(DealtPlan, "most", 20)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -45,10 +49,13 @@ def alike(one: nbdata.Report, other: nbdata.Report) -> None:
         "present",
         "verified",
         "unverified",
-        "notes",
-        "details",
     ):
         assert getattr(one, name) == getattr(other, name), name
+    assert sorted(one.notes) == sorted(other.notes)
+    told = one.details.pop("cluster")
+    assert sum(time[3] for time in told["times"]) > 0
+    assert told["parts"] == len(told["times"])
+    assert one.details == other.details
     assert sorted(one.rows) == sorted(other.rows)
 
 
@@ -63,6 +70,53 @@ def test_copy_by_workers_is_the_copy_of_one_process(
     assert stored("dealt/") == OBJECTS
     again = nbdata.copy(source, f"s3://{bucket}/dealt/", quiet=True)
     assert again.counts == {"unchanged": len(OBJECTS)}, "the records of all parts are there"
+
+
+def test_the_progress_is_that_of_all_parts(put: Put, bucket: str, workers: distributed.Client) -> None:
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    job = nbdata.Copy(put(small), f"s3://{bucket}/dealt/", cluster=workers).start()
+    report = job.wait()
+    assert report.details["cluster"]["parts"] > 4
+    assert (job.snapshot().files, job.snapshot().bytes) == (len(small), sum(map(len, small.values())))
+
+
+def _count_openings() -> None:
+    """Count, in a worker, how often jobs open the store of a place."""
+    real = run.open_place
+
+    def open_place(*args: Any, **options: Any) -> Any:
+        counted[0] += 1
+        return real(*args, **options)
+
+    counted = [0]
+    open_place.counted, open_place.real = counted, real  # type: ignore[attr-defined]
+    run.open_place = open_place
+
+
+def _openings() -> int:
+    """Return the count, and end it."""
+    counting: Any = run.open_place
+    run.open_place = counting.real
+    return int(counting.counted[0])
+
+
+def _idle_connections() -> int:
+    return sum(len(pool._idle) for pool in client._all_pools)
+
+
+def test_a_worker_opens_a_store_once_for_all_its_parts_and_keeps_no_connection_after_them(
+    put: Put, bucket: str, workers: distributed.Client
+) -> None:
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    source = put(small)
+    workers.run(_count_openings)
+    try:
+        report = nbdata.copy(source, f"s3://{bucket}/dealt/", cluster=workers, quiet=True)
+    finally:
+        opened = workers.run(_openings)
+    assert report.details["cluster"]["parts"] > 4
+    assert max(opened.values()) == 2, "the source and the target"
+    wait_until(lambda: not any(workers.run(_idle_connections).values()))
 
 
 def test_pull_by_workers_is_the_pull_of_one_process(

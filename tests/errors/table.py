@@ -128,6 +128,14 @@ OPTIONS = [
     ),
     Mistake("a key without its secret", "pull {b}/d/ data --option key=me", "BadOption"),
     Mistake("an endpoint that is not a URL", "pull {b}/d/ data --option endpoint_url=ftp://x", "BadOption"),
+    Mistake("an unknown cluster", "pull {b}/d/ data --cluster here", "BadOption"),
+    Mistake("a scheduler without TLS", "pull {b}/d/ data --cluster tcp://10.0.0.1:8786", "BadOption"),
+    Mistake("a cluster for one archive", "pack {b}/d/ {b}/p/x.tar.gz --cluster local", "BadOption"),
+    Mistake(
+        "a cluster that deletes volumes",
+        "untar_volumes vols data --cluster local --delete-volumes",
+        "BadOption",
+    ),
     Mistake("an unknown addressing style", "pull {b}/d/ data --option addressing_style=dns", "BadOption"),
     Mistake(
         "a file of authorities that does not exist",

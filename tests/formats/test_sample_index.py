@@ -8,6 +8,7 @@ import pytest
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
+from nbdata.formats.sample_objects import ShardMember
 
 MD5 = '"900150983cd24fb0d6963f7d28e17f72"'
 SAMPLES = {
@@ -62,3 +63,23 @@ def test_fields_that_come_twice_are_found() -> None:
     writer.add("b", [SampleObject("jpg", "b.jpg", 1, MD5), SampleObject("jpg", "b.JPG", 1, MD5)])
     assert [writer.field_twice(0), writer.field_twice(1)] == [None, "jpg"]
     assert [writer.key(0), writer.key(1)] == ["a", "b"]
+
+
+def of_shards(*numbers: int) -> IndexWriter:
+    """Return the samples of some shards, with fields of their own, and paths other than KEY.FIELD."""
+    writer = IndexWriter()
+    for shard in numbers:
+        for at in range(3):
+            fields = [("jpg", shard, 100 * at, 10 + at, 7 * at), (f"f{shard}", shard, 100 * at + 50, 5, 1)]
+            paths = [f"{shard}/ü{at}.jpg", f"odd/{shard}"] if at == 1 else []
+            writer.add_members(f"{shard}/ü{at}", [ShardMember(*field) for field in fields], paths)
+    return writer
+
+
+def test_indexes_of_shards_joined_are_the_index_of_all(tmp_path: Path) -> None:
+    whole = IndexWriter()
+    for numbers in ((0,), (1, 2), (), (3,)):
+        path = tmp_path / f"{numbers}"
+        path.write_bytes(b"".join(of_shards(*numbers).pieces({})))
+        whole.add_all(SampleIndex(str(path)))
+    assert b"".join(whole.pieces({})) == b"".join(of_shards(0, 1, 2, 3).pieces({}))

@@ -39,7 +39,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("mount", "verify"): "it moves nothing; tests/files/mounted reads wrong bytes with it and without",
     **{
         (verb, option): why
-        for verb in ("copy", "md5check", "pull", "push")
+        for verb in ("copy", "md5check", "pack", "pull", "push", "shards", "untar_volumes")
         for option, why in (
             ("cluster", "other processes make the same files, objects and report: tests/cluster"),
             ("insecure_cluster", "it only lifts a refusal: tests/cluster/test_closed.py"),

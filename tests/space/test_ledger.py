@@ -474,3 +474,24 @@ def test_what_a_killed_job_left_on_the_disk_is_seen_at_once(books: Books) -> Non
         f"r = reserve({5 * MB}); open({books.root!r} + '/partial', 'wb').write(b'x' * {5 * MB}); os._exit(9)"
     )
     assert books.free() <= 5 * MB
+
+
+def test_room_that_was_reserved_for_the_same_work_is_passed_on(books: Books) -> None:
+    with books.reserve(8 * MB, inodes=5) as whole:
+        with pytest.raises(NotEnoughSpace):
+            books.reserve(3 * MB)
+        with books.reserve(3 * MB, out_of=whole.name), books.reserve(5 * MB, out_of=whole.name):
+            assert books.free() == 2 * MB
+            with books.reserve(2 * MB, out_of=whole.name):  # nothing is left of it
+                assert books.free() == 0
+            with pytest.raises(NotEnoughSpace):
+                books.reserve(3 * MB, out_of=whole.name)
+        assert books.free() == 10 * MB
+    assert books.free() == 10 * MB
+
+
+def test_nothing_is_passed_on_if_there_is_too_little(books: Books) -> None:
+    with books.reserve(8 * MB) as whole:
+        with pytest.raises(NotEnoughSpace):
+            books.reserve(11 * MB, out_of=whole.name)
+        assert books.free() == 2 * MB

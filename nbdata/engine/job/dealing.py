@@ -20,6 +20,7 @@ from nbdata.transfer.part_index import PartIndex
 from nbdata.transfer.staged_files import StagedFile
 
 __all__ = [
+    "MOST",
     "Dealer",
     "Dealt",
     "Moved",
@@ -31,6 +32,12 @@ __all__ = [
     "report_in",
     "rows_in",
 ]
+
+
+# A report has a count called bytes.
+_Bytes = bytes
+#: The most rows of a part: a worker and the coordinator hold them in memory.
+MOST = 4096
 
 
 class Moved(NamedTuple):
@@ -87,12 +94,18 @@ class Part:
         Files that are complete and on disk, and wait for their final names.
     outcomes : Outcomes or None
         The outcomes of its objects, from the beginning of performing on.
+    details : dict
+        What else its verb tells the coordinator, as JSON-able data.
+    data : bytes
+        The same as bytes.
     """
 
     index: PartIndex
     token: str = ""
     staged: list[StagedFile] = field(default_factory=list)
     outcomes: Outcomes | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    data: _Bytes = b""
 
 
 @dataclass
@@ -111,6 +124,11 @@ class PartReport:
     tallies, sums : dict of str to int
         See `Outcomes`.
     notes : list of str
+    about : list of str
+        Notes about the stores and the disk, which are the same for many parts.
+    details : dict
+    data : bytes
+        See `Part`.
     moved : Moved
     seconds : float
         How long the part took.
@@ -133,6 +151,9 @@ class PartReport:
     tallies: dict[str, int] = field(default_factory=dict)
     sums: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    about: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    data: _Bytes = b""
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0
     retries: int = 0
@@ -141,14 +162,16 @@ class PartReport:
 
 
 def encoded_report(report: PartReport) -> bytes:
-    """Return a report as JSON; `report_in` rebuilds it."""
+    """Return a report as JSON, followed by a line feed and its `data`; `report_in` rebuilds it."""
     values: dict[str, Any] = vars(report) | {"error": report.error.to_dict() if report.error else None}
-    return json.dumps(values, separators=(",", ":")).encode("ascii")
+    del values["data"]
+    return json.dumps(values, separators=(",", ":")).encode("ascii") + b"\n" + report.data
 
 
 def report_in(data: bytes) -> PartReport:
     """Rebuild a report from `encoded_report`."""
-    values = json.loads(data)
+    text, _, rest = data.partition(b"\n")
+    values = {**json.loads(text), "data": rest}
     values["rows"] = list(map(Row._make, values["rows"]))
     values["records"] = {path: line and Record(*line) for path, line in values["records"].items()}
     values["staged"] = list(map(StagedFile._make, values["staged"]))
@@ -175,8 +198,12 @@ class Dealt(Protocol):
     def plan(self) -> Plan:
         """The plan of the whole job."""
 
-    def facts(self) -> dict[str, object]:
-        """Return what a performer must know beside the operation and the rows, as JSON-able data."""
+    @property
+    def most(self) -> int:
+        """The most rows of a part."""
+
+    def facts(self, rows: list[Row]) -> dict[str, object]:
+        """Return what the performer of a part must know beside the operation and the rows, as JSON-able data."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows to deal."""
@@ -211,3 +238,6 @@ class Dealer(Protocol):
 
     def deal(self, work: Dealt) -> None:
         """Have all rows of the work performed; returns when all are done, or raises the error that ends the job."""
+
+    def told(self) -> dict[str, object]:
+        """Return details for the Report: which worker performed which part, and when."""

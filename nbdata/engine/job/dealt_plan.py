@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealing import MOST, PartReport
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError
@@ -26,10 +26,12 @@ class DealtPlan:
         The actions whose rows are dealt.
     """
 
+    most = MOST
+
     def __init__(self, run: Run, plan: Plan, results: Results, moves: tuple[str, ...]) -> None:
         self.run, self.plan, self.results, self.moves = run, plan, results, moves
 
-    def facts(self) -> dict[str, object]:
+    def facts(self, rows: list[Row]) -> dict[str, object]:
         return self.plan.details
 
     def rows(self) -> Iterator[Row]:

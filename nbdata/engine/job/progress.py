@@ -109,6 +109,11 @@ class Progress:
         often = "once" if count == 1 else f"{count:,} times, the last one"
         return f"retried {often}, because: {why}" if count else ""
 
+    @property
+    def last_retry(self) -> str:
+        """The reason of the latest request that was made again; empty if none was."""
+        return self._again_for
+
     def pushed_back(self) -> None:
         """Count that a store was overloaded."""
         with self._changed:

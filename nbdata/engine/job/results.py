@@ -83,7 +83,7 @@ class Results(Outcomes):
             self.present += part.present
             self.verified[True] += part.verified
             self.verified[False] += part.unverified
-            self.notes += [note for note in part.notes if note not in self.notes]
+            self.notes += [note for note in (*part.notes, *part.about) if note not in self.notes]
         for text, count in part.tallies.items():
             self.tally(text, count)
         for name, count in part.sums.items():

@@ -55,7 +55,11 @@ class Run:
     folders : NamedFolders
         The folders on the disk that it writes in, from planning on.
     stores : list of Store
-        All stores that it has opened, at either end.
+        All stores that it has used, at either end.
+    end : str
+        Which end it opens, if the ends have credentials of their own; see `nbdata.engine.planning.both_ends`.
+    opened : dict of (end, place) to Location
+        The places that it has opened. A worker keeps those in stores from one part of a job to the next.
     """
 
     operation: Operation
@@ -74,8 +78,9 @@ class Run:
     listed: dict[str, str] = field(default_factory=dict)
     folders: NamedFolders = field(default_factory=NamedFolders)
     stores: list[Store] = field(default_factory=list)
+    end: str = ""
+    opened: dict[tuple[str, str], Location] = field(default_factory=dict, repr=False)
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
-    _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
     _index: Index | None = field(default=None, init=False, repr=False)
 
     def open(self, place: str) -> Location:
@@ -83,7 +88,7 @@ class Run:
 
         The same place gives the same store each time: it may have learned a region, or signatures of listed objects.
         """
-        location = self._opened.get(place)
+        location = self.opened.get((self.end, place))
         if location is None:
             location = open_place(
                 place,
@@ -93,7 +98,7 @@ class Run:
                 named=self.listed.get(place),
                 opened=self.folders,
             )
-            self._opened[place] = location
+            self.opened[self.end, place] = location
             self.stores.append(location.store)
         return location
 
@@ -122,7 +127,7 @@ class Run:
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         part = replace(self, operation=operation, folder=folder, dealer=None)
-        part._files, part._opened = self._files, self._opened
+        part._files = self._files
         return part
 
     def close(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.same_machine import on_this_machine
 from nbdata.engine.pack import archive, files, own_files
 from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
+from nbdata.engine.pack.dealt import DealtPack, SentSource
 from nbdata.engine.pack.layout import Cut, Layout, cuts, order_of
 from nbdata.engine.pack.own_files import OwnFiles
 from nbdata.engine.pack.records import RecordLayout, record_cuts
@@ -28,7 +30,7 @@ from nbdata.reading.shards.packing import refuse_own_source, refuse_shuffled_fil
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
@@ -185,6 +187,9 @@ def perform(run: Run, planned: Plan) -> Report:
         return archive.perform(run, planned)
     if run.operation.made == "files":
         return files.perform(run, planned)
+    if run.as_part is not None:
+        kind = _RecordPackingPart if run.operation.made == "ffrecord" else _PackingPart
+        return kind(run, planned).run_part()
     return (_RecordPacking if run.operation.made == "ffrecord" else _Packing)(run, planned).run_all()
 
 
@@ -193,9 +198,8 @@ class _Packing:
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
-        assert isinstance(run.kept, _Kept)
         self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
-        self._source, self._order = run.kept
+        stores = self._open()
         self._results = Results(run)
         self._results.notes.extend(planned.notes)
         self._index = run.index(*self._op.places(), _NOWHERE)
@@ -203,17 +207,28 @@ class _Packing:
         self._target = at_target.open(self._op.names.folder)
         self._uploads = BegunUploads(at_target, self._op.names.folder, self._target.store)
         self._fetching = Fetching(
-            run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
+            run.control, stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
         self._lock = threading.Lock()
         self._digests: dict[str, Digests] = {}  # of each new shard, for the manifest
         self._unverified = 0
+        self._dealt: DealtPack | None = None
+
+    def _open(self) -> Iterable[Store]:
+        """Find the samples; return their stores."""
+        assert isinstance(self._run.kept, _Kept)
+        self._source, self._order = self._run.kept
+        return self._source.stores
 
     def run_all(self) -> Report:
         self._index.open(_NOWHERE, needed=False)
         try:
-            workers = min(self._op.concurrency or _WORKERS, _WORKERS)
-            WorkerPool(self._control, workers, sends=True).run(self._units())
+            if self._run.dealer is not None:
+                self._dealt = self._for_workers()
+            self._pack()
+            if self._run.dealer is not None and self._dealt is not None:
+                self._run.dealer.deal(self._dealt)
+                self._unverified += self._dealt.unverified
             if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
                 self._results.notes.append(
                     "no index was written, because the content of the skipped shards is not known"
@@ -234,22 +249,48 @@ class _Packing:
         self._results.notes += filter(None, [self._index.problem])
         return self._results.report(samples=self._plan.details["samples"])
 
+    def _pack(self) -> None:
+        workers = min(self._op.concurrency or _WORKERS, _WORKERS)
+        WorkerPool(self._control, workers, sends=True).run(self._units())
+
+    def _for_workers(self) -> DealtPack:
+        return DealtPack(
+            self._run,
+            self._plan,
+            self._results,
+            _MOVES,
+            self._index,
+            self._source,
+            self._order,
+            self._target.store,
+            self._digests,
+            numbered=self._op.made == "ffrecord",
+        )
+
     def _units(self) -> Iterator[Callable[[], None]]:
+        """Yield the work of this process: all of it, unless it is dealt."""
         for row in self._plan.rows:
             if row.action not in _MOVES:
                 self._results.left(row)
+                continue
+            if self._dealt is not None and self._dealt.takes(row):
                 continue
             cut = Cut(*(row.detail[name] for name in Cut._fields))
             yield from self._make(row.path, cut)
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
         """Yield the work units that make one shard."""
-        layout = Layout(self._source, self._order, cut)
-        content = ShardContent(layout, self._fetching, self._control, self._op.verify)
+        content = ShardContent(
+            Layout(*self._samples(name, cut)), self._fetching, self._control, self._op.verify
+        )
         if self._in_parts(cut):
             yield from self._parts(name, cut, content, self._part_size(cut))
         else:
             yield partial(self._whole, name, cut, content)
+
+    def _samples(self, name: str, cut: Cut) -> tuple[PackSource, Order, Cut]:
+        """Return the samples of a shard: a source that has them, their order there, and their place in that."""
+        return self._source, self._order, cut
 
     def _in_parts(self, cut: Cut) -> bool:
         return self._target.store.multipart and cut.size > WINDOW
@@ -334,11 +375,45 @@ class _Packing:
         manifest.write(self._op.names.before.rstrip("-_."), rows, self._op.verify)
 
 
+class _PackingPart(_Packing):
+    """Performs a part of a pack, whose samples came with it."""
+
+    def _open(self) -> Iterable[Store]:
+        facts = self._plan.details
+        self._run.listed.update(
+            (place, above) for place, above in facts["listed"].items() if above is not None
+        )
+        at_source, _ = both_ends(self._run)
+        self._stores = [at_source.open(place).store for place in facts["places"]]
+        return self._stores
+
+    def _samples(self, name: str, cut: Cut) -> tuple[PackSource, Order, Cut]:
+        sent = self._plan.details["shards"][name]
+        source = SentSource(sent, self._stores)
+        return source, range(len(source)), cut._replace(first=sent["first"])
+
+    def run_part(self) -> Report:
+        """Pack the shards; return a report of them."""
+        assert self._run.as_part is not None
+        beside = self._plan.details["here"]
+        try:
+            with on_this_machine(self._run, beside) if beside is not None else contextlib.nullcontext():
+                self._pack()
+        finally:
+            self._fetching.close()
+            self._uploads.close()
+        self._run.as_part.details = {
+            "digests": self._digests,
+            "unverified": self._unverified + self._fetching.unverified,
+        }
+        return self._results.report()
+
+
 class _RecordPacking(_Packing):
     """Performs one pack into FFRecord files. The beginning of each file is written last."""
 
     def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
-        layout = RecordLayout(self._source, self._order, cut, named=not self._op.no_names)
+        layout = RecordLayout(*self._samples(name, cut), named=not self._op.no_names)
         content = RecordContent(layout, self._fetching, self._control, self._op.verify)
         if isinstance(self._target.store, LocalStore):
             yield partial(self._file, name, cut, content, layout)
@@ -385,6 +460,10 @@ class _RecordPacking(_Packing):
 
     def _end(self) -> None:
         """Do nothing: a file describes its own content, so no manifest is needed."""
+
+
+class _RecordPackingPart(_PackingPart, _RecordPacking):
+    """Performs a part of a pack into FFRecord files."""
 
 
 def refuse_large(place: str, cut: Cut) -> None:

@@ -26,7 +26,8 @@ def both_ends(run: Run) -> tuple[Run, Run]:
                 context, storage_options=end.options, filesystem=context.filesystem if end.takes_fs else None
             ),
             bindings=run.bindings if end.takes_fs else {},
+            end=f"{run.end}{name}/",
         )
-        for end in ends
+        for name, end in zip(("source", "target"), ends, strict=True)
     )
     return source, target

@@ -55,7 +55,7 @@ class DealtPull(DealtPlan):
         super().__init__(run, plan, results, MOVES)
         self._index, self._committer, self._target = index, committer, committer.target
 
-    def facts(self) -> dict[str, object]:
+    def facts(self, rows: list[Row]) -> dict[str, object]:
         return {"root": self.plan.details["root"], "left_out": [], "token": self._target.token}
 
     def rows(self) -> Iterator[Row]:

@@ -33,7 +33,16 @@ from nbdata.transfer.index import Index, index_file
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.untar_volumes import UntarVolumes
 
-__all__ = ["SeveralSets", "plan_each", "remembered_titles", "unpack_each"]
+__all__ = [
+    "SeveralSets",
+    "Taken",
+    "locked",
+    "operation_of",
+    "place_of",
+    "plan_each",
+    "remembered_titles",
+    "unpack_each",
+]
 
 #: Most archives for one command: each is examined before the first is unpacked, and has its plan in memory.
 MOST = 1000
@@ -82,9 +91,9 @@ def plan_each(run: Run, remembered: Sequence[str], checksums: ChecksumFiles | No
     rows, sets = run.row_file("plan"), list[tuple[str, str, Run, Plan]]()
     refused = dict[str, NbdataError]()
     for title, folder in folders.items():
-        of_part = _operation(op, title, folder)
+        of_part = operation_of(op, title, folder)
         if op.target is not None:  # the user did not name the part's folder
-            run.listed[_place(of_part)] = _place(op)
+            run.listed[place_of(of_part)] = place_of(op)
         part = run.part(of_part, f"set-{len(sets)}")
         try:
             planned = plan_set(part, around, checksums)
@@ -129,53 +138,88 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
     """Unpack or list one archive after the other; an error of one does not stop the others."""
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    if not op.list:
-        _remember(run, op, [title for title, *_ in planned.sets])
-    results, unmatched = Results(run), set(op.members)
-    details: dict[str, Any] = {"sets": {}}
-    named, failed = list[list[str]](), {*planned.refused}
-    for title, refusal in planned.refused.items():
-        unmatched.clear()  # this archive may match them
-        results.fail(title, refusal, set=title)
-    for title, folder, part, of_set in planned.sets:
+    taken = Taken(run, planned)
+    for title, _, part, of_set in planned.sets:
         run.control.checkpoint()
         part.reservation, part.moving = run.reservation, True
         missed = list[str]()
         if title in planned.around.whole:
             part.operation = replace(_of(part), delete_volumes=False)
         try:
-            with _locked(part):
+            with locked(part):
                 report = unpack_set(part, of_set, unmatched=missed)
         except NbdataError as error:
-            unmatched.clear()  # this archive might have matched them
-            failed.add(title)
-            results.fail(title, error, set=title)
-            continue
-        if report.failures:
-            failed.add(title)
-        unmatched &= {*missed}
-        details["sets"][title] = report.details
-        _add(results, report, title, folder)
-        named += [[f"{folder}/{name}", *more] for table in report.tables for name, *more in table["rows"]]
-        del named[_LISTED:]
+            taken.fail(title, error)
+        else:
+            taken.take(title, report, missed)
     if op.delete_volumes and planned.around.whole:
-        _delete_whole(run, planned, failed, results)
-    if unmatched:
-        missing = sorted(unmatched)
-        raise NotFound(
-            f"no member of {counted(len(planned.sets), 'archives')} matches {', '.join(missing)}",
-            remedy="Names are matched as each archive lists them, without the name of its folder",
-            details={"patterns": missing},
-        )
-    for key in ("volumes", "compressed"):
-        details[key] = sum(of_set.get(key, 0) for of_set in details["sets"].values())
-    report = results.report(**details)
-    if named:
-        caption = (
-            f"the first {_LISTED} members; the report's rows name all" if len(named) == _LISTED else "members"
-        )
-        report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
-    return report
+        _delete_whole(run, planned, taken.failed, taken.results)
+    return taken.report()
+
+
+class Taken:
+    """What became of the archives of one command: collects their reports, and makes one of them.
+
+    Attributes
+    ----------
+    results : Results
+    failed : set of str
+        The titles of archives that were not unpacked, or not wholly.
+    """
+
+    def __init__(self, run: Run, planned: SeveralSets) -> None:
+        op = run.operation
+        assert isinstance(op, UntarVolumes)
+        if not op.list:
+            _remember(run, op, [title for title, *_ in planned.sets])
+        self._folders = {title: folder for title, folder, *_ in planned.sets}
+        self.results, self._unmatched = Results(run), set(op.members)
+        self._of_sets = dict[str, dict[str, Any]]()
+        self._named, self.failed = list[list[str]](), set[str]()
+        for title, refusal in planned.refused.items():
+            self.fail(title, refusal)
+
+    def fail(self, title: str, error: NbdataError) -> None:
+        """Report an archive that was not unpacked; raises the error if it ends the run."""
+        self._unmatched.clear()  # this archive may match them
+        self.failed.add(title)
+        self.results.fail(title, error, set=title)
+
+    def take(self, title: str, report: Report, missed: list[str]) -> None:
+        """Add the report of an archive, and the patterns that match none of its members."""
+        if report.failures:
+            self.failed.add(title)
+        self._unmatched &= {*missed}
+        self._of_sets[title] = report.details
+        folder = self._folders[title]
+        _add(self.results, report, title, folder)
+        self._named += [
+            [f"{folder}/{name}", *more] for table in report.tables for name, *more in table["rows"]
+        ]
+        del self._named[_LISTED:]
+
+    def report(self) -> Report:
+        """Make the report of all archives."""
+        if self._unmatched:
+            missing = sorted(self._unmatched)
+            raise NotFound(
+                f"no member of {counted(len(self._folders), 'archives')} matches {', '.join(missing)}",
+                remedy="Names are matched as each archive lists them, without the name of its folder",
+                details={"patterns": missing},
+            )
+        sets = {title: self._of_sets[title] for title in self._folders if title in self._of_sets}
+        totals = {
+            key: sum(of_set.get(key, 0) for of_set in sets.values()) for key in ("volumes", "compressed")
+        }
+        report = self.results.report(sets=sets, **totals)
+        if self._named:
+            caption = (
+                f"the first {_LISTED} members; the report's rows name all"
+                if len(self._named) == _LISTED
+                else "members"
+            )
+            report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": self._named}]
+        return report
 
 
 def _of(part: Run) -> UntarVolumes:
@@ -199,7 +243,7 @@ def _delete_whole(run: Run, planned: SeveralSets, failed: set[str], results: Res
             continue
         run.control.checkpoint()
         part.operation = replace(_of(part), delete_volumes=True)
-        with _locked(part):
+        with locked(part):
             report = unpack_set(part, plan_set(part, planned.around))
         for row in report.rows:
             if row.action == Outcome.DELETED:
@@ -207,10 +251,13 @@ def _delete_whole(run: Run, planned: SeveralSets, failed: set[str], results: Res
 
 
 @contextlib.contextmanager
-def _locked(part: Run) -> Iterator[None]:
-    """Lock the records of one archive in a store, as a separate command would; a local target is locked already."""
+def locked(part: Run) -> Iterator[None]:
+    """Lock the records of one archive, as a separate command would.
+
+    The target is locked already, but for a store. Yet a worker of an earlier command may still unpack this archive.
+    """
     source, target = part.operation.places()
-    if not is_url(target):
+    if _of(part).list:
         yield
         return
     lock = TargetLock(
@@ -270,7 +317,7 @@ def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
     return folders
 
 
-def _place(op: UntarVolumes) -> str:
+def place_of(op: UntarVolumes) -> str:
     """Return the folder that the target is, or has the shards."""
     return (op.target or "") if op.shards is None else op.shards.folder
 
@@ -279,7 +326,7 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
     """Refuse folders that lead through a symbolic link in the target: their names come from the source."""
     if op.target is None or is_url(op.target) or op.list:
         return
-    path = _place(op).rstrip("/")
+    path = place_of(op).rstrip("/")
     for name in folder.split("/"):
         path = f"{path}/{name}"
         if os.path.islink(path):
@@ -301,7 +348,7 @@ def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, 
     refuse_own_source(op.shards, folders, sources, op.target)
 
 
-def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
+def operation_of(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
     """The operation for one archive."""
     target = op.target
     if op.shards is not None and target is not None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.target_path import refuse_file
+from nbdata.engine.unpack.dealt_sets import deal_each, unpack_part
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
 from nbdata.engine.unpack.targets.resolve import source_run
@@ -44,6 +45,11 @@ def plan(run: Run) -> Plan:
 
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
+    if run.as_part is not None:
+        return unpack_part(run, planned)
     if isinstance(run.kept, SeveralSets):
-        return unpack_each(run, run.kept)
-    return unpack_set(run, planned)
+        return unpack_each(run, run.kept) if run.dealer is None else deal_each(run, planned, run.kept)
+    report = unpack_set(run, planned)
+    if run.dealer is not None:
+        report.notes.append("--cluster was not used: it deals whole archives, and this is one")
+    return report

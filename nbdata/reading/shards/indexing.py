@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
@@ -26,12 +25,21 @@ from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["foreign_index", "index_of", "index_path", "known_index", "refuse_compressed", "saved_name"]
+__all__ = [
+    "STREAM",
+    "Indexing",
+    "foreign_index",
+    "index_of",
+    "index_path",
+    "known_index",
+    "refuse_compressed",
+    "saved_name",
+]
 
 # Seconds between two progress updates.
 _SHOW_EVERY = 0.5
-# The remedy for compressed shards.
-_STREAM = (
+#: The remedy for compressed shards.
+STREAM = (
     "Use samples.stream(), with PyTorch a DataLoader over SampleStream; or make plain shards of them with "
     "pack --map true: what is in them is mostly compressed already"
 )
@@ -80,7 +88,7 @@ def index_of(
     *,
     fingerprint: str,
     progress: Callable[[str], None],
-    otherwise: str = _STREAM,
+    otherwise: str = STREAM,
     damage: Damage | None = None,
 ) -> SampleIndex:
     """Read all shards, and write their index.
@@ -102,36 +110,91 @@ def index_of(
         If a shard is damaged.
     """
     refuse_compressed(shards, otherwise)
-    writer, left_out, unproven = IndexWriter(), LeftOut(), 0
-    for number, shard in enumerate(shards):
-        bodies.coming = lambda after=number + 1: range(after, len(shards))  # type: ignore[misc]
-        first = len(writer)
-
-        def told(number: int = number) -> None:
-            progress(f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far")
-
-        body = bodies.open(number)
-        try:
-            with contextlib.closing(body):
-                to_end = damage is not None
-                _add(writer, body, number, shard, left_out, told, otherwise=otherwise, to_end=to_end)
-            unproven += not body.proven
-        except (BadArchive, ChecksumMismatch) as error:
-            if damage is None:
-                raise
-            damage.note(error, number, shard, range(first, len(writer)))
+    indexing = Indexing()
+    indexing.read(shards, bodies, progress=progress, otherwise=otherwise, damage=damage)
+    elsewhere = fingerprint_elsewhere(shards)
     if damage is not None and damage.left_out:
         fingerprint += " damaged"  # nobody else takes this index for whole
-    about: dict[str, Any] = {
-        "listing": fingerprint,
-        "elsewhere": "" if damage is not None and damage.left_out else fingerprint_elsewhere(shards),
-        "left_out": left_out.count,
-        "left_out_names": left_out.names,
-        "unproven": unproven,
-        "built": time.time(),
-    }
-    write_record(path, writer.pieces(about))
-    return SampleIndex(path)
+        elsewhere = ""
+    return indexing.save(path, fingerprint, elsewhere)
+
+
+class Indexing:
+    """An index of shards that is being made: this process reads the shards, or others do and send their indexes.
+
+    Attributes
+    ----------
+    left_out : LeftOut
+    unproven : int
+        Shards without a checksum in their store.
+    """
+
+    def __init__(self) -> None:
+        self._writer, self.left_out, self.unproven = IndexWriter(), LeftOut(), 0
+
+    def read(
+        self,
+        shards: Sequence[SourceFile],
+        bodies: Bodies,
+        *,
+        progress: Callable[[str], None],
+        otherwise: str = STREAM,
+        damage: Damage | None = None,
+        first: int = 0,
+    ) -> None:
+        """Read shards, the first of which has the number `first`; see `index_of`."""
+        writer = self._writer
+        for number, shard in enumerate(shards):
+            bodies.coming = lambda after=number + 1: range(after, len(shards))  # type: ignore[misc]
+            begin = len(writer)
+
+            def told(number: int = number) -> None:
+                progress(
+                    f"{counted(len(writer), 'samples')} in {number + 1:,} of {len(shards):,} shards so far"
+                )
+
+            body = bodies.open(number)
+            try:
+                with contextlib.closing(body):
+                    _add(
+                        writer,
+                        body,
+                        first + number,
+                        shard,
+                        self.left_out,
+                        told,
+                        otherwise=otherwise,
+                        to_end=damage is not None,
+                    )
+                self.unproven += not body.proven
+            except (BadArchive, ChecksumMismatch) as error:
+                if damage is None:
+                    raise
+                damage.note(error, number, shard, range(begin, len(writer)))
+
+    def take(self, index: SampleIndex) -> None:
+        """Add the index of the next shards, which `pieces` of another process has made."""
+        self._writer.add_all(index)
+        self.left_out.take(LeftOut(index.about["left_out"], index.about["left_out_names"]))
+        self.unproven += index.about["unproven"]
+
+    def pieces(self, listing: str = "", elsewhere: str = "") -> list[bytes | memoryview]:
+        """Return the bytes of the index, with digests of the listing of its shards if these are all."""
+        return self._writer.pieces(
+            {
+                "listing": listing,
+                "elsewhere": elsewhere,
+                "left_out": self.left_out.count,
+                "left_out_names": self.left_out.names,
+                "unproven": self.unproven,
+                "built": time.time(),
+            }
+        )
+
+    def save(self, path: str, listing: str, elsewhere: str) -> SampleIndex:
+        """Write the index."""
+        write_record(path, self.pieces(listing, elsewhere))
+        return SampleIndex(path)
 
 
 def _add(

@@ -149,6 +149,11 @@ class Pool:
             self._closed = True
             _close(self._idle)
 
+    def drop_idle(self) -> None:
+        """Close all idle connections."""
+        with self._lock:
+            _close(self._idle)
+
     def close_idle(self) -> bool:
         """Close the connections that have been idle for too long. Returns True if the pool has been unused as long."""
         with self._lock:
@@ -191,6 +196,12 @@ def _close(idle: list[Connection]) -> None:
 
 
 _all_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def close_all_idle() -> None:
+    """Close all idle connections, because no job is left that could use them."""
+    for pool in list(_all_pools):
+        pool.drop_idle()
 
 
 def close_idle() -> None:
