@@ -10,22 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nbdata.algorithms import ALGORITHMS
 from nbdata.bounded import Unreadable, parse_json, size_in
 from nbdata.errors import NbdataError, NotFound, StoreUnavailable
-from nbdata.stores.http.answers import refused, total_of, wrong_bytes
+from nbdata.stores.http.answers import ais_checksum, refused, total_of, wrong_bytes
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.objects import ObjectInfo
 
 __all__ = ["checksum_in", "entry_of", "error_of", "info_of", "validator_of"]
 
-# The names of checksum types (``cmn/cos/cksum.go``); both kinds of xxhash are XXH64.
-_TYPES = {"xxhash": "xxh64", "xxhash2": "xxh64", "crc32c": "crc32c", "md5": "md5"} | {
-    name: name for name in ("sha256", "sha512")
-}
+# Digits of a checksum, and what it is then.
 _DIGITS = {8: "crc32c", 16: "xxh64", 32: "md5", 64: "sha256", 128: "sha512"}
-_HEX = re.compile(r"[0-9a-f]{8,128}")
 # An entry that is a folder (``EntryIsDir`` in ``api/apc/lsmsg.go``).
 _IS_FOLDER = 1 << 8
 # The ETag among the custom metadata of an entry: ``[ETag:abc, source:aws]`` (``cmn.CustomMD2S``).
@@ -36,15 +31,14 @@ _WRONG_BYTES = "BAD DATA CHECKSUM"
 _LOCKED = (409, 423)
 
 
-def checksum_in(headers: Mapping[str, str]) -> tuple[str, str]:
-    """The algorithm and the hex digest that an answer tells; '' for what is not known."""
-    value = headers.get("ais-checksum-value", "").lower()
-    name = _TYPES.get(headers.get("ais-checksum-type", "").lower(), "")
-    return (name, value) if _HEX.fullmatch(value) and _DIGITS.get(len(value)) == name else ("", "")
+def checksum_in(headers: Mapping[str, str]) -> dict[str, str]:
+    """The checksum that an answer tells, by algorithm; {} if it tells none."""
+    return ais_checksum(headers.get("ais-checksum-type", ""), headers.get("ais-checksum-value", ""))
 
 
-def validator_of(value: str, version: str) -> str:
+def validator_of(checksums: Mapping[str, str], version: str) -> str:
     """The ETag of an own object: its checksum and its version, which together change with the content."""
+    value = "".join(checksums.values())
     return f'"{"-".join(filter(None, [value, version and f"v{version}"]))}"' if value or version else ""
 
 
@@ -57,17 +51,13 @@ def info_of(key: str, response: Response | Head, *, own: bool) -> ObjectInfo:
         Whether it is in a bucket of AIStore, not of a backend behind it.
     """
     headers = response.headers
-    name, value = checksum_in(headers)
+    checksums = checksum_in(headers)
     version, etag = headers.get("ais-version", ""), headers.get("etag", "")
     if own:
-        etag = validator_of(value, version)
+        etag = validator_of(checksums, version)
     elif etag and not etag.startswith(('"', "W/")):
         etag = f'"{etag}"'
-    return ObjectInfo(key, total_of(response), etag=etag, checksums=_known(name, value))
-
-
-def _known(name: str, value: str) -> dict[str, str]:
-    return {name: value} if name in ALGORITHMS else {}
+    return ObjectInfo(key, total_of(response), etag=etag, checksums=checksums)
 
 
 def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
@@ -78,11 +68,10 @@ def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
     flags = entry.get("flags", 0)
     if isinstance(flags, int) and flags & _IS_FOLDER:
         return ObjectInfo(key.rstrip("/") + "/", -1)
-    size, value = size_in(entry.get("size", "0")), value.lower()
-    if own:
-        known = _DIGITS.get(len(value), "") if _HEX.fullmatch(value) else ""
-        etag = validator_of(value if known else "", version)
-        return ObjectInfo(key, size, etag=etag, checksums=_known(known, value))
+    size = size_in(entry.get("size", "0"))
+    if own:  # an entry does not say of which type its checksum is, but each has another length
+        checksums = ais_checksum(_DIGITS.get(len(value), ""), value)
+        return ObjectInfo(key, size, etag=validator_of(checksums, version), checksums=checksums)
     found = _ETAG.search(_text(entry.get("custom-md")))
     return ObjectInfo(key, size, etag=f'"{found.group(1)}"' if found else "")
 

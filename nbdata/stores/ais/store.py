@@ -8,7 +8,6 @@ cluster is at hand: reading many objects in one answer (GetBatch), and msgpack.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from nbdata.errors import AccessDenied, NotFound, SourceChanged, StoreUnavailabl
 from nbdata.stores.ais.answers import checksum_in, entry_of, error_of, info_of, validator_of
 from nbdata.stores.ais.cluster_map import ClusterMap
 from nbdata.stores.ais.config import AisBucket, AisConfig
+from nbdata.stores.ais.proof import PartsProof
 from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import differs, range_header, total_of
@@ -226,7 +226,7 @@ class AisStore(ObjectStore):
         version = headers.get("ais-version", "")
         if match is None:
             return None
-        if match.size in (-1, total) and match.etag == validator_of(checksum_in(headers)[1], version):
+        if match.size in (-1, total) and match.etag == validator_of(checksum_in(headers), version):
             return match
         if match.size not in (-1, total) or not match.etag.endswith(f'v{version}"'):
             return ObjectInfo(key, total, etag=f'"changed-v{version}"')
@@ -277,12 +277,14 @@ class AisStore(ObjectStore):
         sent = {"ais-checksum-type": "md5", "ais-checksum-value": md5} if md5 else {}
         response = self._send("PUT", self._object(key), key, sent, body, size=size)
         response.read()
-        name, value = checksum_in(response.headers)
-        if not value or not self._own:  # it says nothing, for example of an object that it keeps in chunks
+        checksums = checksum_in(response.headers)
+        if (
+            not checksums or not self._own
+        ):  # it says nothing, for example of an object that it keeps in chunks
             return self.head(key)
         proved = {"md5": md5} if md5 else {}
-        made = validator_of(value, response.headers.get("ais-version", ""))
-        return ObjectInfo(key, size, etag=made, checksums={name: value, **proved})
+        etag = validator_of(checksums, response.headers.get("ais-version", ""))
+        return ObjectInfo(key, size, etag=etag, checksums={**checksums, **proved})
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, AisStore) and (self.server, self._bucket) == (other.server, other._bucket)
@@ -328,22 +330,19 @@ class _AisUpload(Upload):
 
     def __init__(self, store: AisStore, key: str, size: int, upload_id: str, before: ObjectInfo) -> None:
         self._store, self._key, self._size, self.id, self._before = store, key, size, upload_id, before
-        self._sent: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._proof = PartsProof()
 
     def through(self, store: Store) -> Upload:
         assert isinstance(store, AisStore)
         other = _AisUpload(store, self._key, self._size, self.id, self._before)
-        other._sent, other._lock = self._sent, self._lock
+        other._proof = self._proof
         return other
 
     def part(self, number: int, source: Source, size: int) -> str:
         store = self._store
         target = store._object(self._key, {"partNumber": str(number), "uploadId": self.id})
-        body = fill(source, size, store.said(self._key))
+        body = self._proof.watched(number, fill(source, size, store.said(self._key)))
         store._send("PUT", target, self._key, body=body, size=size).read()
-        with self._lock:
-            self._sent[number] = size
         return ""  # the native API answers a part with nothing
 
     def finish(self, parts: list[str]) -> ObjectInfo:
@@ -358,8 +357,10 @@ class _AisUpload(Upload):
             made = self._made()
             if made is None:
                 raise
-            return made
-        return store.head(self._key)
+        else:
+            made = store.head(self._key)
+        self.proved = self._proof.agrees(made.checksums)
+        return made
 
     def _made(self) -> ObjectInfo | None:
         """Return the object at the key, if it has the size of the parts, and is not the one from before."""
@@ -368,7 +369,7 @@ class _AisUpload(Upload):
         except (NotFound, StoreUnavailable):
             return None
         another = self._before.size < 0 or differs(info, self._before)
-        return info if another and info.size == sum(self._sent.values()) else None
+        return info if another and info.size == sum(self._proof.sizes.values()) else None
 
     def abort(self) -> None:
         self._store.abort(self._key, self.id)

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from nbdata.bounded import whole_number
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.http.answers import http_time, iso_time
+from nbdata.stores.http.answers import ais_checksum, http_time, iso_time
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 
@@ -84,7 +84,11 @@ def info_of(key: str, response: Response | Head) -> ObjectInfo:
         checksums=whole,
         composite=composite,
         encrypted=encrypted(response),
-        headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
+        headers={
+            n: v
+            for n, v in headers.items()
+            if n in _KEPT or (n.startswith("x-amz-meta-") and not n.startswith("x-amz-meta-ais-cksum-"))
+        },
     )
 
 
@@ -92,7 +96,7 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     """Read the stored checksums in hex: those of the whole object, and the composite ones of its parts."""
     whole, composite = dict[str, str](), dict[str, str]()
     if not any(name.startswith("x-amz-checksum-") for name in headers):
-        return whole, composite
+        return _of_aistore(headers) or whole, composite
     kind = headers.get("x-amz-checksum-type", "")
     count = headers.get("etag", "").strip('"').partition("-")[2]
     for name, length in _STORED.items():
@@ -109,6 +113,15 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             whole[name] = digest.hex()
         # Otherwise the object has parts, and the response does not tell which kind this checksum is.
     return whole, composite
+
+
+def _of_aistore(headers: Mapping[str, str]) -> dict[str, str]:
+    """Read the checksum that AIStore's S3 door tells, always of the whole object (``ais/tgts3.go``)."""
+    told = headers.get("ais-checksum-value") or headers.get("x-amz-meta-ais-cksum-val")
+    if not told:
+        return {}
+    kind = headers.get("ais-checksum-type") or headers.get("x-amz-meta-ais-cksum-type") or ""
+    return ais_checksum(kind, told)
 
 
 def encrypted(response: Response | Head) -> bool:
