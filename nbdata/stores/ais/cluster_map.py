@@ -18,8 +18,8 @@ from nbdata.stores.http.dial import Origin
 
 __all__ = ["ClusterMap", "servers_in"]
 
-# Seconds between two requests for the map.
-_AGAIN = 5.0
+# Seconds between two requests for the map, and after which it is asked for anew.
+_AGAIN, _VALID = 5.0, 600.0
 # The most digits of a number in it: the digest of a node's id has 64 bits.
 _DIGITS = 20
 # The networks of a node (``core/meta/snode_wire.go``).
@@ -40,15 +40,15 @@ class ClusterMap:
     def __init__(self, fetch: Callable[[], bytes]) -> None:
         self._fetch, self._lock = fetch, threading.Lock()
         self._servers = frozenset[_Server]()
-        self._fetched = 0.0
+        self._fetched = -_VALID
 
     def allows(self, origin: Origin) -> bool:
         """Whether a server belongs to the cluster."""
         server = (origin.scheme, origin.host.lower(), origin.port)
-        if server in self._servers:
+        if server in self._servers and time.monotonic() - self._fetched < _VALID:
             return True
         with self._lock:
-            if not self._fetched or time.monotonic() - self._fetched > _AGAIN:
+            if time.monotonic() - self._fetched > (_VALID if server in self._servers else _AGAIN):
                 self._servers = servers_in(self._fetch())
                 self._fetched = time.monotonic()
             return server in self._servers

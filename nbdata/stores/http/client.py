@@ -38,7 +38,7 @@ _CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
 #: The most informational heads (1xx) before that of the response.
 INFORMATIONAL = 10_000
 # Seconds to wait for leave to send a body (``Expect: 100-continue``): some servers do not know the header.
-_LEAVE = 1.0
+_LEAVE = 5.0
 # The most trailer lines after the last chunk of a body.
 _TRAILERS = 100
 
@@ -81,7 +81,7 @@ class Pool:
         """Send a request and read the head of its response.
 
         A body of pieces must be `size` bytes long (see `fill`). With the header ``expect``, it is sent once the server
-        asks for it, or says nothing for a second.
+        asks for it, or says nothing for some seconds.
 
         Raises
         ------

@@ -136,8 +136,12 @@ class Hops:
             If it leads nowhere, in a circle, too far, or from https to http.
         """
         last = trail[-1]
+        # Some servers escape only a part of it. The bytes of a header came as Latin-1.
+        location = "".join(
+            one if one.isascii() else f"%{ord(one):02X}" for one in headers.get("location", "")
+        )
         try:
-            parts = urlsplit(urljoin(f"{last.origin}{last.target}", headers.get("location", "")))
+            parts = urlsplit(urljoin(f"{last.origin}{last.target}", location))
             host, port = (parts.hostname or "").encode("idna").decode(), parts.port
         except ValueError:  # also UnicodeError; the address may hold a signature, so it is not shown
             parts, host, port = urlsplit(""), "", None

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from nbdata.bounded import Unreadable, parse_xml
 from nbdata.errors import AccessDenied, StoreUnavailable
@@ -268,11 +268,11 @@ class S3Client:
             body = b"".join(body)  # it checks that there are no bytes
 
         def send(at: Target, body: bytes | Iterator[memoryview] | None, more: dict[str, str]) -> Response:
-            target, extra, pool = at.target, dict[str, str](), endpoint.pool
+            pool = endpoint.pool if at is first else pool_of(at.origin, self._config.identity)
             if at is first:
-                _, extra = self._signed(endpoint, method, key, query, headers, body, without)
+                target, extra = self._signed(endpoint, method, key, query, headers, body, without)
             else:
-                extra, pool = self._signed_at(at, endpoint, method, headers, body, without)
+                target, extra = self._signed_at(at, endpoint, method, headers, body, without)
             return pool.request(method, target, extra | more, body, size=size, stop=self._stop)
 
         path, text, _ = self._parts(endpoint, key, query, headers, without)
@@ -287,17 +287,17 @@ class S3Client:
         headers: dict[str, str] | None,
         body: bytes | Iterator[memoryview] | None,
         without: frozenset[str],
-    ) -> tuple[dict[str, str], Pool]:
-        """Return all headers of a request for the place that a redirect leads to, and the pool of that server."""
+    ) -> tuple[str, dict[str, str]]:
+        """Return the target and all headers of a request for the place that a redirect leads to."""
         identity = self._config.identity
         extra = self._parts(endpoint, "", None, headers, without)[2]
-        pool = pool_of(at.origin, identity)
         if identity is None:
-            return {**extra, "host": at.origin.netloc}, pool
-        path, _, text = at.target.partition("?")
+            return at.target, {**extra, "host": at.origin.netloc}
+        path, mark, text = at.target.partition("?")
+        path = quote(unquote_to_bytes(path), safe="/-_.~")  # escaped in the one way that is signed
         asked = dict(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))
         signer = Signer(identity, endpoint.region, at.origin.netloc)
-        return signer.headers(method, path, quote_query(asked), extra, _payload(body)), pool
+        return path + mark + text, signer.headers(method, path, quote_query(asked), extra, _payload(body))
 
     def _may_have_expired(self, method: str, response: Response, signed: Identity) -> bool:
         """Whether a response without a body may stand for an expired token, and it is time to ask for a new one."""
@@ -367,8 +367,8 @@ class S3Client:
         self, at: Target, endpoint: Endpoint, method: str, headers: dict[str, str]
     ) -> tuple[bytes, Pool]:
         """Return a complete request for the place that a redirect leads to, and the pool to send it on."""
-        signed, pool = self._signed_at(at, endpoint, method, headers, None, self._lacking)
-        return request_head(at.origin, method, at.target, signed), pool
+        target, signed = self._signed_at(at, endpoint, method, headers, None, self._lacking)
+        return request_head(at.origin, method, target, signed), pool_of(at.origin, self._config.identity)
 
     def xml(
         self,

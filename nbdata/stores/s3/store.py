@@ -201,6 +201,7 @@ class S3Store(ObjectStore):
     def can_copy(self, source: Store) -> bool:
         return (
             isinstance(source, S3Store)
+            and self._client.hops is None  # a node copies what it has itself, if at all
             and self._client.server == source._client.server
             and self._client.identity == source._client.identity
             and not self._client.parameters.describes

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 from xml.sax.saxutils import escape
 
 from tests.servers.aistore import s3_node
@@ -34,6 +34,8 @@ _NO_RECURSION, _IS_DIR = 1 << 11, 1 << 8
 # The flag of a node that is drained (``meta.SnodeMaint``).
 _MAINTENANCE = 1 << 2
 _XML = {"content-type": "application/xml"}
+# Characters in a path with which a redirect escapes all of it (``cmn.HasSpecialSymbols``).
+_SPECIAL = "%?# +"
 
 
 class Gateway(Server):
@@ -140,13 +142,19 @@ class GatewayHandler(Handler):
 
     def _location(self, node: str) -> str:
         """The address that a request is redirected to; a fault may name another server."""
-        node = self.fault("redirect_to") or node
+        node, path = self.fault("redirect_to") or node, self.address.path
+        if not set(unquote(path)) & set(_SPECIAL):  # then it is not escaped again (``redurl``)
+            path = (
+                unquote(path, errors="surrogateescape").encode("utf-8", "surrogateescape").decode("latin-1")
+            )
+            if self.parts[0] != "s3":  # ``http.Redirect`` of Go escapes what is not ASCII
+                path = "".join(one if one.isascii() else f"%{ord(one):02x}" for one in path)
         query = {"pid": self.server.id, "utm": str(time.time_ns())}
         if key := self.server.settings.get("signs"):
             length = int(self.headers.get("content-length") or 0)
             query["u"] = signature(key, self.command, self.address.path, length)
         own = f"{self.address.query}&" if self.address.query else ""
-        return f"{node}{self.address.path}?{own}{urlencode(query)}"
+        return f"{node}{path}?{own}{urlencode(query)}"
 
     # -- the native API ---------------------------------------------------------------------------
 
