@@ -23,7 +23,7 @@ STORES = {
     "gs": "gs:// on gcp-storage-emulator",
     "az": "az:// on Azurite",
     "ais": "ais:// on a server of the tests that stands in for AIStore, which was not at hand",
-    "ais-s3": "s3:// on the S3 door of that server, with redirects",
+    "ais-s3": "s3:// on the S3 door of that server, with redirects, and a bucket of MD5 checksums",
     "http": "http:// on Python's server, with ranges and ETags",
     "local": "local disk",
     "s3fs": "s3fs, handed in",

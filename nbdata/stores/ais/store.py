@@ -228,7 +228,7 @@ class AisStore(ObjectStore):
             return None
         if match.size in (-1, total) and match.etag == validator_of(checksum_in(headers), version):
             return match
-        if match.size not in (-1, total) or not match.etag.endswith(f'v{version}"'):
+        if match.size not in (-1, total) or (version and not match.etag.endswith(f'v{version}"')):
             return ObjectInfo(key, total, etag=f'"changed-v{version}"')
         return None
 

@@ -90,7 +90,7 @@ class NamedHosts:
             host, port = parts.hostname, parts.port
         except ValueError:
             parts, host, port = urlsplit(""), None, None
-        if not host or parts.netloc != entry or set(host) & set("*?%@ "):
+        if not host or parts.netloc != entry or set(entry) & set("*?%@ "):
             raise BadOption(
                 f"redirects: {entry!r} is no host and no network", expected="such as node1:8081 or 10.0.0.0/8"
             )

@@ -50,15 +50,18 @@ def listed(root: Element) -> list[ObjectInfo]:
         if item.tag != "Contents":
             continue
         field_of = item.findtext
-        key = field_of("Key") or ""
+        key, etag = field_of("Key") or "", field_of("ETag")
+        if etag and etag[-1] != '"':
+            etag = quoted(etag)
         # The arguments by position, and all of them: the defaults of a NamedTuple cost as much as a `findtext`.
         info = _new(
             ObjectInfo,
             (
                 decoded(key) if encoded else key,
                 whole_number(field_of("Size")),
-                field_of("ETag") or "",
-                iso_time(field_of("LastModified")),
+                etag or "",
+                # An empty ETag is AIStore's, whose time is then that of the last access (`LOM.LastModifiedLso`).
+                None if etag == "" else iso_time(field_of("LastModified")),
                 *_REST,
             ),
         )

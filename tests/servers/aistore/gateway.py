@@ -6,6 +6,7 @@ Facts and their sources:
   with ``pid`` and ``utm`` behind it (``httpobjget`` … in ``ais/proxy.go``, ``redurl`` in ``ais/prxred.go``);
 - the S3 door answers with 307 and a document with the code TemporaryRedirect (``s3Redirect`` in ``ais/prxs3.go``);
 - the body of such a request is never read;
+- a test may have it redirect elsewhere (``redirect_to``), or by other addresses of the nodes (``through``);
 - the cluster map is ``/v1/daemon?what=smap`` (``meta.Smap``, ``meta.Snode``);
 - a listing is a GET with a JSON body, answered in JSON, or in msgpack if the client accepts that (``cmn/objlist.go``);
   pages hold 10,000 names, over S3 1,000 (``api/apc/lsmsg.go``).
@@ -142,7 +143,8 @@ class GatewayHandler(Handler):
 
     def _location(self, node: str) -> str:
         """The address that a request is redirected to; a fault may name another server."""
-        node, path = self.fault("redirect_to") or node, self.address.path
+        node = self.fault("redirect_to") or (self.fault("through") or {}).get(node, node)
+        path = self.address.path
         if not set(unquote(path)) & set(_SPECIAL):  # then it is not escaped again (``redurl``)
             path = (
                 unquote(path, errors="surrogateescape").encode("utf-8", "surrogateescape").decode("latin-1")

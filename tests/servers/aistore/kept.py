@@ -114,6 +114,7 @@ class Object:
     modified: int
     custom: dict[str, str] = field(default_factory=dict)
     parts: list[int] = field(default_factory=list)
+    accessed: int = 0
 
     @property
     def etag(self) -> str:
@@ -185,6 +186,7 @@ class Kept:
 
     def open(self, found: Object) -> int:
         """Open the bytes of an object."""
+        found.accessed = time.time_ns()
         try:
             return os.open(self._folder / found.file, os.O_RDONLY)
         except FileNotFoundError as error:  # replaced since it was found
@@ -248,7 +250,7 @@ class Kept:
     def _add(self, bucket: Bucket, made: Object) -> Object:
         with self._lock:
             objects = self._objects[bucket.id]
-            before = objects.get(made.name)
+            before, made.accessed = objects.get(made.name), made.modified
             # Versions of an own bucket are numbers from 1 on (``LOM.IncVersion``).
             if bucket.versioning and not made.version:
                 made.version = str(int(before.version or 0) + 1 if before else 1)

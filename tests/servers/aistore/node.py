@@ -96,7 +96,7 @@ class NodeHandler(Handler):
 
     def headers_of(self, found: Object) -> dict[str, str]:
         """The headers of a GET (``cmn.ToHeader``): there is an ETag only if the object has one from elsewhere."""
-        headers = {"ais-atime": str(found.modified), "content-type": "application/octet-stream"}
+        headers = {"ais-atime": str(found.accessed), "content-type": "application/octet-stream"}
         if found.checksum:
             headers |= {"ais-checksum-type": found.kind, "ais-checksum-value": found.checksum}
         if found.version:
@@ -145,8 +145,8 @@ class NodeHandler(Handler):
         if unknown := asked - _PROPERTIES:
             raise Answered(400, f"invalid property {min(unknown)!r} in props list")
         headers = self.headers_of(found) | {"ais-present": "true", "content-length": str(found.size)}
-        headers.pop("etag", None)
-        if asked:  # only what was asked for (``cmn.ToHeaderV2``)
+        if asked:  # only what was asked for (``cmn.ToHeaderV2``); else all (``objHead`` in ``ais/target.go``)
+            headers.pop("etag", None)
             kept = {"checksum": "ais-checksum-", "version": "ais-version", "custom": "ais-custom-md"}
             kept["atime"] = "ais-atime"
             for prop, beginning in kept.items():

@@ -129,7 +129,8 @@ def listing(
 ) -> bytes:
     """A page of ListObjectsV2 (``ListObjectResult`` in ``ais/s3/types.go``). Folders have no properties.
 
-    Names are as they are: ``encoding-type`` is not looked at.
+    Names are as they are: ``encoding-type`` is not looked at. The time is that of the last access. An ETag is told only
+    if it is stored, without quotes (``core/lom.go``: ``LastModifiedLso``, ``ETag``).
     """
     inside = [
         f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(entries)}</KeyCount>",
@@ -141,10 +142,12 @@ def listing(
         if told is None:
             inside.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
             continue
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(str(told["modified"])) / 1e9))
-        etag = f"<ETag>{escape(str(told['etag']))}</ETag>" if told["etag"] else ""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(str(told["accessed"])) / 1e9))
+        etag = str(told["etag"])
+        if etag.startswith("v1-"):
+            etag = ""
         inside.append(
-            f"<Contents><Key>{escape(name)}</Key><LastModified>{stamp}</LastModified>{etag}"
+            f"<Contents><Key>{escape(name)}</Key><LastModified>{stamp}</LastModified><ETag>{escape(etag)}</ETag>"
             f"<Size>{told['size']}</Size><StorageClass></StorageClass></Contents>"
         )
     return document("ListBucketResult", "".join(inside))
