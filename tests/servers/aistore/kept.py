@@ -152,7 +152,8 @@ class Kept:
             self.add_bucket(Bucket(**json.loads(file.read_text())))
         for file in folder.glob("*.json"):
             told = json.loads(file.read_text())
-            self._objects[told.pop("bucket")][told["name"]] = Object(**told)
+            bucket_id = told.pop("bucket")
+            self._objects[bucket_id][told["name"]] = Object(**told)
 
     def add_bucket(self, bucket: Bucket) -> None:
         """Make a bucket."""
