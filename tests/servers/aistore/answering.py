@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
     # -- bodies -----------------------------------------------------------------------------------
 
     def body(self) -> Iterator[bytes]:
-        """Yield the body of the request; ask for it first, if the client waits for that."""
+        """Yield the body of the request; ask for it first, if the client waits for that. `flip` changes a bit of it."""
         if self._expects and not self._continued:
             self._continued = True
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -192,6 +192,8 @@ class Handler(BaseHTTPRequestHandler):
                 raise Answered(400, "unexpected EOF")
             self._left -= len(data)
             self.received += len(data)
+            if self.command == "PUT" and self.fault("flip"):
+                data = bytes([data[0] ^ 1]) + data[1:]
             yield data
 
     def json(self) -> dict[str, Any]:
