@@ -1,7 +1,8 @@
 """Read the answers of AIStore: metadata in headers and listings, and errors.
 
 An object has a checksum of a type that its bucket decides, and a version; an own bucket counts versions from 1. nbdata
-makes its ETag of both, because AIStore sends none for objects of its own. Objects of a backend have the backend's.
+makes its ETag of both, because AIStore sends none for objects of its own. Objects of a backend have the backend's ETag,
+which does not count as an MD5: nothing tells whether the backend encrypts them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.objects import ObjectInfo
 
-__all__ = ["checksum_in", "entry_of", "error_of", "info_of", "validator_of"]
+__all__ = ["checksum_in", "entry_of", "error_of", "info_of", "is_folder", "validator_of"]
 
 # Digits of a checksum, and what it is then.
 _DIGITS = {8: "crc32c", 16: "xxh64", 32: "md5", 64: "sha256", 128: "sha512"}
@@ -53,11 +54,13 @@ def info_of(key: str, response: Response | Head, *, own: bool) -> ObjectInfo:
     headers = response.headers
     checksums = checksum_in(headers)
     version, etag = headers.get("ais-version", ""), headers.get("etag", "")
-    if own:
-        etag = validator_of(checksums, version)
-    elif etag and not etag.startswith(('"', "W/")):
-        etag = f'"{etag}"'
+    etag = validator_of(checksums, version) if own else _of_backend(etag)
     return ObjectInfo(key, total_of(response), etag=etag, checksums=checksums)
+
+
+def _of_backend(etag: str) -> str:
+    etag = etag.removeprefix("W/").strip('"')
+    return f'"backend-{etag}"' if etag else ""
 
 
 def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
@@ -73,11 +76,16 @@ def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
         checksums = ais_checksum(_DIGITS.get(len(value), ""), value)
         return ObjectInfo(key, size, etag=validator_of(checksums, version), checksums=checksums)
     found = _ETAG.search(_text(entry.get("custom-md")))
-    return ObjectInfo(key, size, etag=f'"{found.group(1)}"' if found else "")
+    return ObjectInfo(key, size, etag=_of_backend(found.group(1) if found else ""))
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def is_folder(info: ObjectInfo) -> bool:
+    """Whether an entry of a listing is a folder. Backends call empty objects with a slash at their end folders, too."""
+    return info.size < 0 and info.key.endswith("/")
 
 
 def error_of(response: Response, data: bytes, *, path: str, bucket: str, source: str) -> NbdataError:

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from nbdata.bounded import Unreadable, parse_json
 from nbdata.errors import AccessDenied, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.ais.answers import checksum_in, entry_of, error_of, info_of, validator_of
+from nbdata.stores.ais.answers import checksum_in, entry_of, error_of, info_of, is_folder, validator_of
 from nbdata.stores.ais.cluster_map import ClusterMap
 from nbdata.stores.ais.config import AisBucket, AisConfig
 from nbdata.stores.ais.proof import PartsProof
@@ -37,8 +37,9 @@ __all__ = ["AisStore"]
 
 # Objects up to this size are sent from memory, so that the request can be repeated.
 _WHOLE = 1 << 20
-# The property of a listing that leaves out what is below folders (``LsNoRecursion`` in ``api/apc/lsmsg.go``).
-_NO_RECURSION = 1 << 11
+# Flags of a listing: without what is below folders, and without folders (``LsNoRecursion``, ``LsNoDirs`` in
+# ``api/apc/lsmsg.go``).
+_NO_RECURSION, _NO_FOLDERS = 1 << 11, 1 << 13
 _JSON = {"content-type": "application/json"}
 
 
@@ -152,7 +153,7 @@ class AisStore(ObjectStore):
         asked = {
             "prefix": prefix,
             "props": "name,size,checksum,version" if self._own else "name,size,custom",
-            "flags": str(_NO_RECURSION if flat else 0),
+            "flags": str(_NO_RECURSION if flat else _NO_FOLDERS),
             "pagesize": 0,
             "uuid": "",
             "continuation_token": token,
@@ -166,6 +167,7 @@ class AisStore(ObjectStore):
             response = self._send("GET", target, prefix, {**_JSON, "accept": "application/json"}, body)
             told, entries, token = self._page(response.read(), prefix)
             infos = [entry_of(entry, own=self._own) for entry in entries]
+            infos = [info for info in infos if not is_folder(info) or (flat and info.key != prefix)]
             if flat:
                 infos.sort(key=lambda info: info.key.encode("utf-8", "surrogateescape"))
             pages.add(infos)
