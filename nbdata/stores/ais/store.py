@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -67,7 +68,7 @@ class AisStore(ObjectStore):
         origin = Origin.of(
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
-        self._origin = Origin(**{**vars(origin), "certificate": config.certificate})
+        self._origin = replace(origin, certificate=config.certificate)
         self._base = urlsplit(config.endpoint).path.rstrip("/")
         self._pool = pool_of(self._origin, config.token)
         self._hops = config.hops or Hops(ClusterMap(self._map), partial(proxy_for, env=config.env))

@@ -9,6 +9,7 @@ for its server, and a server that is not allowed gets nothing at all.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,9 @@ MOST = 5
 _BODY = 64 << 10
 # Characters of a path or query that stay as written: all valid ones, and escapes.
 _WRITTEN = "/-_.~!$&'()*+,;=:@%[]?"
+_PLAIN = re.compile(r"[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
+# The most servers that are remembered as they are written.
+_ORIGINS = 4096
 _EXPECT = {"expect": "100-continue"}
 
 
@@ -119,6 +123,7 @@ class Hops:
 
     def __init__(self, hosts: Hosts, proxy_for: Callable[[str], str]) -> None:
         self._hosts, self._proxy_for = hosts, proxy_for
+        self._origins: dict[tuple[str, str], Origin] = {}  # by scheme and server, as they are written
 
     def following(self, trail: Sequence[Target], headers: Mapping[str, str], path: str) -> Target:
         """Return where the answer to the last request of a trail leads.
@@ -135,27 +140,19 @@ class Hops:
         StoreUnavailable
             If it leads nowhere, in a circle, too far, or from https to http.
         """
-        last = trail[-1]
-        # Some servers escape only a part of it. The bytes of a header came as Latin-1.
-        location = "".join(
-            one if one.isascii() else f"%{ord(one):02X}" for one in headers.get("location", "")
-        )
-        try:
-            parts = urlsplit(urljoin(f"{last.origin}{last.target}", location))
-            host, port = (parts.hostname or "").encode("idna").decode(), parts.port
-        except ValueError:  # also UnicodeError; the address may hold a signature, so it is not shown
-            parts, host, port = urlsplit(""), "", None
-        if not host or parts.scheme not in ("http", "https") or parts.username is not None:
-            raise StoreUnavailable("the server redirects to what is no http address", path=path)
-        if parts.scheme == "http" and last.origin.scheme == "https":
-            raise StoreUnavailable("the server redirects from https to http", path=path, got=f"http://{host}")
-        port = port or (443 if parts.scheme == "https" else 80)
-        origin = replace(last.origin, scheme=parts.scheme, host=host, port=port)
-        origin = replace(origin, proxy=self._proxy_for(str(origin)))
-        target = quote(parts.path or "/", safe=_WRITTEN) + (
-            f"?{quote(parts.query, safe=_WRITTEN)}" if parts.query else ""
-        )
-        found = Target(origin, target)
+        last, location = trail[-1], headers.get("location", "")
+        scheme, _, rest = location.partition("://")
+        server, _, target = rest.partition("/")
+        origin = self._origins.get((scheme, server))
+        if origin is not None and _PLAIN.fullmatch(target):  # most redirects lead to a few nodes
+            found = Target(origin, f"/{target}")
+        else:
+            found = self._parsed(last, location, path)
+            if found.origin.netloc == server and len(self._origins) < _ORIGINS:
+                self._origins[scheme, server] = found.origin
+        origin = found.origin
+        if origin.scheme == "http" and last.origin.scheme == "https":
+            raise StoreUnavailable("the server redirects from https to http", path=path, got=str(origin))
         if any((one.origin, one.path) == (origin, found.path) for one in trail):
             raise StoreUnavailable("the server redirects in a circle", path=path, got=str(origin))
         if len(trail) > MOST:
@@ -169,6 +166,23 @@ class Hops:
                 "10.0.0.0/8",
             )
         return found
+
+    def _parsed(self, last: Target, location: str, path: str) -> Target:
+        """Read a location, which may be relative to the last request."""
+        # Some servers escape only a part of it. The bytes of a header came as Latin-1.
+        location = "".join(one if one.isascii() else f"%{ord(one):02X}" for one in location)
+        try:
+            parts = urlsplit(urljoin(f"{last.origin}{last.target}", location))
+            host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+        except ValueError:  # also UnicodeError; the address may hold a signature, so it is not shown
+            parts, host, port = urlsplit(""), "", None
+        if not host or parts.scheme not in ("http", "https") or parts.username is not None:
+            raise StoreUnavailable("the server redirects to what is no http address", path=path)
+        port = port or (443 if parts.scheme == "https" else 80)
+        origin = replace(last.origin, scheme=parts.scheme, host=host, port=port)
+        query = f"?{quote(parts.query, safe=_WRITTEN)}" if parts.query else ""
+        target = quote(parts.path or "/", safe=_WRITTEN) + query
+        return Target(replace(origin, proxy=self._proxy_for(str(origin))), target)
 
 
 def hops_of(options: Mapping[str, Any], env: Mapping[str, str]) -> Hops | None:
