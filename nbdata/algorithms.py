@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ALGORITHMS", "Algorithm"]
+__all__ = ["ALGORITHMS", "KNOWN", "Algorithm"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,6 @@ ALGORITHMS = {
     )
 }
 """The algorithms by name, strongest first."""
+
+KNOWN = {**ALGORITHMS, "xxh64": Algorithm("xxh64", 16, is_crc=True, package="awscrt")}
+"""All that objects in a store are compared with. XXH64 is AIStore's, and no checksum file has it."""

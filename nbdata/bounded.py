@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from functools import partial
 from typing import Any, NoReturn
 from xml.parsers import expat
 
@@ -125,21 +126,22 @@ def _at_root(*_: object) -> NoReturn:
     raise _Root
 
 
-def parse_json(data: bytes, *, limit: int = DOCUMENT, values: int = VALUES) -> Any:
+def parse_json(data: bytes, *, limit: int = DOCUMENT, values: int = VALUES, digits: int = _DIGITS) -> Any:
     """Parse a JSON document.
 
     Raises
     ------
     Unreadable
         If it is not JSON, has more than `limit` bytes or about `values` values, is too deep for the interpreter, names
-        a member twice, or has a number of more than 18 digits.
+        a member twice, or has a number of more than `digits` digits.
     """
     if len(data) > limit:
         raise Unreadable(f"more than {limit:,} bytes")
     if len(data) > _SMALL and sum(map(data.count, (b",", b":", b"[", b"{"))) > 2 * values:
         raise Unreadable(f"more than {values:,} values")
     try:
-        return json.loads(data, object_pairs_hook=_members, parse_int=_integer, parse_constant=_no_number)
+        integer = _integer if digits == _DIGITS else partial(_integer, digits=digits)
+        return json.loads(data, object_pairs_hook=_members, parse_int=integer, parse_constant=_no_number)
     except Unreadable:
         raise
     except RecursionError as error:
@@ -155,8 +157,8 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS + text.startswith("-"):
+def _integer(text: str, digits: int = _DIGITS) -> int:
+    if len(text) > digits + text.startswith("-"):
         raise Unreadable(f"a number of {len(text):,} digits")
     return int(text)
 

@@ -340,6 +340,10 @@ _WAYS = (
     *(
         "OBS_REGION",
         "OBS_ENDPOINT",
+        "AIS_ENDPOINT",
+        "AIS_CLIENT_CA",
+        "AIS_SKIP_VERIFY_CRT",
+        "AIS_SKIP_VERIFY",
         "REQUESTS_CA_BUNDLE",
         "STORAGE_EMULATOR_HOST",
         "NBDATA_STALL_TIMEOUT",

@@ -14,11 +14,11 @@ from nbdata.redaction import AZURE_SCHEMES
 __all__ = ["SERVICES", "is_below", "origin_of", "store_of"]
 
 #: The origins of services whose server the user's configuration decides.
-SERVICES = frozenset({"s3://", "obs://", "gs://", "az://"})
+SERVICES = frozenset({"s3://", "obs://", "gs://", "az://", "ais://"})
 
 _PORTS = {"http": 80, "https": 443}
 # The schemes of these services, and their usual name.
-_SERVICES = {"s3": "s3", "s3a": "s3", "obs": "obs", "gs": "gs", "gcs": "gs"}
+_SERVICES = {"s3": "s3", "s3a": "s3", "obs": "obs", "gs": "gs", "gcs": "gs", "ais": "ais"}
 # How often a key may be escaped; a server in front of another one may unescape it, too.
 _ESCAPED = 4
 
@@ -26,7 +26,7 @@ _ESCAPED = 4
 def origin_of(place: str) -> str:
     """Return what decides which server gets the requests for a place.
 
-    For http it is scheme, host and port. For s3, obs and gs it is the service alone: the user's configuration says
+    For http it is scheme, host and port. For s3, obs, gs and ais it is the service alone: the user's configuration says
     which server that is, whatever the bucket. For az it is the account's host, if the URL has one. For other schemes
     it is what comes before the first slash. Empty for a local path.
 
@@ -55,6 +55,8 @@ def origin_of(place: str) -> str:
 def store_of(place: str) -> str:
     """Return the origin of a place, with its bucket or container; empty for a local path."""
     scheme, host = _parted(place) if is_url(place) else ("", "")
+    if scheme == "ais":
+        return f"{origin_of(place)}/{host}"
     bucket = host.partition("@")[0] if scheme in AZURE_SCHEMES or scheme in _SERVICES else ""
     return f"{origin_of(place)}/{bucket}" if bucket else origin_of(place)
 
@@ -76,4 +78,7 @@ def is_below(key: str, folder: str) -> bool:
 def _parted(place: str) -> tuple[str, str]:
     """Return the scheme of a URL, and what comes before the first slash after it."""
     scheme, _, rest = place.partition("://")
-    return scheme.lower(), rest.partition("/")[0]
+    host, slash, after = rest.partition("/")
+    if scheme.lower() == "ais" and host.startswith("@"):  # whose bucket it is comes before the bucket
+        host += slash + after.partition("/")[0]
+    return scheme.lower(), host

@@ -38,7 +38,7 @@ __all__ = [
 S3_SCHEMES = ("s3", "s3a", "obs")
 #: Protocols of Azure; the text before "@" is the container.
 AZURE_SCHEMES = ("az", "abfs", "abfss")
-_BUCKET_SCHEMES = (*S3_SCHEMES, "gs", "gcs")
+_BUCKET_SCHEMES = (*S3_SCHEMES, "gs", "gcs", "ais")
 
 _MARK = "…"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -123,6 +123,8 @@ def redacted(place: str) -> str:
         rest = rest.rpartition("@")[2]
     if scheme.lower() in _BUCKET_SCHEMES:
         bucket, slash, key = rest.partition("/")
+        if scheme.lower() == "ais" and bucket.startswith("@") and "@" not in bucket[1:]:
+            return place  # whose bucket it is
         return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
     try:
         parts = urlsplit(f"{scheme}://{rest}")

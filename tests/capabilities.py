@@ -8,6 +8,7 @@ name. If the need is not met, the test is not run. The end of the run states the
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -82,6 +83,10 @@ class Capability:
 
 
 CAPABILITIES = {
+    "aistore sdk": Capability(
+        "the SDK of AIStore is not installed; `make test` installs it",
+        lambda: importlib.util.find_spec("aistore") is not None,
+    ),
     "azurite": Capability(
         "Azurite is not installed; `make test` installs it", lambda: Path(azurite()).exists() and bool(node())
     ),

@@ -30,6 +30,7 @@ from tests.capabilities import CAPABILITIES, why_missing
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.s3_client import S3Client
+from tests.servers.aistore.cluster import Cluster, cluster
 from tests.slow import SlowProxy
 
 # Where what the notebooks had made before waits for the end of the session.
@@ -203,6 +204,13 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A moto server for the whole session."""
     with EmbeddedServer.start(tmp_path_factory.mktemp("moto"), kind="moto") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def aistore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The server that stands in for AIStore, for the whole session: a gateway and three nodes."""
+    with cluster(tmp_path_factory.mktemp("aistore")) as running:
+        yield running
 
 
 @pytest.fixture

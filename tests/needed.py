@@ -16,7 +16,8 @@ _WORDS = {
     "chromium": r"\bchromium\b",
     "azurite": r"\bazurite\b",
     "fuse": r"needs\(\"fuse|limited_disk|install-fuse",
-    "archivers": r"needs\(\"(?!fuse|mounts?\"|bash|coreutils|openssl|setpriv|namespaces)|\bNEEDS\b|install-archivers",
+    "archivers": r"needs\(\"(?!aistore|fuse|mounts?\"|bash|coreutils|openssl|setpriv|namespaces)|\bNEEDS\b"
+    r"|install-archivers",
 }
 
 

@@ -17,7 +17,7 @@ from nbdata.verbs.listing import Ls, url_of
 __all__ = ["Browsing", "FoundPage"]
 
 #: The protocols that can be browsed. Others of fsspec lead to the disk, or to another URL.
-BROWSED = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https", "sftp", "ssh", "hf")
+BROWSED = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https", "sftp", "ssh", "hf")
 # Most buckets listed.
 _BUCKETS = 1000
 

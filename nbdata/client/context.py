@@ -13,7 +13,7 @@ from nbdata.runtime import state_folder
 
 __all__ = ["bindings_of", "capture", "notebook_path", "only_here", "own", "owner_name"]
 
-_SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "DASK_", "SSL_CERT_", "NBDATA_")
+_SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "AIS_", "DASK_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
 
 # Characters of the name of a notebook or script.

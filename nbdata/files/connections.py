@@ -177,6 +177,9 @@ def _split(url: str) -> tuple[str, str]:
     origin = origin_of(url) if found else ""
     if origin in SERVICES or origin.startswith("az://"):
         bucket, _, key = rest.partition("/")
+        if scheme == "ais" and bucket.startswith("@"):  # whose bucket it is comes before the bucket
+            name, _, key = key.partition("/")
+            bucket = f"{bucket}/{name}"
         return f"{scheme}://{bucket}/", key
     if scheme in ("http", "https") and not set("?#@") & set(url):
         return f"{scheme}://{rest.partition('/')[0]}/", key_of(url)

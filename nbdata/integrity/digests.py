@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from nbdata.algorithms import ALGORITHMS
+from nbdata.algorithms import ALGORITHMS, KNOWN
 from nbdata.errors import BadOption, SourceChanged
 
 if TYPE_CHECKING:
@@ -83,6 +83,27 @@ class _Crc:
         return _Crc(self._algorithm, self._crc)
 
 
+class _XxHash:
+    """XXH64 with seed 0. It ends with the first `hexdigest`, and cannot be copied: nothing needs that."""
+
+    def __init__(self) -> None:
+        from awscrt.checksums import XXHash
+
+        self._hash, self._digest = XXHash.new_xxhash64(), ""
+
+    def update(self, data: ReadableBuffer, /) -> None:
+        view = memoryview(data).cast("B")  # copied in pieces, as for a CRC
+        for start in range(0, len(view), _PIECE):
+            self._hash.update(bytes(view[start : start + _PIECE]))
+
+    def hexdigest(self) -> str:
+        self._digest = self._digest or self._hash.finalize().hex()
+        return self._digest
+
+    def copy(self) -> _XxHash:
+        raise NotImplementedError
+
+
 def _extend(algorithm: str) -> Callable[[bytes, int], int]:
     """Return a function that extends a CRC: it takes more bytes and the CRC of the preceding ones."""
     if algorithm == "crc32":
@@ -98,26 +119,32 @@ def _extend(algorithm: str) -> Callable[[bytes, int], int]:
 
 @functools.cache
 def is_available(algorithm: str) -> bool:
-    """Whether an algorithm is available here: awscrt has no wheel for some machines."""
-    package = ALGORITHMS[algorithm].package
+    """Whether an algorithm is available here: awscrt has no wheel for some machines, and old ones have no XXH64."""
+    package = KNOWN[algorithm].package
+    if algorithm == "xxh64" and importlib.util.find_spec(package) is not None:
+        from awscrt import checksums
+
+        return hasattr(checksums, "XXHash")
     return not package or importlib.util.find_spec(package) is not None
 
 
 def new_digest(algorithm: str) -> CopyableDigest:
-    """Return an empty digest of one of `nbdata.algorithms.ALGORITHMS`.
+    """Return an empty digest of one of `nbdata.algorithms.KNOWN`.
 
     Raises
     ------
     BadOption
         If the algorithm is unknown, or not available here.
     """
-    if algorithm not in ALGORITHMS:
+    if algorithm not in KNOWN:
         raise BadOption(
             f"algorithm: {algorithm!r} is not known", remedy=f"Choose one of {', '.join(ALGORITHMS)}"
         )
     if not is_available(algorithm):
-        package = ALGORITHMS[algorithm].package
+        package = KNOWN[algorithm].package
         raise BadOption(f"algorithm: {algorithm} needs {package}", remedy=f"pip install {package}")
+    if algorithm == "xxh64":
+        return _XxHash()
     if ALGORITHMS[algorithm].is_crc:
         return _Crc(algorithm)
     return hashlib.new(algorithm, usedforsecurity=False)

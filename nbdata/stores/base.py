@@ -42,6 +42,8 @@ class Upload(abc.ABC):
     id: str
     #: Whether the store reported encryption with a KMS key or a customer's key. No ETag is then an MD5.
     encrypted: bool = False
+    #: After `finish`: whether the store's checksum of the object is that of the sent bytes; None if it does not tell.
+    proved: bool | None = None
     #: Whether an unfinished upload can be resumed later (`Store.reopen`).
     reopens: bool = False
     #: For a resumed upload, the parts that the store has, by number: the size and the ETag of each.

@@ -8,7 +8,23 @@ from collections.abc import Iterator
 from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.objects import Source
 
-__all__ = ["fill"]
+__all__ = ["Pieces", "begun", "fill"]
+
+
+class Pieces(Iterator[memoryview]):
+    """The pieces of a body. They can be sent once, and tell whether the first one was taken."""
+
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces, self.begun = pieces, False
+
+    def __next__(self) -> memoryview:
+        self.begun = True
+        return next(self._pieces)
+
+
+def begun(body: bytes | Iterator[memoryview] | None) -> bool:
+    """Whether a body cannot be sent again from its start, because some of its pieces may be used up."""
+    return not (body is None or isinstance(body, bytes)) and getattr(body, "begun", True)
 
 
 def fill(source: Source, size: int, path: str, *, block: int = 1 << 20) -> Iterator[memoryview]:

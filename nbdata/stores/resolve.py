@@ -19,7 +19,7 @@ __all__ = ["children", "open_place"]
 
 _NO_BUCKET = re.compile(r"""[?#\\%\s\x00-\x1f"<>|^`{}\[\]]""")
 # Stores that nbdata.files gives to fsspec under these names with nb before them.
-_FOR_FSSPEC = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
+_FOR_FSSPEC = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https")
 _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
@@ -90,6 +90,13 @@ def open_place(
         return Location(
             GsStore(bucket, gs_config(context, stop=stop), stop=stop), key, place if slash else place + "/"
         )
+    if fs is None and scheme == "ais":
+        from nbdata.stores.ais.config import ais_config, bucket_of
+        from nbdata.stores.ais.store import AisStore
+
+        its_bucket, slash, key = bucket_of(place, context)
+        ais = AisStore(its_bucket, ais_config(context), stop=stop)
+        return Location(ais, key, place if slash else place + "/")
     if fs is None and scheme in AZURE_SCHEMES:
         from nbdata.stores.az.config import az_config
         from nbdata.stores.az.store import AzStore
@@ -122,11 +129,13 @@ def _anonymous(place: str, context: Context, *, given: bool) -> Context:
     """Return the context for a place whose origin the user did not name, without anything that identifies them."""
     scheme = place.partition("://")[0]
     http = scheme in ("http", "https")
-    if given or not (http or scheme in (*S3_SCHEMES, *AZURE_SCHEMES, "gs", "gcs")):
+    if given or not (http or scheme in (*S3_SCHEMES, *AZURE_SCHEMES, "gs", "gcs", "ais")):
         raise BadOption(
             "an index leads to another store, which gets none of the credentials of this one",
             path=redacted(place),
-            expected="s3, obs, gs, az or http" if not given else "places of the file system that was given",
+            expected="s3, obs, gs, az, ais or http"
+            if not given
+            else "places of the file system that was given",
             remedy="Name the places themselves",
         )
     bare = context.without_credentials()
@@ -187,12 +196,12 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
             remedy=f"Write {scheme[2:]}://",
         )
     if scheme not in fsspec.available_protocols():
-        near = difflib.get_close_matches(scheme, [*S3_SCHEMES, *fsspec.available_protocols()], n=1)
+        near = difflib.get_close_matches(scheme, [*S3_SCHEMES, "ais", *fsspec.available_protocols()], n=1)
         raise BadOption(
             f"there is no store for {scheme}://",
             remedy=f"Did you mean {near[0]}://?"
             if near
-            else "Known are s3, obs, gs, az, http and the protocols of fsspec",
+            else "Known are s3, obs, gs, az, ais, http and the protocols of fsspec",
         )
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}

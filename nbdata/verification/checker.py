@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from nbdata.algorithms import ALGORITHMS
+from nbdata.algorithms import ALGORITHMS, KNOWN
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import OrderedDigest, is_available, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
@@ -54,7 +54,7 @@ def stored_checksum(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
     md5 = plain_md5(info)
     if md5:
         known["md5"] = md5
-    order = ("md5", *ALGORITHMS) if verify == "auto" else (verify,)
+    order = ("md5", *KNOWN) if verify == "auto" else (verify,)
     return next(((name, known[name]) for name in order if name in known and is_available(name)), None)
 
 
@@ -185,7 +185,7 @@ class _Whole:
 
     def __init__(self, info: ObjectInfo, algorithm: str, expected: str) -> None:
         self._info, self._algorithm, self._expected = info, algorithm, expected
-        self.unforgeable = not ALGORITHMS[algorithm].is_crc
+        self.unforgeable = not KNOWN[algorithm].is_crc
         self._digest = OrderedDigest(algorithm)
 
     def offer(self, offset: int, buffer: memoryview) -> bool:

@@ -24,15 +24,16 @@ from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import open_place
 from nbdata.stores.s3.config import s3_config
 from nbdata.stores.s3.store import S3Store
+from tests.servers.aistore.cluster import Cluster
 from tests.stores.emulators import azure, google
 from tests.stores.folder_server import folder_server
 from tests.stores.ssh_server import PASSWORD, SshServer
 
-KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs", "gs", "az", "sftp")
+KINDS = ("local", "memory", "moto", "seaweedfs", "ais-s3", "s3fs", "gs", "az", "ais", "sftp")
 READ_ONLY = ("http", "zip")
-S3 = ("moto", "seaweedfs")
-PARTS = (*S3, "az")
-REMOTE = (*S3, "s3fs", "gs", "az")
+S3 = ("moto", "seaweedfs", "ais-s3")
+PARTS = (*S3, "az", "ais")
+REMOTE = (*S3, "s3fs", "gs", "az", "ais")
 
 
 @dataclass
@@ -95,6 +96,8 @@ class Place:
             return gs_store({**options, "bucket": bucket or options["bucket"]})
         if self.kind == "az":
             return az_store({**options, "bucket": bucket or options["bucket"]})
+        if self.kind == "ais":
+            return ais_store({**options, "bucket": bucket or options["bucket"]})
         return _s3_store(bucket or self.options["bucket"], options)
 
 
@@ -176,6 +179,21 @@ def az_store(options: dict[str, Any]) -> AzStore:
     return AzStore(options["bucket"], az_config("", context(**known)))
 
 
+def ais_store(options: dict[str, Any]) -> Store:
+    """Return nbdata's AIStore store."""
+    known = {k: v for k, v in options.items() if k != "bucket"}
+    return open_place(f"ais://{options['bucket']}/", context(**known)).store
+
+
+@pytest.fixture(scope="session")
+def aistore_buckets(aistore: Cluster) -> dict[str, str]:
+    """A bucket on the server that stands in for AIStore for each door. Over S3, others than this list no ETags."""
+    names = {kind: f"{kind}-{secrets.token_hex(4)}" for kind in ("ais", "ais-s3")}
+    aistore.create_bucket(names["ais"])
+    aistore.create_bucket(names["ais-s3"], checksum="md5")
+    return names
+
+
 @pytest.fixture(scope="session")
 def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Azurite with a container named ``bucket``, for the whole session."""
@@ -242,6 +260,15 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
             "bucket": "bucket",
         }
         return Place(kind, az_store(options), prefix, options=options)
+    if kind in ("ais", "ais-s3"):
+        cluster: Cluster = request.getfixturevalue("aistore")
+        options = {"endpoint_url": cluster.url, "bucket": request.getfixturevalue("aistore_buckets")[kind]}
+        prefix = f"{secrets.token_hex(6)}/"
+        if kind == "ais":
+            return Place(kind, ais_store(options), prefix, options=options)
+        options |= {"endpoint_url": f"{cluster.url}/s3", "redirects": "127.0.0.1", "region": "us-east-1"}
+        options |= {"key": "any", "secret": "any"}
+        return Place(kind, _s3_store(options["bucket"], options), prefix, options=options)
     server, bucket = _bucket(request, "moto" if kind == "moto" else "seaweedfs")
     options = {**server.storage_options(), "bucket": bucket}
     prefix = f"{secrets.token_hex(6)}/"

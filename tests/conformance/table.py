@@ -22,6 +22,8 @@ STORES = {
     "seaweedfs": "s3:// on SeaweedFS",
     "gs": "gs:// on gcp-storage-emulator",
     "az": "az:// on Azurite",
+    "ais": "ais:// on a server of the tests that stands in for AIStore, which was not at hand",
+    "ais-s3": "s3:// on the S3 door of that server, with redirects, and a bucket of MD5 checksums",
     "http": "http:// on Python's server, with ranges and ETags",
     "local": "local disk",
     "s3fs": "s3fs, handed in",
@@ -55,12 +57,13 @@ _NOT: dict[str, dict[str, str]] = {
     "s3_place": {
         **dict.fromkeys(READ_ONLY, _READ_ONLY),
         **dict.fromkeys(("gs", "local", "s3fs", "memory", "sftp"), _NO_PARTS),
+        "ais": "its own API lists no unfinished uploads; tests/stores/ais/test_store.py",
         "az": "Azure has no request that lists or gives up uploads; it forgets their blocks after a week",
     },
     "seaweedfs_place": {
         "moto": "moto answers 404 to every key with a line break",
         **dict.fromkeys(
-            ("gs", "az", "local", "s3fs", "memory", "sftp", *READ_ONLY),
+            ("gs", "az", "ais", "ais-s3", "local", "s3fs", "memory", "sftp", *READ_ONLY),
             "deleting in batches, and so XML, is of S3 alone",
         ),
     },

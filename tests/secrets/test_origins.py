@@ -29,6 +29,8 @@ WAYS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {},
     ),
     "gs, options": ("gs://bucket/x", {}, {"token": CANARY}),
+    "ais, environment": ("ais://bucket/x", {"AIS_AUTHN_TOKEN": CANARY}, {}),
+    "ais, options": ("ais://@aws/bucket/x", {}, {"token": CANARY}),
     "az, environment": ("abfss://c@HOST/x", {"AZURE_STORAGE_SAS_TOKEN": SAS}, {}),
     "az, options": ("az://c@HOST/x", {}, {"sas_token": SAS}),
     "az, connection string": (
@@ -62,6 +64,7 @@ def heard(certificate: Path, way: str, origins: tuple[str, ...]) -> Iterator[lis
             "AWS_ENDPOINT_URL": f"https://{server}",
             "OBS_ENDPOINT": f"https://{server}",
             "OBS_REGION": "path",
+            "AIS_ENDPOINT": f"https://{server}",
             "STORAGE_EMULATOR_HOST": f"https://{server}",
             "SSL_CERT_FILE": str(certificate),
         }

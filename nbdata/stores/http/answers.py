@@ -6,12 +6,14 @@ import base64
 import binascii
 import calendar
 import functools
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
+from nbdata.algorithms import KNOWN
 from nbdata.bounded import whole_number
 from nbdata.errors import (
     AccessDenied,
@@ -27,6 +29,7 @@ from nbdata.stores.http.heads import Head
 
 __all__ = [
     "ResponseBody",
+    "ais_checksum",
     "beyond_end",
     "differs",
     "digest_in",
@@ -45,6 +48,7 @@ __all__ = [
 
 # Status codes that are worth another try, from any server.
 BUSY = {408, 429, 500, 502, 503, 504, 509}
+_HEX = re.compile(r"[0-9a-fA-F]+")
 # The most characters of a time and of an ETag.
 _TIME, _ETAG = 64, 1024
 
@@ -213,6 +217,16 @@ def iso_time(text: str | None) -> float | None:
         return datetime.fromisoformat(f"{(text or '')[:19]}+00:00").timestamp()
     except ValueError:
         return None
+
+
+def ais_checksum(kind: str, value: str) -> dict[str, str]:
+    """Read a checksum of AIStore by the name of its type (``cmn/cos/cksum.go``); {} if it is none that is known.
+
+    Both types of xxhash are XXH64.
+    """
+    name = {"xxhash": "xxh64", "xxhash2": "xxh64"}.get(kind.lower(), kind.lower())
+    known = KNOWN.get(name)
+    return {name: value.lower()} if known and _HEX.fullmatch(value) and len(value) == known.digits else {}
 
 
 def http_time(text: str | None) -> float | None:

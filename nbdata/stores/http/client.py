@@ -23,21 +23,22 @@ from typing import Any
 from nbdata.ending import at_end
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
+from nbdata.stores.filling import begun
 from nbdata.stores.http.dial import Closed, Malformed, Origin, dial, reason, remedy, shut, tls_context, way
-from nbdata.stores.http.heads import Head, length_of, parse_head, request_head
+from nbdata.stores.http.heads import Head, length_of, parse_head, request_head, unlike_http
 from nbdata.stores.http.records import receive_records
 
 __all__ = ["INFORMATIONAL", "Connection", "Origin", "Pool", "Response", "close_idle"]
 
-# The most idle connections that a pool keeps.
-_KEEP = 64
+# The most idle connections that a pool keeps, and for how long (servers close theirs after a minute or so).
+_KEEP, _KEEP_SECONDS = 64, 45.0
 _HEAD_BYTES = 64 << 10
-# How long an idle connection is kept (servers close theirs after a minute or so).
-_KEEP_SECONDS = 45.0
 _NOTHING = memoryview(b"")
 _CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
 #: The most informational heads (1xx) before that of the response.
 INFORMATIONAL = 10_000
+# Seconds to wait for leave to send a body (``Expect: 100-continue``): some servers do not know the header.
+_LEAVE = 5.0
 # The most trailer lines after the last chunk of a body.
 _TRAILERS = 100
 
@@ -79,14 +80,14 @@ class Pool:
     ) -> Response:
         """Send a request and read the head of its response.
 
-        A body of pieces must be `size` bytes long (see `nbdata.stores.filling.fill`).
+        A body of pieces must be `size` bytes long (see `fill`). With the header ``expect``, it is sent once the server
+        asks for it, or says nothing for some seconds.
 
         Raises
         ------
         StoreUnavailable
             If no response came. Has ``details["retry"]``, and ``["unreached"]`` if this server has never responded.
         """
-        replayable = body is None or isinstance(body, bytes)
         while True:
             connection, fresh = self._take(stop)
             try:
@@ -100,7 +101,7 @@ class Pool:
                     # A server may just have closed a kept connection, which is no failure. A timeout is a failure: the
                     # server may be working on this very request.
                     closed = not fresh and not connection.answered and not isinstance(error, TimeoutError)
-                    if closed and replayable and not (stop and stop.is_set()):
+                    if closed and not begun(body) and not (stop and stop.is_set()):
                         continue
                     raise self.lost(error) from error
             except BaseException:
@@ -293,6 +294,10 @@ class Connection:
         length = None if body is None else len(body) if isinstance(body, bytes) else size
         head = request_head(self.pool.origin, method, target, headers, length)
         try:
+            if length and "expect" in headers:
+                if (refused := self._without_leave(head, method)) is not None:
+                    return refused
+                head = b""
             if body is None:
                 self._send(head)
             elif isinstance(body, bytes):
@@ -318,6 +323,21 @@ class Connection:
                 pass
             raise
         return self._receive_head(method)
+
+    def _without_leave(self, head: bytes, method: str) -> Response | None:
+        """Send a head and wait for leave to send the body. Returns the response that came instead, if any."""
+        self._send(head)
+        self.sock.settimeout(_LEAVE)
+        try:
+            while (told := self._receive_one_head()).status < 200:
+                if told.status == 100:
+                    return None
+        except TimeoutError:
+            return None
+        finally:
+            self.sock.settimeout(self.pool.origin.stall)
+        told.headers["connection"] = "close"  # it may still wait for the body
+        return Response(self, method, told)
 
     def _send(self, data: bytes | memoryview) -> None:
         """Send all data, however slowly, as long as bytes move. (`sendall` applies the time limit to the whole.)"""
@@ -350,7 +370,7 @@ class Connection:
                 self._view[: len(held)] = held
             count = self.sock.recv_into(self._view[self._high :])
             if not count:
-                raise Closed(_unlike_http(bytes(self._view[self._low : self._high])))
+                raise Closed(unlike_http(bytes(self._view[self._low : self._high])))
             self._high += count
             self.answered = True
         head = parse_head(bytes(self._view[self._low : end]))
@@ -391,15 +411,6 @@ class Connection:
     def lost(self, error: Exception) -> StoreUnavailable:
         """Return the error for a body that broke off."""
         return self.pool.lost(error)
-
-
-def _unlike_http(received: bytes) -> str:
-    """Explain from the received bytes why the server closed without sending a head."""
-    if received.startswith(b"\x15\x03"):  # an alert of TLS ("Record Layer", RFC 8446)
-        return "the server wants https there"
-    if received and not received.startswith(b"HTTP/"):
-        return "the server does not speak HTTP"
-    return "the server closed the connection"
 
 
 class Response:

@@ -63,6 +63,8 @@ class Origin:
         Whether the server's certificate is checked.
     stall : float
         Seconds without a byte after which a connection is given up.
+    certificate : tuple of (str, str)
+        The files of the client's own certificate and of its key; empty for none.
     """
 
     scheme: str
@@ -72,6 +74,7 @@ class Origin:
     ca: str = ""
     verify: bool = True
     stall: float = _STALL
+    certificate: tuple[str, str] = ("", "")
 
     @classmethod
     def of(cls, url: str, *, proxy: str, ca: str, verify: bool, stall: float) -> Origin:
@@ -265,6 +268,18 @@ def tls_context(origin: Origin) -> ssl.SSLContext:
                 if not isinstance(error, ssl.SSLError)
                 else "no certificates",
                 remedy="Correct AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE or the option verify",
+            ) from error
+    if origin.certificate[0]:
+        try:
+            context.load_cert_chain(*origin.certificate)
+        except OSError as error:
+            raise BadOption(
+                "the client's certificate or its key cannot be used",
+                path=origin.certificate[0],
+                got=os.strerror(error.errno or 0)
+                if not isinstance(error, ssl.SSLError)
+                else "no pair of them",
+                remedy="Correct AIS_CRT and AIS_CRT_KEY",
             ) from error
     if not origin.verify:
         context.check_hostname = False

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nbdata.bounded import whole_number
 from nbdata.stores.http.dial import Closed, Malformed, Origin, proxy_headers
 
-__all__ = ["Head", "length_of", "parse_head", "request_head"]
+__all__ = ["Head", "length_of", "parse_head", "request_head", "unlike_http"]
 
 # ASCII digits only: `int` and `str.isdigit` accept many more.
 _STATUS, _LENGTH = re.compile(r"[1-5][0-9]{2}"), re.compile(r"[0-9]{1,18}")
@@ -100,3 +100,12 @@ def request_head(
     if size is not None:
         lines.append(f"Content-Length: {size}")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+
+
+def unlike_http(received: bytes) -> str:
+    """Explain from the received bytes why the server closed without sending a head."""
+    if received.startswith(b"\x15\x03"):  # an alert of TLS ("Record Layer", RFC 8446)
+        return "the server wants https there"
+    if received and not received.startswith(b"HTTP/"):
+        return "the server does not speak HTTP"
+    return "the server closed the connection"

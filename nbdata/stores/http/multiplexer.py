@@ -4,8 +4,8 @@ For objects of a few kilobytes, one thread per object costs more than the transf
 interpreter, nearly every system call passes the interpreter's lock to another thread and back. A single thread never
 passes it (docs/design/2026-11-21-small-objects.md).
 
-Only the usual response is handled here: a success of known length. The caller handles every other response by repeating
-the request over the ordinary client, which knows the meaning of each status.
+Only the usual response is handled here: a success of known length, or a redirect to follow. The caller handles every
+other response by repeating the request over the ordinary client, which knows the meaning of each status.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, NamedTuple
 
 from nbdata.errors import NbdataError, StoreUnavailable
@@ -26,6 +27,7 @@ from nbdata.stores.base import Stop
 from nbdata.stores.http.client import INFORMATIONAL, Connection, Pool
 from nbdata.stores.http.dial import Closed, Malformed
 from nbdata.stores.http.heads import Head, length_of, parse_head
+from nbdata.stores.http.hops import is_redirect
 from nbdata.threads import begin
 
 __all__ = ["Asked", "Came", "Multiplexer"]
@@ -34,6 +36,8 @@ __all__ = ["Asked", "Came", "Multiplexer"]
 _LOOK = 0.25
 # Connections that are opened at the same time, each by its own thread.
 _DIALS = 16
+# Connections beyond which none to another server is kept for its next request.
+_SLOTS = 256
 # Bytes of the longest body for which a connection keeps its buffer for reuse.
 _KEPT = 1 << 20
 # Exceptions of a non-blocking socket when there is nothing to do.
@@ -56,6 +60,10 @@ class Asked(NamedTuple):
     into : callable, optional
         Returns the buffer for the body, of exactly its length; called when the head has come. None uses memory of the
         connection's slot.
+    pool : Pool, optional
+        Where the request goes; None for the pool of the multiplexer.
+    hop : callable, optional
+        Returns the request that follows a redirect; raises NbdataError if it must not be followed.
     """
 
     of: Any
@@ -63,6 +71,22 @@ class Asked(NamedTuple):
     usual: tuple[int, ...]
     most: int
     into: Callable[[], memoryview] | None = None
+    pool: Pool | None = None
+    hop: Callable[[Head], Asked] | None = None
+
+    def is_redirected(self, head: Head) -> bool:
+        """Whether a response is a redirect that the request may be able to follow."""
+        return self.hop is not None and is_redirect(head.status, head.headers)
+
+
+class _Line:
+    """The connections of one pool: the free ones, and the requests that wait for one."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.free: list[_Slot] = []
+        self.backlog: deque[Asked] = deque()
+        self.dialling = 0
 
 
 #: A request's tag with the head and body of its response. After a failure: the tag, the error or the head of an
@@ -73,7 +97,8 @@ Came = tuple[Any, "Head | NbdataError", "memoryview | None"]
 class _Slot:
     """A connection, its current request, and what it has received of the response."""
 
-    def __init__(self, connection: Connection, *, kept: bool) -> None:
+    def __init__(self, line: _Line, connection: Connection, *, kept: bool) -> None:
+        self.line = line
         self.connection, self.sock = connection, connection.sock
         self.sock.setblocking(False)
         self.encrypted = isinstance(self.sock, ssl.SSLSocket)
@@ -91,7 +116,7 @@ class _Slot:
 
 
 class Multiplexer:
-    """Connections of one pool, used by one thread.
+    """Connections of one pool, and of those that its server redirects to, used by one thread.
 
     Parameters
     ----------
@@ -112,16 +137,16 @@ class Multiplexer:
         more: Callable[[], Asked | None],
         width: Callable[[], int],
     ) -> None:
-        self._pool, self._stop, self._more, self._width = pool, stop, more, width
+        self._stop, self._more, self._width = stop, more, width
+        self._own = _Line(pool)
+        self._others: dict[Pool, _Line] = {}  # of the servers that requests were redirected to
+        self._redirected = 0  # requests in the backlogs of these
         self._slots: dict[int, _Slot] = {}  # by file descriptor
         self._came: deque[Came | None] = deque()
         self._woken = False
         self._busy = 0  # connections that wait for a response
-        self._free: list[_Slot] = []
-        self._backlog: deque[Asked] = deque()  # requests that wait for a connection being opened
         self._lock = threading.Lock()
-        self._opened: deque[Connection | Exception] = deque()
-        self._dialling = 0
+        self._opened: deque[tuple[_Line, Connection | Exception]] = deque()
         self._over = False
         self._poll = select.poll()
         try:
@@ -145,7 +170,7 @@ class Multiplexer:
         try:
             looked = time.monotonic()
             self._fill()
-            while self._busy or self._backlog:
+            while self._busy or self._own.backlog or self._redirected:
                 for fd, events in self._poll.poll(_LOOK * 1000):
                     self._look(fd, events)
                     while self._came:
@@ -190,7 +215,7 @@ class Multiplexer:
             self._over = True
             self._wake_reader.close()
             self._wake_writer.close()
-            unused = [made for made in self._opened if isinstance(made, Connection)]
+            unused = [made for _, made in self._opened if isinstance(made, Connection)]
         for connection in unused:
             self._give_back(connection)
         for slot in self._slots.values():
@@ -200,48 +225,66 @@ class Multiplexer:
                 slot.connection.drop()
 
     def _give_back(self, connection: Connection) -> None:
-        connection.sock.settimeout(self._pool.origin.stall)
+        connection.sock.settimeout(connection.pool.origin.stall)
         connection.release(keep=True)
 
     # -- connections ----------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Send a request on each free connection, and open connections while there are more requests."""
-        width = self._width()
-        while self._busy < width:
-            if self._free:
-                wanted = self._backlog.popleft() if self._backlog else self._more()
+        width, own = self._width(), self._own
+        if self._redirected:  # these come first: they were asked for earlier
+            for line in self._others.values():
+                self._send_redirected(line, width)
+        while self._busy + self._redirected < width:
+            if own.free:
+                wanted = own.backlog.popleft() if own.backlog else self._more()
                 if wanted is None:
                     return
-                self._ask(self._free.pop(), wanted)
+                self._ask(own.free.pop(), wanted)
                 continue
-            if self._busy + self._dialling >= width or self._dialling >= _DIALS:
+            if self._busy + own.dialling >= width or own.dialling >= _DIALS:
                 return
-            if len(self._backlog) <= self._dialling:
+            if len(own.backlog) <= own.dialling:
                 wanted = self._more()
                 if wanted is None:
                     return
-                self._backlog.append(wanted)
-            kept = self._pool.kept()
-            if kept is not None:
-                self._add(kept, kept=True)
-            else:
-                self._dialling += 1
-                if not begin(self._dial, name="dialler"):
-                    if self._slots or self._dialling > 1:  # the existing connections do it
-                        self._dialling -= 1
-                        return
-                    self._dial()
+                own.backlog.append(wanted)
+            if not self._connect(own):
+                return
 
-    def _dial(self) -> None:
+    def _send_redirected(self, line: _Line, width: int) -> None:
+        """Send the requests that were redirected to a server, as far as there are connections."""
+        while line.backlog and self._busy < width:
+            if line.free:
+                self._redirected -= 1
+                self._ask(line.free.pop(), line.backlog.popleft())
+            elif line.dialling >= min(len(line.backlog), _DIALS) or not self._connect(line):
+                return
+
+    def _connect(self, line: _Line) -> bool:
+        """Take a kept connection, or begin to open one. Returns False if there can be no more now."""
+        kept = line.pool.kept()
+        if kept is not None:
+            self._add(line, kept, kept=True)
+            return True
+        line.dialling += 1
+        if not begin(partial(self._dial, line), name="dialler"):
+            if line.dialling > 1 or any(slot.line is line for slot in self._slots.values()):  # these do it
+                line.dialling -= 1
+                return False
+            self._dial(line)
+        return True
+
+    def _dial(self, line: _Line) -> None:
         made: Connection | Exception
         try:
-            made = self._pool.connect(self._stop)
+            made = line.pool.connect(self._stop)
         except Exception as error:
             made = error
         with self._lock:
             if not self._over:
-                self._opened.append(made)
+                self._opened.append((line, made))
                 self._call()
                 return
         if isinstance(made, Connection):
@@ -255,20 +298,23 @@ class Multiplexer:
             self._woken = False
             self._came.append(None)
         while self._opened:
-            made = self._opened.popleft()
-            self._dialling -= 1
+            line, made = self._opened.popleft()
+            line.dialling -= 1
             if isinstance(made, Connection):
-                self._add(made, kept=False)
+                self._add(line, made, kept=False)
             elif not isinstance(made, NbdataError):
                 raise made
-            elif self._backlog:
-                self._missed(self._backlog.popleft(), made)
+            elif line.backlog:
+                if line is not self._own:
+                    self._redirected -= 1
+                    made.details.pop("unreached", None)  # the next redirect may lead to another server
+                self._missed(line.backlog.popleft(), made)
 
-    def _add(self, connection: Connection, *, kept: bool) -> None:
-        slot = _Slot(connection, kept=kept)
+    def _add(self, line: _Line, connection: Connection, *, kept: bool) -> None:
+        slot = _Slot(line, connection, kept=kept)
         self._slots[slot.sock.fileno()] = slot
         self._poll.register(slot.sock, select.POLLIN)
-        self._free.append(slot)
+        line.free.append(slot)
 
     def _drop(self, slot: _Slot) -> Asked | None:
         """Close a connection, and return its current request."""
@@ -276,7 +322,7 @@ class Multiplexer:
         self._poll.unregister(fd)
         del self._slots[fd]
         if slot.asked is None:
-            self._free.remove(slot)
+            slot.line.free.remove(slot)
         else:
             self._busy -= 1
         slot.connection.drop()
@@ -289,16 +335,32 @@ class Multiplexer:
             return
         closed = slot.may_be_closed and not slot.came and not isinstance(why, TimeoutError)
         if closed and not (self._stop is not None and self._stop.is_set()):
-            self._backlog.append(asked)  # the server closed before the request arrived, which is no failure
+            self._await(slot.line, asked)  # the server closed before the request arrived, which is no failure
         else:
-            self._missed(asked, self._pool.lost(why))
+            self._missed(asked, slot.line.pool.lost(why))
+
+    def _await(self, line: _Line, asked: Asked) -> None:
+        line.backlog.append(asked)
+        self._redirected += line is not self._own
+
+    def _follow(self, asked: Asked, head: Head) -> None:
+        """Have a redirected request sent to where it leads."""
+        assert asked.hop is not None
+        try:
+            following = asked.hop(head)
+        except NbdataError as error:
+            self._missed(asked, error)
+            return
+        pool = following.pool or self._own.pool
+        line = self._own if pool is self._own.pool else self._others.setdefault(pool, _Line(pool))
+        self._await(line, following)
 
     def _give_up_the_silent(self, now: float) -> None:
         """Close dead connections, but not those left unread while the caller was busy or paused."""
         late = [
             fd
             for fd, slot in self._slots.items()
-            if slot.asked is not None and now - slot.moved > self._pool.origin.stall
+            if slot.asked is not None and now - slot.moved > slot.line.pool.origin.stall
         ]
         if late:
             ready = dict(self._poll.poll(0))
@@ -355,7 +417,11 @@ class Multiplexer:
                 if not usual:
                     asked = self._drop(slot)
                     assert asked is not None
-                    self._missed(asked, slot.head)
+                    if asked.is_redirected(slot.head):
+                        self._follow(asked, slot.head)
+                        self._fill()
+                    else:
+                        self._missed(asked, slot.head)
                     return
                 if slot.came >= len(slot.body):
                     self._whole(slot)
@@ -383,19 +449,20 @@ class Multiplexer:
             slot.informed += 1
         else:
             raise Malformed("it sends informational heads without end")
-        self._pool.reached = True
+        slot.line.pool.reached = True
         asked, length, begun = slot.asked, length_of(head.headers), end + 4
         assert asked is not None
         slot.head = head
+        redirected = asked.is_redirected(head)
         if (
-            head.status not in asked.usual
+            not (head.status in asked.usual or redirected)
             or "transfer-encoding" in head.headers
             or not 0 <= length <= asked.most
         ):
             return False
         came = min(slot.came - begun, length)
         slot.beyond = slot.came - begun > length
-        if asked.into is not None:
+        if asked.into is not None and not redirected:
             slot.body = asked.into()
             if length != len(slot.body):
                 return False
@@ -417,13 +484,17 @@ class Multiplexer:
         asked, head, body = slot.asked, slot.head, slot.body
         assert asked is not None
         assert head is not None
-        self._came.append((asked.of, head, body))
+        if asked.is_redirected(head):
+            self._follow(asked, head)
+        else:
+            self._came.append((asked.of, head, body))
         # A free connection holds only its own buffer, which takes any unrequested bytes.
         slot.head, slot.came, slot.body = None, 0, memoryview(b"")
-        if head.keeps and not slot.beyond and not slot.unsent:
+        too_many = slot.line is not self._own and len(self._slots) > _SLOTS
+        if head.keeps and not slot.beyond and not slot.unsent and not too_many:
             slot.asked, slot.may_be_closed = None, True
             self._busy -= 1
-            self._free.append(slot)
+            slot.line.free.append(slot)
             self._fill()  # the buffer is not read into before the caller has used this body
         else:
             self._drop(slot)

@@ -25,6 +25,7 @@ from nbdata.stores.http.answers import (
 )
 from nbdata.stores.http.client import Pool, Response
 from nbdata.stores.http.heads import Head
+from nbdata.stores.http.hops import Hops, Target
 from nbdata.stores.http.multiplexer import Asked, Came, Multiplexer
 from nbdata.stores.sessions import AHEAD, Answer, Read, Session, Unusual, Write
 
@@ -52,12 +53,19 @@ class SmallRequests:
     hold : callable
         Returns False once later requests must be built anew, because the store has learned something, such as the
         region.
+    hops : Hops, optional
+        The redirects that reads follow.
+    again : callable, optional
+        Builds the request of a read for the place that a redirect leads to. Takes the place and what `read` takes;
+        returns the request, and the pool to send it on.
     """
 
     pool: Pool
     read: Callable[[ObjectInfo, int, int | None], bytes]
     write: Callable[[str, bytes, str], bytes]
     hold: Callable[[], bool] = lambda: True
+    hops: Hops | None = None
+    again: Callable[[Target, ObjectInfo, int, int | None], tuple[bytes, Pool]] | None = None
 
 
 class ObjectStore(Store):
@@ -252,9 +260,22 @@ class _ReadSession(_MultiplexedSession[Read[Any]]):
         size, ranged = request.size, bool(request.start) or request.end is not None
         if self._store.reads_together < 0 or (ranged and size <= 0):  # no header for an empty range
             return None
-        asked = requests.read(request.info, request.start, request.end)
+        data = requests.read(request.info, request.start, request.end)
         most = max(size, ObjectStore.reads_together)
-        return Asked(request, asked, (206,) if ranged else (200,), most, request.into)
+        asked = Asked(request, data, (206,) if ranged else (200,), most, request.into)
+        if requests.hops is None:
+            return asked
+        first = Target(requests.pool.origin, data.split(b" ", 2)[1].decode("latin-1"))
+        return asked._replace(hop=partial(self._hop, requests, asked, [first]))
+
+    def _hop(self, requests: SmallRequests, asked: Asked, trail: list[Target], head: Head) -> Asked:
+        """Return the request that follows a redirect of another one."""
+        assert requests.hops is not None
+        assert requests.again is not None
+        read: Read[Any] = asked.of
+        trail = [*trail, requests.hops.following(trail, head.headers, self._store.said(read.info.key))]
+        data, pool = requests.again(trail[-1], read.info, read.start, read.end)
+        return asked._replace(request=data, pool=pool, hop=partial(self._hop, requests, asked, trail))
 
     def _answer(self, request: Read[Any], head: Head, body: memoryview) -> Answer[Read[Any]]:
         info, why = self._store.info_of_whole(request.info, head), ""

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from nbdata.bounded import whole_number
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.http.answers import http_time, iso_time
+from nbdata.stores.http.answers import ais_checksum, http_time, iso_time
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 
@@ -50,15 +50,18 @@ def listed(root: Element) -> list[ObjectInfo]:
         if item.tag != "Contents":
             continue
         field_of = item.findtext
-        key = field_of("Key") or ""
+        key, etag = field_of("Key") or "", field_of("ETag")
+        if etag and etag[-1] != '"':
+            etag = quoted(etag)
         # The arguments by position, and all of them: the defaults of a NamedTuple cost as much as a `findtext`.
         info = _new(
             ObjectInfo,
             (
                 decoded(key) if encoded else key,
                 whole_number(field_of("Size")),
-                field_of("ETag") or "",
-                iso_time(field_of("LastModified")),
+                etag or "",
+                # An empty ETag is AIStore's, whose time is then that of the last access (`LOM.LastModifiedLso`).
+                None if etag == "" else iso_time(field_of("LastModified")),
                 *_REST,
             ),
         )
@@ -84,7 +87,11 @@ def info_of(key: str, response: Response | Head) -> ObjectInfo:
         checksums=whole,
         composite=composite,
         encrypted=encrypted(response),
-        headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
+        headers={
+            n: v
+            for n, v in headers.items()
+            if n in _KEPT or (n.startswith("x-amz-meta-") and not n.startswith("x-amz-meta-ais-cksum-"))
+        },
     )
 
 
@@ -92,7 +99,7 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     """Read the stored checksums in hex: those of the whole object, and the composite ones of its parts."""
     whole, composite = dict[str, str](), dict[str, str]()
     if not any(name.startswith("x-amz-checksum-") for name in headers):
-        return whole, composite
+        return _of_aistore(headers) or whole, composite
     kind = headers.get("x-amz-checksum-type", "")
     count = headers.get("etag", "").strip('"').partition("-")[2]
     for name, length in _STORED.items():
@@ -109,6 +116,15 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             whole[name] = digest.hex()
         # Otherwise the object has parts, and the response does not tell which kind this checksum is.
     return whole, composite
+
+
+def _of_aistore(headers: Mapping[str, str]) -> dict[str, str]:
+    """Read the checksum that AIStore's S3 door tells, always of the whole object (``ais/tgts3.go``)."""
+    told = headers.get("ais-checksum-value") or headers.get("x-amz-meta-ais-cksum-val")
+    if not told:
+        return {}
+    kind = headers.get("ais-checksum-type") or headers.get("x-amz-meta-ais-cksum-type") or ""
+    return ais_checksum(kind, told)
 
 
 def encrypted(response: Response | Head) -> bool:

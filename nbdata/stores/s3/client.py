@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from nbdata.bounded import Unreadable, parse_xml
 from nbdata.errors import AccessDenied, StoreUnavailable
@@ -19,6 +20,7 @@ from nbdata.stores.credentials.asked import EARLY
 from nbdata.stores.http.client import Origin, Pool, Response
 from nbdata.stores.http.dial import proxy_address, wants_password
 from nbdata.stores.http.heads import request_head
+from nbdata.stores.http.hops import Hops, Target, follow
 from nbdata.stores.http.object_store import refuse_spent
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.config import S3Config
@@ -219,8 +221,13 @@ class S3Client:
         """Send a request `without` these extensions; return its response, and the error document if it is refused."""
         for last in (False, False, True):
             endpoint, signed = self.renewed_endpoint(), self._config.identity
-            target, extra = self._signed(endpoint, method, key, query, headers, body, without)
-            response = endpoint.pool.request(method, target, extra, body, size=size, stop=self._stop)
+            if self._config.hops is None:
+                target, extra = self._signed(endpoint, method, key, query, headers, body, without)
+                response = endpoint.pool.request(method, target, extra, body, size=size, stop=self._stop)
+            else:
+                response = self._followed(
+                    self._config.hops, endpoint, method, key, query, headers, body, size, without
+                )
             if response.status in ok:
                 return response, None
             if response.status == 407 and self._config.proxy:
@@ -244,6 +251,54 @@ class S3Client:
             break
         return response, data
 
+    def _followed(
+        self,
+        hops: Hops,
+        endpoint: Endpoint,
+        method: str,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+        without: frozenset[str],
+    ) -> Response:
+        """Send a request and follow its redirects. It is signed anew for each server."""
+        if not size and body is not None and not isinstance(body, bytes):
+            body = b"".join(body)  # it checks that there are no bytes
+
+        def send(at: Target, body: bytes | Iterator[memoryview] | None, more: dict[str, str]) -> Response:
+            pool = endpoint.pool if at is first else pool_of(at.origin, self._config.identity)
+            if at is first:
+                target, extra = self._signed(endpoint, method, key, query, headers, body, without)
+            else:
+                target, extra = self._signed_at(at, endpoint, method, headers, body, without)
+            return pool.request(method, target, extra | more, body, size=size, stop=self._stop)
+
+        path, text, _ = self._parts(endpoint, key, query, headers, without)
+        first = Target(endpoint.pool.origin, f"{path}?{text}" if text else path)
+        return follow(hops, first, send, body, self.said(key))
+
+    def _signed_at(
+        self,
+        at: Target,
+        endpoint: Endpoint,
+        method: str,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+        without: frozenset[str],
+    ) -> tuple[str, dict[str, str]]:
+        """Return the target and all headers of a request for the place that a redirect leads to."""
+        identity = self._config.identity
+        extra = self._parts(endpoint, "", None, headers, without)[2]
+        if identity is None:
+            return at.target, {**extra, "host": at.origin.netloc}
+        path, mark, text = at.target.partition("?")
+        path = quote(unquote_to_bytes(path), safe="/-_.~")  # escaped in the one way that is signed
+        asked = dict(parse_qsl(text, keep_blank_values=True, errors="surrogateescape"))
+        signer = Signer(identity, endpoint.region, at.origin.netloc)
+        return path + mark + text, signer.headers(method, path, quote_query(asked), extra, _payload(body))
+
     def _may_have_expired(self, method: str, response: Response, signed: Identity) -> bool:
         """Whether a response without a body may stand for an expired token, and it is time to ask for a new one."""
         if method != "HEAD" or response.status not in (400, 403) or not signed.token:
@@ -261,20 +316,30 @@ class S3Client:
         without: frozenset[str],
     ) -> tuple[str, dict[str, str]]:
         """Return the target and all headers of a request."""
+        path, text, extra = self._parts(endpoint, key, query, headers, without)
+        if endpoint.signer is not None:
+            extra = endpoint.signer.headers(method, path, text, extra, _payload(body))
+        else:
+            extra["host"] = endpoint.netloc
+        return f"{path}?{text}" if text else path, extra
+
+    def _parts(
+        self,
+        endpoint: Endpoint,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        without: frozenset[str],
+    ) -> tuple[str, str, dict[str, str]]:
+        """Return path, query and headers of a request, as they are signed."""
         path = f"{endpoint.prefix}/{quote_path(key)}"
         extra = {**(headers or {}), **self._config.parameters.each}
         if without:
             extra = {name: value for name, value in extra.items() if name not in without}
             query = {name: value for name, value in (query or {}).items() if name not in without}
-        text = quote_query(query) if query else ""
         if self._config.requester_pays:
             extra["x-amz-request-payer"] = "requester"
-        if endpoint.signer is not None:
-            payload = _sha256(body) if body is None or isinstance(body, bytes) else UNSIGNED
-            extra = endpoint.signer.headers(method, path, text, extra, payload)
-        else:
-            extra["host"] = endpoint.netloc
-        return f"{path}?{text}" if text else path, extra
+        return path, quote_query(query) if query else "", extra
 
     def request(
         self,
@@ -292,6 +357,18 @@ class S3Client:
         )
         size = None if body is None else len(body)
         return request_head(endpoint.pool.origin, method, target, signed, size) + (body or b"")
+
+    @property
+    def hops(self) -> Hops | None:
+        """The redirects that requests follow; None for none."""
+        return self._config.hops
+
+    def request_at(
+        self, at: Target, endpoint: Endpoint, method: str, headers: dict[str, str]
+    ) -> tuple[bytes, Pool]:
+        """Return a complete request for the place that a redirect leads to, and the pool to send it on."""
+        target, signed = self._signed_at(at, endpoint, method, headers, None, self._lacking)
+        return request_head(at.origin, method, target, signed), pool_of(at.origin, self._config.identity)
 
     def xml(
         self,
@@ -345,5 +422,8 @@ class S3Client:
         )
 
 
-def _sha256(body: bytes | None) -> str:
-    return hashlib.sha256(body).hexdigest() if body is not None else EMPTY
+def _payload(body: bytes | Iterator[memoryview] | None) -> str:
+    """The digest of a body, as it is signed."""
+    if body is None:
+        return EMPTY
+    return hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else UNSIGNED

@@ -24,6 +24,7 @@ from nbdata.stores.credentials.storage_options import (
     truth,
 )
 from nbdata.stores.http.dial import stall_limit
+from nbdata.stores.http.hops import Hops, hops_of
 from nbdata.stores.http.proxies import authorities_in, proxy_for
 from nbdata.stores.objects import Stop
 from nbdata.stores.s3.parameters import Parameters, check_config, parameters_of
@@ -48,6 +49,7 @@ _OPTIONS = [
     "addressing_style",
     "verify",
     "s3_additional_kwargs",
+    "redirects",
 ]
 # Options of s3fs that have no effect here.
 _IGNORED = {
@@ -83,6 +85,7 @@ class S3Config:
     requester_pays: bool = False
     stall: float = 30.0
     parameters: Parameters = field(default_factory=Parameters)
+    hops: Hops | None = None
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
         """Return scheme, host, port and path prefix for a bucket, or without a bucket for the service itself."""
@@ -196,6 +199,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "", stop: Stop | 
         truth(options.get("requester_pays", False), "requester_pays"),
         stall_limit(env),
         parameters_of(options),
+        hops_of(options, env),
     )
 
 

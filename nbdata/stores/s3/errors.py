@@ -185,7 +185,8 @@ def error_of(
             "the bucket is at another endpoint",
             path=path,
             got=field(data, "Endpoint") or response.headers.get("location", f"status {status}"),
-            remedy="Set AWS_ENDPOINT_URL or --option endpoint_url=…, or the region, to where the bucket is",
+            remedy="Set AWS_ENDPOINT_URL or --option endpoint_url=…, or the region, to where the bucket is. If that "
+            "server belongs to the same cluster, --option redirects=HOST lets requests follow it there",
             details=details,
         )
     if code == "KeyTooLongError":

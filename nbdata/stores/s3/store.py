@@ -16,8 +16,9 @@ from nbdata.stores.another_try import worth_retrying
 from nbdata.stores.base import FolderPage, ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import if_match, in_base64, range_header
-from nbdata.stores.http.client import Response
+from nbdata.stores.http.client import Pool, Response
 from nbdata.stores.http.heads import Head
+from nbdata.stores.http.hops import Target
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests
 from nbdata.stores.http.pages import Pages
 from nbdata.stores.s3 import deletion, listing
@@ -65,6 +66,8 @@ class S3Store(ObjectStore):
         self.stop = stop
         self._new: dict[str, str] = {}  # the condition that an object is new
         self._client = S3Client(bucket, config, stop, renew)
+        if config.hops is not None:  # the first server must get no body
+            self.writes_together = -1
 
     def notes(self) -> Sequence[str]:
         return [note for name, note in EXTENSIONS.items() if note and name in self._client.left_out]
@@ -139,7 +142,14 @@ class S3Store(ObjectStore):
         def write(key: str, data: bytes, md5: str) -> bytes:
             return client.request(endpoint, "PUT", key, {}, self._stored(_proof(md5)), data)
 
-        return SmallRequests(endpoint.pool, read, write, hold=lambda: client.endpoint is endpoint)
+        def again(at: Target, info: ObjectInfo, start: int, end: int | None) -> tuple[bytes, Pool]:
+            headers = range_header(start, end)
+            _condition(headers, info)
+            return client.request_at(at, endpoint, "GET", headers | own if own else headers)
+
+        return SmallRequests(
+            endpoint.pool, read, write, lambda: client.endpoint is endpoint, client.hops, again
+        )
 
     def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return info_of(listed.key, head)
@@ -191,6 +201,7 @@ class S3Store(ObjectStore):
     def can_copy(self, source: Store) -> bool:
         return (
             isinstance(source, S3Store)
+            and self._client.hops is None  # a node copies what it has itself, if at all
             and self._client.server == source._client.server
             and self._client.identity == source._client.identity
             and not self._client.parameters.describes

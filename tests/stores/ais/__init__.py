@@ -1,0 +1,1 @@
+"""AIStore: the server of the tests, and what nbdata does with it."""
