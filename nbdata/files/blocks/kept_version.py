@@ -11,7 +11,6 @@ from nbdata.stores.base import ObjectInfo
 
 __all__ = ["KeptVersion"]
 
-
 # Blocks of a page of `_Given`: memory goes with what was read, not with a size that a store claims.
 _PAGE = 4096
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import tarfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nbdata.archives.member_budget import FREE
 from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.window import open_kept
 from nbdata.files.connections import Place
 from nbdata.files.mounted import unpacked
-from nbdata.files.mounted.archived import archived
+from nbdata.files.mounted.archived import ArchiveStore, archived
 from nbdata.files.mounted.members import Member, Members
 from nbdata.files.mounted.unpacked import Unpacked
 from nbdata.files.opening import filesystem
@@ -101,14 +104,14 @@ def test_small_members_are_kept_within_a_bound_that_counts_each(monkeypatch: pyt
     monkeypatch.setattr(unpacked, "_KEPT", 100 * unpacked._EACH)
     kept, asked = Unpacked(), list[int]()
 
-    def unpack(number: int) -> Any:
+    def unpack(number: int) -> bytes:
         asked.append(number)
         return b"x"
 
     for number in range(1000):
-        assert kept.get(f"{number}", lambda number=number: unpack(number)) == b"x"
+        assert kept.get(f"{number}", functools.partial(unpack, number)) == b"x"
     for number in (999, 950, 100):
-        kept.get(f"{number}", lambda number=number: unpack(number))
+        kept.get(f"{number}", functools.partial(unpack, number))
     assert asked == [*range(1000), 100]
     assert len(kept._kept) < 100
     assert kept._size == sum(len(data) + unpacked._EACH for data in kept._kept.values())
@@ -126,3 +129,20 @@ def test_a_member_is_remembered_as_it_was_found() -> None:
     members.leave_out("gone", "is encrypted")
     assert {name: members[name] for name in members} == found
     assert "gone" not in members
+
+
+@pytest.mark.parametrize("form", ["%x", "d/%040d", "%d/f"])
+def test_members_take_no_more_memory_than_is_counted(form: str) -> None:
+    source: Any = None
+    tracemalloc.start()
+    try:
+        members = Members()
+        for number in range(20_000):
+            members.add(form % number, Member(512 * number, 7 + number, 1.5 + number, number, (0, number)))
+        members.end()
+        store = ArchiveStore(source, "a.zip", members, [])
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < FREE - members._budget._left
+    assert store.notes() == []
