@@ -56,6 +56,17 @@ def _set(given: dict[str, str]) -> contextlib.ExitStack:
 
 
 @pytest.fixture
+def beside(workers: distributed.Client) -> distributed.Client:
+    """The workers, with the runtime folder of this test."""
+    workers.run(_enter, os.environ["NBDATA_RUNTIME_DIR"])
+    return workers
+
+
+def _enter(folder: str) -> None:
+    os.environ["NBDATA_RUNTIME_DIR"] = folder
+
+
+@pytest.fixture
 def separate(s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Separate]:
     """A scheduler and two workers with TLS, each a process of its own."""
     with Separate(tmp_path / "cluster", workers=2) as cluster:

@@ -49,10 +49,10 @@ def unpacked(target: Path) -> dict[str, Any]:
 
 
 def test_archives_by_workers_become_what_one_process_makes_of_them(
-    volumes: Path, tmp_path: Path, workers: distributed.Client
+    volumes: Path, tmp_path: Path, beside: distributed.Client
 ) -> None:
     alone = nbdata.untar_volumes(volumes, tmp_path / "alone", quiet=True)
-    report = nbdata.untar_volumes(volumes, tmp_path / "dealt", cluster=workers, quiet=True)
+    report = nbdata.untar_volumes(volumes, tmp_path / "dealt", cluster=beside, quiet=True)
     alike(report, alone)
     assert unpacked(tmp_path / "dealt") == unpacked(tmp_path / "alone")
     assert report.counts["extracted"] >= len(NAMES) * FILES
@@ -61,13 +61,13 @@ def test_archives_by_workers_become_what_one_process_makes_of_them(
 
 
 def test_archives_go_to_a_store_and_a_damaged_one_is_reported(
-    volumes: Path, put: Put, bucket: str, stored: Stored, tmp_path: Path, workers: distributed.Client
+    volumes: Path, put: Put, bucket: str, stored: Stored, tmp_path: Path, beside: distributed.Client
 ) -> None:
     objects = {path.name: path.read_bytes() for path in volumes.iterdir()}
     last = max(name for name in objects if name.startswith("val"))
     source = put({**objects, last: objects[last][:-20]})
     options = {"on_error": "report", "quiet": True}
-    report = nbdata.untar_volumes(source, f"s3://{bucket}/dealt/", cluster=workers, **options)
+    report = nbdata.untar_volumes(source, f"s3://{bucket}/dealt/", cluster=beside, **options)
     assert [path for path, _ in report.failures] == ["val.tar.gz"]
     assert {row.path.partition("/")[0] for row in report.rows} == {"test", "train", "val.tar.gz"}
     found = stored("dealt/")
@@ -102,6 +102,7 @@ def test_what_a_cluster_does_not_do_is_refused(options: dict[str, Any]) -> None:
         nbdata.UntarVolumes("/w/v", "/w/d", cluster="local", **options)
 
 
+@pytest.mark.long
 def test_the_archive_of_a_killed_worker_is_unpacked_by_another(
     volumes: Path, put: Put, tmp_path: Path, gate: Gate, separate: Separate
 ) -> None:

@@ -149,13 +149,13 @@ def test_objects_packed_by_workers_are_the_same_shards(
 
 
 def test_shards_of_a_store_become_shards_on_this_disk(
-    put: Put, tmp_path: Path, workers: distributed.Client, monkeypatch: pytest.MonkeyPatch
+    put: Put, tmp_path: Path, beside: distributed.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealt, "_MOST", 25)  # the coordinator makes larger ones itself
     source = put(shards()) + "x-*.tar"
     options: dict[str, Any] = {"shard_size": 45_000, "keys": "%05d", "sort": True, "quiet": True}
     alone = nbdata.pack(source, f"{tmp_path}/alone/y-%d.tar", **options)
-    report = nbdata.pack(source, f"{tmp_path}/dealt/y-%d.tar", cluster=workers, **options)
+    report = nbdata.pack(source, f"{tmp_path}/dealt/y-%d.tar", cluster=beside, **options)
     alike(report, alone)
     assert files_in(tmp_path / "dealt") == files_in(tmp_path / "alone")
 

@@ -45,8 +45,8 @@ def on_this_machine(run: Run, facts: Mapping[str, Any]) -> Iterator[None]:
     folder = str(facts["folder"])
     if not (is_inside(folder, runtime_folder()) and os.path.isdir(folder)):
         raise NbdataError(
-            f"a worker does not see the files of this job: {run.operation.verb} needs workers on this machine here, "
-            "with the same runtime folder",
+            f"a worker does not see the files of this job: {run.operation.verb} needs workers on the "
+            "same machine, with the same runtime folder",
             path=folder,
             remedy="Use --cluster local",
             details={ELSEWHERE: True},
