@@ -191,7 +191,9 @@ STORE = [
     Mistake("no right to write", "push tree s3://bucket/p/", "TransferFailed", "{readable}"),
     Mistake("no right to a single object", "pull s3://bucket/x data", "AccessDenied", "{denied}"),
     Mistake("a bucket of another endpoint", "pull s3://bucket/d/ data", "BadOption", "{elsewhere}"),
-    Mistake("a host for redirects that is none", "pull {b}/d/ data --option redirects=http://n1", "BadOption"),
+    Mistake(
+        "a host for redirects that is none", "pull {b}/d/ data --option redirects=http://n1", "BadOption"
+    ),
     Mistake("no gateway of AIStore", "pull ais://bucket/d/ data", "BadOption", "AIS_ENDPOINT="),
     Mistake("a bucket of another region", "pull s3://bucket/d/ data", "BadOption", "{region}"),
     Mistake("a server that does not speak S3", "pull s3://bucket/d/ data", "StoreUnavailable", "{website}"),

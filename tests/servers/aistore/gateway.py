@@ -229,26 +229,22 @@ class GatewayHandler(Handler):
         asked = {"provider": provider, "bucket": bucket, "prefix": prefix, "limit": limit + 1}
         entries: list[tuple[str, dict[str, Any] | None]] = []
         while True:
-            all_of_them: dict[str, dict[str, Any]] = {}
-            for found in self.server.everywhere("list", asked | {"after": after}):
-                all_of_them |= {one["name"]: one for one in found}
-            names = sorted(all_of_them, key=_in_bytes)
-            if not names:
-                return entries, ""
-            for name in names[: limit + 1]:
+            found = [*self.server.everywhere("list", asked | {"after": after})]
+            known = {one["name"]: one for of_node in found for one in of_node}
+            # Beyond the last name of a node that has more, another node may know less.
+            full = [of_node[-1]["name"] for of_node in found if len(of_node) == limit + 1]
+            last = min(map(_in_bytes, full), default=None)
+            for name in sorted(known, key=_in_bytes):
+                if _in_bytes(name) <= _in_bytes(after) or (last is not None and _in_bytes(name) > last):
+                    continue
                 slash = -1 if recursive else name.find("/", len(prefix))
-                if slash >= 0:
-                    entries.append((name[: slash + 1], None))
-                    after = name[: slash + 1] + "\U0010ffff"
-                else:
-                    entries.append((name, all_of_them[name]))
-                    after = name
+                entries.append((name, known[name]) if slash < 0 else (name[: slash + 1], None))
+                after = name if slash < 0 else f"{name[: slash + 1]}\U0010ffff"
                 if len(entries) > limit:
-                    last = entries[limit - 1]
-                    token = last[0] + ("\U0010ffff" if last[1] is None else "")
-                    return entries[:limit], token
-                if slash >= 0:
-                    break  # behind the folder
+                    name, told = entries[limit - 1]
+                    return entries[:limit], name if told is not None else f"{name}\U0010ffff"
+            if last is None:
+                return entries, ""
 
     def _list(self, provider: str, bucket: str, value: dict[str, Any]) -> None:
         limit = min(int(value.get("pagesize") or 0) or _PAGE, self.fault("page") or _PAGE)
