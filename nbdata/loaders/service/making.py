@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbdata.disk import write_file
+from nbdata.disk import disk_error
 from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service.batches import encoded
 from nbdata.loaders.service.dealing import Batch, Consumer, Pass
-from nbdata.own_files import small_file
+from nbdata.optional_calls import fsync
+from nbdata.own_files import new_record, small_file
 
 __all__ = ["Making", "Order"]
 
@@ -69,7 +70,7 @@ class Making:
         self._stateful = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._order: Order | None = None
         self.current = Pass(1, mode)
-        self._first = threading.Event()
+        self._first, self._any = threading.Event(), False  # set once the first batch is made, or none ever is
         self._began: Callable[[], None] = lambda: None
         if state is not None:
             self._go_on(os.path.abspath(state))
@@ -151,7 +152,7 @@ class Making:
             finally:
                 order.done.set()
                 self.tell()
-            if order.error is not None and not self._first.is_set():
+            if order.error is not None and not self._any:
                 raise order.error
         with self.lock:
             mine = self.current
@@ -170,7 +171,8 @@ class Making:
                     mine.made += 1
                 else:
                     mine.add(Batch(mine.made, content, mine.next_state))
-            if not self._first.is_set():
+            if not self._any:
+                self._any = True
                 self._first.set()
                 self._began()
             self.tell()
@@ -208,10 +210,10 @@ class Making:
     # -- other threads --------------------------------------------------------------------------
 
     def wait_for_first(self) -> None:
-        """Wait for the first batch; raise the error if the loader fails."""
+        """Wait for the first batch; raise the error if the loader fails before."""
         while not self._first.wait(0.1):
             pass
-        if self.error is not None:
+        if self.error is not None and not self._any:
             raise self.error
 
     def stop(self) -> None:
@@ -277,6 +279,11 @@ class Making:
             self.lock.notify_all()
             return order
 
+    @property
+    def is_known(self) -> bool:
+        """True if the state of the loader is known at which the pass begins."""
+        return not self._stateful or self.current.next_state is not None
+
     def names(self) -> list[str]:
         """Return the names of the consumers."""
         with self.lock:
@@ -312,9 +319,23 @@ class Making:
         return None
 
     def write_state(self) -> None:
-        """Write the file of the state, if there is one."""
-        if self._file is not None:
-            write_file(self._file, [json.dumps(self.state()).encode()], umask=0o077)
+        """Write the file of the state, if there is one: whole and durable, or not at all."""
+        if self._file is None:
+            return
+        folder, name = os.path.split(self._file)
+        try:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                # Always the same name, so that kills leave one at most.
+                with os.fdopen(new_record(f"{name}.new", at), "wb") as file:
+                    file.write(json.dumps(self.state()).encode())
+                    file.flush()
+                    fsync(file.fileno())
+                os.replace(f"{name}.new", name, src_dir_fd=at, dst_dir_fd=at)
+            finally:
+                os.close(at)
+        except OSError as error:
+            raise disk_error(error, self._file) from error
 
 
 def _refuse_no_state(state: Any) -> None:

@@ -195,18 +195,18 @@ class Serving:
         told = list[Consumer]()
         with making.lock:
             now = making.current
-            ended = now.running and now.ended(making.consumers.values())
-            if ended:
+            if now.running and now.ended(making.consumers.values()):
                 self._ended = now.turn
                 told = [one for one in making.consumers.values() if one.turn == now.turn and one.asks]
                 making.next_pass()
-        if self._acknowledged or ended:
+                for consumer in told:
+                    consumer.asks, consumer.ended = False, now.turn
+            begins = self._begin_if_all_ask()
+        if self._acknowledged or told or begins:
             self._acknowledged = False
             making.write_state()
         for consumer in told:
             self._end(consumer, now.turn)
-        with making.lock:
-            self._begin_if_all_ask()
         for route, seq, order in list(self._orders):
             if order.done.is_set():
                 self._orders.remove((route, seq, order))
@@ -214,16 +214,18 @@ class Serving:
         for consumer in list(self._routes.values()):
             self._deal_to(consumer)
 
-    def _begin_if_all_ask(self) -> None:
+    def _begin_if_all_ask(self) -> bool:
+        """Let consumers take part that ask; return True if the pass begins by that."""
         making = self._making
         now, asking = making.current, [one for one in making.consumers.values() if one.asks]
-        if not now.running and sum(one.turn is None for one in asking) >= making.needed:
-            now.running = True
+        begins = not now.running and making.is_known and len(asking) >= making.needed
+        now.running = now.running or begins
         if now.running:
             for one in asking:
                 if one.turn is None and one.ended != now.turn:
                     now.join(one)
             making.lock.notify_all()
+        return begins
 
     def _deal_to(self, consumer: Consumer) -> None:
         making = self._making
