@@ -178,6 +178,31 @@ def test_a_service_that_is_killed_is_started_again_under_its_name_and_leaves_not
     assert not list(Path(address).parent.glob("again.[js]*"))
 
 
+def test_ctrl_c_ends_the_command_and_leaves_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(12):
+        (data / f"{number:04}.bin").write_bytes(os.urandom(600))
+    (tmp_path / "own.py").write_text("def load(sample):\n    return int(sample['__key__'])\n")
+    command = [str(Path(sys.executable).with_name("nbdata")), "serve-samples", str(data), "--batch", "3"]
+    more = ["--transform", "own:load", "--workers", "1", "--name", "command", "--state", "state"]
+    with subprocess.Popen(
+        [*command, *more], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as service:
+        assert service.stdout is not None
+        try:
+            assert service.stdout.readline() == f"Client({address_of('command')!r})\n"
+            with Client(address_of("command")) as one:
+                assert [batch.tolist() for batch in one] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+                assert next(iter(one)).tolist() == [0, 1, 2]
+        finally:
+            os.killpg(service.pid, signal.SIGINT)
+        assert service.wait(PATIENCE) == 130
+    with pytest.raises(ProcessLookupError):
+        os.killpg(service.pid, 0)
+    assert not list(Path(address_of("command")).parent.glob("command.[js]*"))
+
+
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_worker_keeps_no_socket_of_the_service_which_would_outlive_it() -> None:
     for listen in ("ipc", "tcp://127.0.0.1:0"):
