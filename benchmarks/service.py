@@ -26,9 +26,11 @@ import numpy as np
 
 BATCH, SIDE, SIZE = 64, 224, 110_000
 KINDS = ("images", "bytes")
-AHEAD = 128 << 20
+AHEAD = 64 << 20
 # Batches that are handed over, and that are read and decoded.
 HANDED, READ = 100, 40
+# Batches before the clock starts, more than are ready when the first one is asked for.
+WARM = 12
 WORKERS = 2
 
 
@@ -67,11 +69,12 @@ def loader_of(folder: str, kind: str) -> Any:
     import nbdata
     from nbdata.loaders.pytorch import SampleLoader
 
+    options: dict[str, Any] = {"shuffle": True, "num_workers": WORKERS, "persistent_workers": True}
     if kind == "images":
-        samples = nbdata.samples(f"{folder}/images/")
-        return SampleLoader(samples, BATCH, shuffle=True, transform=pixels, num_workers=WORKERS)
-    samples = nbdata.samples(f"{folder}/bytes/")
-    return SampleLoader(samples, BATCH, shuffle=True, transform=content, num_workers=WORKERS, collate_fn=list)
+        options["transform"] = pixels
+    else:
+        options |= {"transform": content, "collate_fn": list}
+    return SampleLoader(nbdata.samples(f"{folder}/{kind}/"), BATCH, **options)
 
 
 def make(folder: Path) -> None:
@@ -81,7 +84,7 @@ def make(folder: Path) -> None:
     random = np.random.default_rng(2)
     for kind in KINDS:
         (folder / kind).mkdir()
-    for number in range(BATCH * 8):
+    for number in range(BATCH * 16):
         small = Image.fromarray(random.integers(0, 256, (28, 28, 3), np.uint8))
         small.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(
             folder / f"images/{number:05}.jpg", quality=90
@@ -99,8 +102,9 @@ def cpu() -> float:
 
 
 def taken(batches: Iterator[Any], count: int) -> float:
-    """Take batches; return the seconds from the first one to the last."""
-    next(batches)
+    """Take batches; return the seconds that they take once what was ready before is taken."""
+    for _ in range(WARM):
+        next(batches)
     began = time.perf_counter()
     for _ in range(count):
         batch = next(batches)
@@ -185,13 +189,14 @@ def loaders(folder: str, kind: str, together: int, count: int) -> dict[str, Any]
 def _fill(queue: Any, kind: str, count: int) -> None:
     for batch in Ready(kind, count):
         queue.put(batch)
+    queue.close()
 
 
 def queued(kind: str, count: int) -> float:
     """Hand batches over by a pickled multiprocessing.Queue; return the seconds."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue(3)
-    process = context.Process(target=_fill, args=(queue, kind, count + 1))
+    process = context.Process(target=_fill, args=(queue, kind, count + WARM))
     process.start()
     wall = taken(iter(queue.get, None), count)
     process.join()
@@ -210,9 +215,8 @@ def row(title: str, ways: dict[str, list[float]]) -> None:
 
 def measure(folder: str, rounds: int) -> None:
     """Measure and print all rows."""
-    print(
-        f"load {os.getloadavg()[0]:.1f}\n\n| work | batches/s (CPU seconds a batch, MB) | first / last |\n|---|---|---|"
-    )
+    print(f"load {os.getloadavg()[0]:.1f}\n")
+    print("| work | batches/s (CPU seconds a batch, MB) | first / last |\n|---|---|---|")
     for kind in KINDS:
         found: dict[str, list[float]] = {"ipc": [], "tcp, encrypted": [], "queue": []}
         for _ in range(rounds):

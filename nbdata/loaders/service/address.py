@@ -25,7 +25,7 @@ from nbdata.own_files import small_file
 from nbdata.redaction import remember
 from nbdata.runtime import runtime_folder
 
-__all__ = ["Address", "Place", "endpoint_of", "reached"]
+__all__ = ["Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
@@ -87,8 +87,8 @@ class Address:
             address = cls(**{name: str(told[name]) for name in ("endpoint", "service", "public", "secret")})
         except (ValueError, KeyError, TypeError):
             raise BadOption("this is no address file of a loader service", path=path) from None
-        is_tcp = _LISTEN.fullmatch(address.endpoint) and address.secret
-        if not is_tcp and not address.endpoint.startswith("ipc:///"):
+        encrypted = is_tcp(address.endpoint) and address.secret
+        if not encrypted and not address.endpoint.startswith("ipc:///"):
             raise BadOption("this is no address file of a loader service", path=path)
         if address.secret:
             remember(address.secret)
@@ -163,7 +163,7 @@ class Place:
             socket.curve_server = True
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
-            socket.setsockopt(zmq.IPV6, 1)
+            socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)
             port = endpoint_of(socket).rpartition(":")[2]
             address = Address(f"tcp://{self._tcp['host']}:{port}", service, public, secret)
@@ -212,6 +212,11 @@ def _refuse_open(folder: str) -> None:
             got=f"owner {status.st_uid}, mode {stat.filemode(status.st_mode)}",
             remedy="Remove it, or close it with chmod 700",
         )
+
+
+def is_tcp(endpoint: str) -> bool:
+    """True for ``tcp://HOST:PORT``."""
+    return _LISTEN.fullmatch(endpoint) is not None
 
 
 def endpoint_of(socket: zmq.Socket[bytes]) -> str:

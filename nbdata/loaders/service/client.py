@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 import time
 import warnings
 from collections import deque
@@ -18,7 +19,7 @@ import zmq
 
 from nbdata.ending import at_end
 from nbdata.errors import BadOption, NbdataError, NotFound, StoreUnavailable, error_from_dict
-from nbdata.loaders.service.address import Address, reached
+from nbdata.loaders.service.address import Address, is_tcp, reached
 from nbdata.loaders.service.batches import FRAME_MOST, decoded, refuse_too_many
 from nbdata.version import __version__
 
@@ -79,6 +80,10 @@ class Client(_Dataset):
         self._path, self._ahead, self._patience = os.path.abspath(address), ahead, patience
         self._endpoint = endpoint
         self._address = Address.read(self._path)
+        if endpoint is not None and not (self._address.secret and is_tcp(endpoint)):
+            raise BadOption(
+                f"endpoint: {endpoint!r}", expected="tcp://HOST:PORT, of a service that listens at tcp"
+            )
         self._forget_all()
         at_end(self, Client._disconnect)
 
@@ -131,6 +136,8 @@ class Client(_Dataset):
     @staticmethod
     def _refuse_workers() -> None:
         with contextlib.suppress(ImportError):
+            if "torch" not in sys.modules:
+                return
             from torch.utils.data import get_worker_info
 
             if get_worker_info() is not None:
@@ -242,7 +249,8 @@ class Client(_Dataset):
                 dealer.curve_serverkey = self._address.service.encode()
                 dealer.curve_publickey = self._address.public.encode()
                 dealer.curve_secretkey = self._address.secret.encode()
-            endpoint = self._endpoint if self._endpoint and self._address.secret else self._address.endpoint
+            endpoint = self._endpoint or self._address.endpoint
+            dealer.setsockopt(zmq.IPV6, int("[" in endpoint))
             dealer.connect(self._open.enter_context(reached(endpoint)))
         except BaseException:
             self._open.close()

@@ -28,12 +28,22 @@ _TRIES = 3
 _END = object()
 
 
+@dataclass(frozen=True)
+class _Stand:
+    """Where a pass stood: the first batch that was not acknowledged, those behind it that were, the loader's state."""
+
+    first: int
+    done: list[int]
+    state: dict[str, Any] | None
+
+
 @dataclass(eq=False)
 class Order:
-    """Where the loader shall begin anew: an epoch, or a state."""
+    """Where the loader shall begin anew: an epoch, or a state; and where it stood, in case that it refuses."""
 
     epoch: int | None = None
     state: dict[str, Any] | None = None
+    back: _Stand | None = None
     error: NbdataError | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -147,13 +157,9 @@ class Making:
         if order is not None:
             try:
                 self._apply(order)
-            except NbdataError as error:
-                order.error = error
             finally:
                 order.done.set()
                 self.tell()
-            if order.error is not None and not self._any:
-                raise order.error
         with self.lock:
             mine = self.current
             epoch = getattr(self._loader, "epoch", None)
@@ -178,17 +184,18 @@ class Making:
             self.tell()
         else:
             return
+        state = self._state_of_loader()
         with self.lock:
             if not mine.made:
                 raise BadOption("serve: the loader yields no batch", expected="at least one in each epoch")
-            mine.whole = True
+            mine.whole, mine.next_state = True, state
         self.tell()
         with self.lock:
             self.lock.wait_for(lambda: self.stopped or mine is not self.current or self._order is not None)
 
     def _noted(self, mine: Pass) -> bool:
         """Note the loader's state, and wait until the next batch may be made; False if it is not wanted any more."""
-        state = self._loader.state_dict() if self._stateful else None  # type: ignore[attr-defined]
+        state = self._state_of_loader()
         with self.lock:
             mine.next_state = state
             self.lock.wait_for(
@@ -201,11 +208,27 @@ class Making:
             )
             return not self.stopped and mine is self.current and self._order is None
 
+    def _state_of_loader(self) -> dict[str, Any] | None:
+        return self._loader.state_dict() if self._stateful else None  # type: ignore[attr-defined]
+
     def _apply(self, order: Order) -> None:
-        if order.state is not None:
-            self._loader.load_state_dict(order.state)  # type: ignore[attr-defined]
-        elif order.epoch is not None:
-            self._loader.set_epoch(order.epoch)  # type: ignore[attr-defined]
+        """Set the loader to where it shall begin; if it refuses, back to where it stood."""
+        try:
+            if order.state is not None:
+                self._loader.load_state_dict(order.state)  # type: ignore[attr-defined]
+            elif order.epoch is not None:
+                self._loader.set_epoch(order.epoch)  # type: ignore[attr-defined]
+        except Exception as error:
+            if not self._any or order.back is None:
+                raise
+            order.error = (
+                error if isinstance(error, NbdataError) else BadOption(f"the loader refuses it: {error}")
+            )
+            with self.lock:
+                back = Pass(self.current.turn + 1, self._mode, order.back.first, order.back.done)
+                self._begin(back)
+            if order.back.state is not None:
+                self._loader.load_state_dict(order.back.state)  # type: ignore[attr-defined]
 
     # -- other threads --------------------------------------------------------------------------
 
@@ -273,6 +296,8 @@ class Making:
                     "the service is in the middle of an epoch",
                     expected="set_epoch and load_state_dict before consumers ask for its batches",
                 )
+            first, done = now.position()
+            order.back = _Stand(first, done, now.state_before(first))
             self.next_pass()
             self._begin(begun)
             self._order = order

@@ -192,6 +192,8 @@ class Serving:
     def _deal(self) -> None:
         """Send what there is to send, after the file of the state says what was acknowledged."""
         making = self._making
+        if not making.is_known and making.error is None:
+            return
         told = list[Consumer]()
         with making.lock:
             now = making.current
@@ -218,7 +220,7 @@ class Serving:
         """Let consumers take part that ask; return True if the pass begins by that."""
         making = self._making
         now, asking = making.current, [one for one in making.consumers.values() if one.asks]
-        begins = not now.running and making.is_known and len(asking) >= making.needed
+        begins = not now.running and len(asking) >= making.needed
         now.running = now.running or begins
         if now.running:
             for one in asking:
@@ -312,8 +314,6 @@ class Serving:
                 elif now.mode == "broadcast" and told["turn"] is not None and told["turn"] == self._ended:
                     missed = 1  # at least
             making.lock.notify_all()
-        if known:
-            self._acknowledge(consumer, told)
         self._send(
             route,
             {

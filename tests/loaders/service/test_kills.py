@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from nbdata.errors import BadOption
 from nbdata.loaders.service import Client, serve
 from nbdata.loaders.service.address import Address
 from nbdata.runtime import runtime_folder
@@ -63,6 +64,39 @@ def test_after_a_kill_of_the_service_each_batch_is_used_once(seed: int, tmp_path
         assert [number_of(batch) for batch in one] == list(range(COUNT)), "the next epoch"
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} <= {"state", "state.new"}
+
+
+def test_the_file_of_the_state_is_there_before_the_first_batch(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with serve(Numbers(COUNT), state=str(state)) as service, Client(service.address) as one:
+        assert number_of(next(iter(one))) == 0
+        assert json.loads(state.read_text())["first"] == 0
+
+
+def test_what_was_reported_to_a_service_that_was_killed_is_reported_to_the_next(tmp_path: Path) -> None:
+    options = {"state": str(tmp_path / "state")}
+    with served("told", **options) as service, Client(service.line(), ahead=1) as one:
+        batches = iter(one)
+        assert number_of(next(batches)) == 0
+        service.kill()
+        with served("told", **options) as service:
+            service.line()
+            assert [number_of(batch) for batch in batches] == list(range(1, COUNT))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}'])
+def test_a_file_that_has_no_state_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text(text)
+    with pytest.raises(BadOption, match=r"no (file|state) of a"):
+        serve(Numbers(3), state=str(path))
+    assert path.read_text() == text
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(BadOption, match="no file of a service's state"):
+        serve(Numbers(3), state=str(path))
+    with pytest.raises(BadOption, match="no state_dict"):
+        serve([{"a": 1}], state=str(tmp_path / "new"))
 
 
 @times(20)

@@ -155,6 +155,18 @@ def test_set_epoch_and_the_length_come_from_the_loader() -> None:
         one.set_epoch(9)  # the one that runs
 
 
+def test_a_state_that_the_loader_refuses_changes_nothing() -> None:
+    with serve(Numbers(8)) as service, Client(service.address) as one:
+        assert [number_of(batch) for batch in itertools.islice(one, 3)] == [0, 1, 2]
+        one.close()
+        state = service.state_dict()
+        assert state["first"] == 3
+        for wrong in ({}, {**state, "loader": {"other": 1}}, {**state, "first": -1}, {**state, "done": None}):
+            with pytest.raises(BadOption, match=r"no state of a loader service|the loader refuses it"):
+                service.load_state_dict(wrong)
+        assert taken(service.address) == [[3, 4, 5, 6, 7]]
+
+
 def test_an_epoch_begins_once_enough_consumers_ask_for_it() -> None:
     with serve(Numbers(4), consumers=2) as service:
         first: list[list[int]] = []
@@ -241,6 +253,13 @@ def test_a_service_of_a_long_path_is_reached(tmp_path: Path, monkeypatch: pytest
         assert len(os.fsencode(service.address)) > 107
         assert taken(service.address) == [[0, 1, 2]]
     assert [path.name for path in (folder / "services").iterdir()] == ["samples.lock"]
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[3] / "docs/service.md").read_text()
+    examples = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    (example,) = (one for one in examples if "serve(batches)" in one)
+    exec(example, {})
 
 
 @pytest.mark.parametrize(
