@@ -30,6 +30,7 @@
 ##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
 ##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
 ##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
+##  make bench-service     a loader service beside DataLoaders and a pickled queue (minutes)
 ##  make bench-cluster     --cluster local:2 beside one process: seconds and CPU (some ten minutes)
 ##  make bench-aistore     pulls from AIStore's stand-in beside its SDK (minutes)
 ##  make bench-mount       a mount beside those of rclone and s3fs, needs root on a Debian-like system (half an hour)
@@ -57,7 +58,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss mount-hour bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-cluster bench-files bench-mount bench-aistore test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss mount-hour bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-cluster bench-service bench-files bench-mount bench-aistore test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -242,6 +243,9 @@ $(VENV)/.bench-aistore: pyproject.toml | $(BIN)/python
 
 bench-aistore: $(VENV)/.nbdata $(VENV)/.bench-aistore
 	$(BIN)/python benchmarks/aistore_pull.py $(ARGS)
+
+bench-service: $(VENV)/.nbdata
+	$(BIN)/python benchmarks/service.py $(ARGS)
 
 bench-cluster: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/cluster.py $(ARGS)

@@ -57,6 +57,7 @@ from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
 from nbdata.verbs.quota import Quota, quota
 from nbdata.verbs.samples import SampleSource, samples
+from nbdata.verbs.serve_samples import ServeSamples, serve_samples
 from nbdata.verbs.shard_target import write_shards
 from nbdata.verbs.shards import Shards, shards
 from nbdata.verbs.transfers import Transfers, transfers
@@ -94,6 +95,7 @@ __all__ = [
     "Quota",
     "Report",
     "SampleSource",
+    "ServeSamples",
     "Shards",
     "Snapshot",
     "SourceChanged",
@@ -122,6 +124,7 @@ __all__ = [
     "push",
     "quota",
     "samples",
+    "serve_samples",
     "shards",
     "shift",
     "transfers",
@@ -177,6 +180,16 @@ def _mount(operation: Operation, quiet: bool) -> Any:
     return mounted(operation, quiet) if isinstance(operation, Mount) else unmounted(operation)  # type: ignore[arg-type]
 
 
+def _service(operation: Operation, quiet: bool) -> Any:
+    try:
+        from nbdata.loaders.service.command import served
+    except ImportError as error:
+        raise BadOption(
+            f"a loader service needs {error.name}, which is not installed", remedy="pip install pyzmq torch"
+        ) from None
+    return served(operation, quiet)  # type: ignore[arg-type]
+
+
 def _conversion(operation: Operation) -> InProcess:
     from nbdata.client.converting.conversion import Conversion
 
@@ -189,6 +202,7 @@ slots.shard_writer = _shard_writer
 slots.mapped_pack = _mapped_pack
 slots.conversion = _conversion
 slots.mount = _mount
+slots.service = _service
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

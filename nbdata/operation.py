@@ -61,7 +61,7 @@ class _Slots:
     """Factories for the Host, the Display and the operations that this process carries out; called when first needed.
 
     The latter are an iterable of a stream, a sequence of samples, a writer of shards, a pack that changes samples, and
-    a conversion. `mount` mounts and unmounts.
+    a conversion. `mount` mounts and unmounts, `service` serves batches until Ctrl-C.
     """
 
     host: Callable[[], Host]
@@ -72,6 +72,7 @@ class _Slots:
     mapped_pack: Callable[[Operation], InProcess]
     conversion: Callable[[Operation], InProcess]
     mount: Callable[[Operation, bool], Any]
+    service: Callable[[Operation, bool], Any]
 
 
 slots = _Slots()

@@ -38,7 +38,8 @@ _RUN, _LINGERING = "/run", "/var/lib/systemd/linger"
 # The names that nbdata gives in the runtime folder and the state folder, which may be one; and that of a deleted file
 # on NFS.
 _NAMES = re.compile(
-    r"caches|index|jobs|lists|locks|mounts|samples|state|key(-\d+)?(\.[0-9a-f]{16})?|limits\w{8}|(ledger|limits)\.json(\.new)?|"
+    r"caches|index|jobs|lists|locks|mounts|samples|services|state|key(-\d+)?(\.[0-9a-f]{16})?|limits\w{8}|"
+    r"(ledger|limits)\.json(\.new)?|"
     r"(history|ledger|limits|uploads)\.lock|uploads\.claim|(jobs|uploads)\.log(\.new)?|holder-[0-9a-f]{16}|"
     r"[0-9a-f]{8}-[0-9a-f]{16}\.(alive|log|sock|start)|[0-9a-f]{24}|\.nfs[0-9a-f]+"
 )

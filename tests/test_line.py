@@ -42,6 +42,10 @@ LINES = {
         "s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never",
         "s3://bucket/images/ --cache 10000000 --cache-dir /w",
     ),
+    "serve_samples": (
+        "s3://bucket/images/ --batch 64 --shuffle --seed 1 --transform train:load --workers 4 --state /w/state",
+        "s3://b/a.tar s3://b/b.tar --mode broadcast --consumers 2 --listen tcp://127.0.0.1:0 --ahead 1000 --name x",
+    ),
     "shards": (
         "ls s3://bucket/a.tar s3://bucket/b.tar",
         "verify 's3://bucket/x-*.tar' --verify md5",

@@ -27,6 +27,7 @@ PLACES = {
     "quota": ("/w",),
     "transfers": ("3f2a91",),
     "samples": ("s3://bucket/d/",),
+    "serve_samples": ("s3://bucket/d/",),
     "shards": ("ls", "s3://bucket/x-*.tar"),
     "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),
     "ls": ("s3://bucket/d/",),

@@ -16,9 +16,10 @@ NAMES = {
     "__init__": """
         AccessDenied AgentUnavailable BadArchive BadOption CacheStream Cancelled ChecksumMismatch Cleanup
         Convert Copy Delete Du Job Ls Md5check MissingVolume Mount NbdataError NotEnoughSpace NotFound Pack Plan Pull
-        Push Quota Report SampleSource Shards Snapshot SourceChanged StoreUnavailable TransferFailed Transfers
-        UnsafeMember Unmount UntarVolumes __version__ cache_stream cleanup convert copy decode delete demo du filesystem
-        ls md5check mount open pack pull push quota samples shards shift transfers unmount untar_volumes write_shards
+        Push Quota Report SampleSource ServeSamples Shards Snapshot SourceChanged StoreUnavailable TransferFailed
+        Transfers UnsafeMember Unmount UntarVolumes __version__ cache_stream cleanup convert copy decode delete demo du
+        filesystem ls md5check mount open pack pull push quota samples serve_samples shards shift transfers unmount
+        untar_volumes write_shards
     """,
     "demo/__init__": "serve",
     "ffrecord/__init__": """
@@ -30,6 +31,7 @@ NAMES = {
     "loaders/ffrecord": "ConcatDataset DataLoader Dataset ReaderRegistry Subset",
     "loaders/mmdet3d": "BACKEND FFRecordBackend LoadMultiViewImageFromFilesHF register",
     "loaders/pytorch/__init__": "CacheStreamDataset SampleDataset SampleLoader SampleStream",
+    "loaders/service/__init__": "Client Service serve",
     "loaders/tensorflow": "dataset",
     "loaders/webdataset": "Source source",
 }

@@ -25,6 +25,7 @@ docs/stores
 docs/files-and-paths
 docs/mount
 docs/training
+docs/service
 docs/packed
 docs/convert
 docs/archives

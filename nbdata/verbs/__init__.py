@@ -23,6 +23,7 @@ from nbdata.verbs.push import Push
 from nbdata.verbs.quota import Quota
 from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
+from nbdata.verbs.serve_samples import ServeSamples
 from nbdata.verbs.shards import Shards
 from nbdata.verbs.transfers import Transfers
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -33,7 +34,7 @@ __all__ = ["GROUPS", "VERBS", "operation_from_dict"]
 GROUPS: dict[str, tuple[type[Operation], ...]] = {
     "Move": (Pull, Push, Copy, Delete),
     "Check and unpack": (Md5check, UntarVolumes),
-    "Train": (CacheStream, SampleSource, Pack, Shards, Convert),
+    "Train": (CacheStream, SampleSource, ServeSamples, Pack, Shards, Convert),
     "Look": (Ls, Du, Mount, Unmount),
     "Disk space and jobs": (Quota, Transfers, Cleanup),
 }

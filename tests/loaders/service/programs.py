@@ -1,0 +1,82 @@
+"""A service and its consumers as programs of their own, which a test steps and kills.
+
+usage: programs.py serve NAME COUNT OPTIONS | consume ADDRESS EPOCHS. A service prints its address and ends with its
+standard input. A consumer prints each number that it gets, and asks for the next one once it reads a line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+# The installed nbdata comes first.
+sys.path.append(str(Path(__file__).parents[3]))
+
+from tests.waiting import PATIENCE
+
+__all__ = ["Program"]
+
+
+class Program:
+    """One of these programs. A context manager, which ends it."""
+
+    def __init__(self, *words: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *map(str, words)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """Return the next line that it prints; empty if it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def step(self) -> None:
+        """Let a consumer ask for the next batch."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL)."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait(PATIENCE)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def _serve(name: str, count: str, options: str) -> None:
+    from nbdata.loaders.service import serve
+    from tests.loaders.service.loaders import Numbers
+
+    with serve(Numbers(int(count)), name=name, **json.loads(options)) as service:
+        print(service.address, flush=True)
+        sys.stdin.read()
+
+
+def _consume(address: str, epochs: str) -> None:
+    from nbdata.loaders.service import Client
+    from tests.loaders.service.loaders import number_of
+
+    with Client(address) as client:
+        for _ in range(int(epochs)):
+            for batch in client:
+                print(number_of(batch), flush=True)
+                sys.stdin.readline()
+            print("end", flush=True)
+
+
+if __name__ == "__main__":
+    sys.modules["torch"] = None  # type: ignore[assignment]  # it takes seconds to import, and is not needed
+    {"serve": _serve, "consume": _consume}[sys.argv[1]](*sys.argv[2:])
