@@ -60,3 +60,5 @@ def test_a_mount_ends_where_it_was_moved_and_not_what_has_its_path_now(
     wait_until(lambda: not note.lives)
     assert os.path.ismount(other)
     assert not is_mounted(str(tmp_path / "moved/data"))
+    mount.unmount()  # does nothing by now
+    assert os.path.ismount(other)

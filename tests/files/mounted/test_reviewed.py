@@ -229,7 +229,7 @@ def test_a_name_makes_no_lines_in_the_text_and_the_log(
 
     listing[""] = lambda: iter([ObjectInfo(f"{name}/", -1), ObjectInfo(f"{name}//b", 1)])
     listing[f"{name}/"] = fails
-    found = _folders()
+    found = _folders(store=SimpleNamespace(notes=list))
     files = OpenFiles(SimpleNamespace(prefix=""), found, "none")  # type: ignore[arg-type]
     calls = Calls("s3://b", found, files, 60, log.say)
     look_up = wire.Request(wire.LOOKUP, 1, wire.ROOT, memoryview(name.encode() + b"\0"))
