@@ -169,13 +169,9 @@ class IndexWriter:
         columns.key_ends.extend(keys + at for at in theirs["key_ends"])
         numbers = [self._field(name, size, count) for name, (count, size) in other.counts.items()]
         columns.fields.extend(map(numbers.__getitem__, theirs["fields"]))
-        for number, at in zip(theirs["odd"][::2], theirs["odd"][1::2], strict=True):
-            columns.odd.extend((objects + number, others + at))
-        columns.sizes.frombytes(theirs["sizes"].cast("B"))
-        columns.kinds.frombytes(theirs["kinds"])
-        columns.tags += theirs["tags"]
-        columns.keys += theirs["keys"]
-        columns.others += theirs["others"]
+        columns.odd.extend(map(operator.add, theirs["odd"], itertools.cycle((objects, others))))
+        for name in ("sizes", "kinds", "tags", "keys", "others"):
+            getattr(columns, name).extend(theirs[name])
 
     def _field(self, name: str, size: int, count: int = 1) -> int:
         """Return the number of a field, and count more objects of `size` bytes for it."""

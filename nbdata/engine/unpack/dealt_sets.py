@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -38,6 +37,8 @@ __all__ = ["DealtSets", "deal_each", "unpack_part"]
 
 # The beginning of the names of folders in which workers leave rows.
 _ROWS = "part-"
+# The only file in them.
+_REPORT = "report.rows"
 
 
 def deal_each(run: Run, planned: Plan, sets: SeveralSets) -> Report:
@@ -121,11 +122,13 @@ class DealtSets:
                 notes=part.details["notes"],
                 details=part.details["report"],
             )
-            report.rows = Rows(0, lambda offset: read_page(os.path.join(folder, "report.rows"), offset))
+            report.rows = Rows(0, lambda offset: read_page(os.path.join(folder, _REPORT), offset))
             self._taken.take(title, report, part.details["missed"])
         finally:
             if name.startswith(_ROWS) and "/" not in name:
-                shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):  # it goes with the folder of the job
+                    os.unlink(os.path.join(folder, _REPORT))
+                    os.rmdir(folder)
 
 
 def unpack_part(run: Run, planned: Plan) -> Report:
