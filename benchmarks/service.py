@@ -125,7 +125,7 @@ def serve(loader: Any, options: str) -> None:
     with start(loader, ahead=AHEAD, name=f"bench-{os.getpid()}", **json.loads(options)) as service:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(service.address, flush=True)
-        sys.stdin.read()
+        os.read(0, 1)  # a worker that is forked meanwhile would wait for the lock of sys.stdin
     del loader
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"cpu": cpu(), "before": before, "peak": peak}), flush=True)
