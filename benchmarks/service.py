@@ -125,7 +125,7 @@ def serve(loader: Any, options: str) -> None:
     with start(loader, ahead=AHEAD, name=f"bench-{os.getpid()}", **json.loads(options)) as service:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(service.address, flush=True)
-        sys.stdin.read()
+        os.read(0, 1)  # a worker that is forked meanwhile would wait for the lock of sys.stdin
     del loader
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"cpu": cpu(), "before": before, "peak": peak}), flush=True)
@@ -213,7 +213,7 @@ def row(title: str, ways: dict[str, list[float]]) -> None:
     print(f"| {title} | {shown} | {medians[0] / medians[-1]:.2f} |", flush=True)
 
 
-def measure(folder: str, rounds: int) -> None:
+def measure(folder: str, rounds: int, handed: int, read: int) -> None:
     """Measure and print all rows."""
     print(f"load {os.getloadavg()[0]:.1f}\n")
     print("| work | batches/s (CPU seconds a batch, MB) | first / last |\n|---|---|---|")
@@ -221,9 +221,9 @@ def measure(folder: str, rounds: int) -> None:
         found: dict[str, list[float]] = {"ipc": [], "tcp, encrypted": [], "queue": []}
         for _ in range(rounds):
             for name, listen in (("ipc", "ipc"), ("tcp, encrypted", "tcp://127.0.0.1:0")):
-                run = service(("ready", kind), {"listen": listen}, 1, HANDED)
-                found[name].append(HANDED / run["wall"])
-            found["queue"].append(HANDED / queued(kind, HANDED))
+                run = service(("ready", kind), {"listen": listen}, 1, handed)
+                found[name].append(handed / run["wall"])
+            found["queue"].append(handed / queued(kind, handed))
         row(f"hand over {kind}: ipc beside a queue", {name: found[name] for name in ("ipc", "queue")})
         row(
             f"hand over {kind}: tcp beside a queue",
@@ -235,14 +235,14 @@ def measure(folder: str, rounds: int) -> None:
         spent: dict[str, list[float]] = {"service": [], "DataLoaders": []}
         memory: dict[str, list[float]] = {"peak": [], "allowed": []}
         for _ in range(rounds):
-            run = service(("serve", folder, kind), {}, 1, READ)
-            one["service"].append(READ / run["wall"])
-            one["DataLoader"].append(READ / loaders(folder, kind, 1, READ)["wall"])
-            both = service(("serve", folder, kind), {"mode": "broadcast"}, 2, READ)
-            beside = loaders(folder, kind, 2, READ)
+            run = service(("serve", folder, kind), {}, 1, read)
+            one["service"].append(read / run["wall"])
+            one["DataLoader"].append(read / loaders(folder, kind, 1, read)["wall"])
+            both = service(("serve", folder, kind), {"mode": "broadcast"}, 2, read)
+            beside = loaders(folder, kind, 2, read)
             for name, two in (("service", both), ("DataLoaders", beside)):
-                rates[name].append(2 * READ / two["wall"])
-                spent[name].append(two["cpu"] / (2 * READ))
+                rates[name].append(2 * read / two["wall"])
+                spent[name].append(two["cpu"] / (2 * read))
             memory["peak"].append(max(run["peak"], both["peak"]) / 1e3)
             memory["allowed"].append(AHEAD / 1e6 + 150 + both["before"] / 1e3)
         row(f"read {kind}: one consumer", one)
@@ -265,10 +265,12 @@ def main() -> None:
         case _:
             parser = argparse.ArgumentParser(description=__doc__)
             parser.add_argument("--rounds", type=int, default=3)
-            rounds = parser.parse_args().rounds
+            parser.add_argument("--handed", type=int, default=HANDED, help="batches that are handed over")
+            parser.add_argument("--read", type=int, default=READ, help="batches that are read and decoded")
+            options = parser.parse_args()
             with tempfile.TemporaryDirectory() as folder:
                 make(Path(folder))
-                measure(folder, rounds)
+                measure(folder, options.rounds, options.handed, options.read)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ if __name__ == "__main__":
     loader = SampleLoader(samples, 2, transform=keyed, collate_fn=list, num_workers=2, ahead=2)
     with serve(loader, name="worker", ahead=1000) as service:
         print(service.address, flush=True)
-        sys.stdin.read()
+        os.read(0, 1)  # a worker that is forked meanwhile would wait for the lock of sys.stdin
 """
 
 
