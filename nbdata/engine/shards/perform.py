@@ -155,9 +155,14 @@ class _Looking:
         self._sizes[name] += size
 
     def _index(self, source: SampleSource) -> None:
-        path = index_path(source, self._run.context.state_dir)
+        path = index_path(source, self._run)
         index = index_of(
-            path, self._shards, self._bodies, fingerprint=fingerprint_of(self._shards), progress=self._told
+            self._run.context,
+            path,
+            self._shards,
+            self._bodies,
+            fingerprint=fingerprint_of(self._shards),
+            progress=self._told,
         )
         for name, (count, size) in index.counts.items():
             self._counts[name], self._sizes[name] = count, size

@@ -16,14 +16,16 @@ from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.formats.shards import LeftOut, sums_in
-from nbdata.own_files import write_record
+from nbdata.operation import Context
 from nbdata.paths import last_component
+from nbdata.reading.index_files import write_index
 from nbdata.reading.shards.content import Bodies, Body
 from nbdata.reading.shards.damage import Damage
 from nbdata.reading.shards.listing import fingerprint_elsewhere, is_plain
 from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
+from nbdata.transfer.sources import Opener, servers_at
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["foreign_index", "index_of", "index_path", "known_index", "refuse_compressed", "saved_name"]
@@ -37,12 +39,12 @@ _STREAM = (
 )
 
 
-def index_path(operation: SampleSource, state_dir: str) -> str:
-    """Return the path of a source's index."""
-    places = json.dumps([*map(without_signature, operation.sources), *_slice(operation)]).encode(
-        "utf-8", "surrogatepass"
-    )
-    return os.path.join(state_dir, "samples", hashlib.sha256(places).hexdigest()[:32] + ".shards.idx")
+def index_path(operation: SampleSource, opener: Opener) -> str:
+    """Return the path of a source's index, which tells it from those of the same place on another server."""
+    servers = servers_at(opener, operation.sources)
+    said = [servers, *map(without_signature, operation.sources), *_slice(operation)]
+    name = hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return os.path.join(opener.context.state_dir, "samples", f"{name}.shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
@@ -74,6 +76,7 @@ def foreign_index(path: str, shards: Sequence[SourceFile]) -> SampleIndex | None
 
 
 def index_of(
+    context: Context,
     path: str,
     shards: Sequence[SourceFile],
     bodies: Bodies,
@@ -130,7 +133,7 @@ def index_of(
         "unproven": unproven,
         "built": time.time(),
     }
-    write_record(path, writer.pieces(about))
+    write_index(context, path, writer.pieces(about))
     return SampleIndex(path)
 
 
