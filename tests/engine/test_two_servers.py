@@ -82,10 +82,10 @@ def test_parts_of_one_server_do_not_go_on_at_another(tmp_path: Path, till: int |
             assert (tmp_path / "t/f").read_bytes().count(b"B") == size
             return
         del other.read[:]
-        report = nbdata.pull(
+        nbdata.pull(
             "s3://b/", tmp_path / "t", storage_options=other.options("s3"), on_error="report", quiet=True
         )
-        assert report.present >= 16 * MIB
+        assert other.read == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -148,7 +148,7 @@ def test_what_was_copied_or_packed_of_one_server_is_done_anew_for_another(
     for server, data in zip(twins, (b"A", b"B"), strict=True):
         ends = {"storage_options": server.options("s3"), "target_options": there}
         nbdata.copy("s3://b/d/", f"s3://{bucket}/c/", quiet=True, **ends)
-        nbdata.pack("s3://b/d/", f"s3://{bucket}/p/x.tar", overwrite="always", quiet=True, **ends)
+        nbdata.pack("s3://b/d/", f"s3://{bucket}/p/x-%d.tar", quiet=True, **ends)
         assert client.get_object(Bucket=bucket, Key="c/f.txt")["Body"].read() == data * 1000
-        assert data * 1000 in client.get_object(Bucket=bucket, Key="p/x.tar")["Body"].read()
+        assert data * 1000 in client.get_object(Bucket=bucket, Key="p/x-0.tar")["Body"].read()
     client.close()

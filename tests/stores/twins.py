@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 __all__ = ["Twin", "twin"]
 
@@ -43,6 +43,10 @@ def twin(objects: dict[str, bytes], *, till: int | None = None, parts: int = 0) 
     """
     read: list[tuple[str, int]] = []
 
+    def below(query: str) -> dict[str, bytes]:
+        prefix = parse_qs(query).get("prefix", [""])[0]
+        return {key: objects[key] for key in sorted(objects) if key.startswith(prefix)}
+
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
@@ -57,10 +61,10 @@ def twin(objects: dict[str, bytes], *, till: int | None = None, parts: int = 0) 
             elif key:
                 self._say(404, b"")
             elif path.startswith("/storage/"):
-                items = [_as_json(key, data) for key, data in sorted(objects.items())]
+                items = [_as_json(key, data) for key, data in below(query).items()]
                 self._say(200, json.dumps({"items": items}).encode())
             else:
-                self._say(200, _listing(objects, parts, azure="restype=container" in query).encode())
+                self._say(200, _listing(below(query), parts, azure="restype=container" in query).encode())
 
         def do_HEAD(self) -> None:
             self.do_GET()
@@ -123,12 +127,12 @@ def _listing(objects: dict[str, bytes], parts: int, *, azure: bool) -> str:
         blobs = "".join(
             f"<Blob><Name>{key}</Name><Properties><Content-Length>{len(data)}</Content-Length>"
             f"<Etag>{_etag(key)}</Etag><Last-Modified>{_HTTP_TIME}</Last-Modified></Properties></Blob>"
-            for key, data in sorted(objects.items())
+            for key, data in objects.items()
         )
         return f"<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>"
     contents = "".join(
         f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{_etag(key, parts)}</ETag>"
         f"<LastModified>{_TIME}</LastModified></Contents>"
-        for key, data in sorted(objects.items())
+        for key, data in objects.items()
     )
     return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
