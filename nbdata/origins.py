@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES
 
-__all__ = ["SERVICES", "is_below", "origin_of", "store_of"]
+__all__ = ["SERVICES", "is_below", "leads_up", "origin_of", "store_of"]
 
 #: The origins of services whose server the user's configuration decides.
 SERVICES = frozenset({"s3://", "obs://", "gs://", "az://", "ais://"})
@@ -63,16 +63,29 @@ def store_of(place: str) -> str:
 
 def is_below(key: str, folder: str) -> bool:
     """Return whether a key lies below a folder, which is empty or ends in a slash, however it is escaped."""
-    if not key.startswith(folder):
-        return False
-    rest = key[len(folder) :]
+    return key.startswith(folder) and not leads_up(key[len(folder) :], also=".")
+
+
+def leads_up(path: str, *, also: str = "..") -> bool:
+    """Return whether a path may lead out of the folder above it, here or in a server that unescapes it.
+
+    `also` is another name of a component that counts as ``..``. So does what has a parameter, as ``..;a``: some servers
+    leave it out.
+
+    Examples
+    --------
+    >>> leads_up("a/%252e%252e/b"), leads_up("..;v=1/b"), leads_up("a/..b;c")
+    (True, True, False)
+    """
+    rest = path
     for _ in range(_ESCAPED):
-        if {".", ".."} & set(rest.replace("\\", "/").split("/")):
-            return False
+        names = (name.partition(";")[0] for name in rest.replace("\\", "/").split("/"))
+        if not {"..", also}.isdisjoint(names):
+            return True
         escaped, rest = rest, unquote(rest)
         if escaped == rest:
-            return True
-    return False
+            return False
+    return True
 
 
 def _parted(place: str) -> tuple[str, str]:

@@ -40,6 +40,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
+from nbdata.stores.servers import account_in
 from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.options import Storing
@@ -254,7 +255,12 @@ def identity_of(operation: Operation, context: Context) -> str:
         for options in given
     ]
     env = {name: value for name, value in context.env.items() if _SERVERS.match(name)}
-    servers = json.dumps([operation.identity(), told, env], sort_keys=True)
+    strings = [
+        context.env.get("AZURE_STORAGE_CONNECTION_STRING"),
+        *(o.get("connection_string") for o in given),
+    ]
+    accounts = [account_in(str(one or "")) for one in strings]
+    servers = json.dumps([operation.identity(), told, env, accounts], sort_keys=True)
     return hashlib.sha256(servers.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

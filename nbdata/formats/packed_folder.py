@@ -45,6 +45,9 @@ _DEEPEST = 2048
 _LONGEST, _ALL_PATHS, _FOR_A_BYTE = 8192, 64 << 20, 32
 # Most bytes of names; of few files so many, and so many more for each.
 _MOST, _OF_FEW, _FOR_A_FILE = 1 << 30, 1 << 20, 4096
+# Most instructions of names; of few files so many, and so many more for each. Each may take memory. The name
+# of a file takes three or four, and that of a folder eight.
+_STEPS, _STEPS_FOR_A_FILE = 1 << 20, 32
 _CLASS = object()
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 _LOADS = ("GET", "BINGET", "LONG_BINGET")
@@ -180,7 +183,8 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
     Raises
     ------
     BadArchive
-        If it holds anything but names and numbers of samples, or names that lead out of the folder.
+        If it holds anything but names and numbers of samples, names that lead out of the folder, or far more
+        instructions than so many names take.
     """
     if not is_packed(sample):
         raise BadArchive(
@@ -189,7 +193,7 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
             remedy="Read its samples by number, with nbdata.ffrecord.FileReader or nbdata.samples",
         )
     try:
-        tree = _carried_out(bytes(sample[len(MARK) :]))
+        tree = _carried_out(bytes(sample[len(MARK) :]), _STEPS + _STEPS_FOR_A_FILE * count)
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
         raise _bad(f"cannot be read ({error})", path) from None
     left = _ALL_PATHS + _FOR_A_BYTE * len(sample)
@@ -226,12 +230,17 @@ def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
             levels.pop()
 
 
-def _carried_out(program: bytes) -> Tree:
-    """Interpret a pickle of nested ``OrderedDict``; raises ValueError or others if it is anything else."""
+def _carried_out(program: bytes, most: int) -> Tree:
+    """Interpret a pickle of nested ``OrderedDict``; raises ValueError or others if it is anything else.
+
+    It may have `most` instructions, so that the stack and the memo take memory in proportion to the files.
+    """
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[Any, Any] = {}
-    for opcode, argument, _ in pickletools.genops(program):
+    for step, (opcode, argument, _) in enumerate(pickletools.genops(program)):
+        if step >= most:
+            raise ValueError(f"more than {most:,} instructions")
         name = opcode.name
         if name in _TEXTS or name in _NUMBERS:
             if isinstance(argument, bool):

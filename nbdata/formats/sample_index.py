@@ -35,18 +35,17 @@ import json
 import mmap
 import operator
 import os
-import re
 import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from nbdata.bounded import parse_json
 from nbdata.errors import BadOption, NbdataError, UnsafeMember
 from nbdata.formats.sample_objects import SampleObject, ShardMember
+from nbdata.origins import leads_up
 from nbdata.own_files import through_no_link
 
 __all__ = ["IndexWriter", "SampleIndex"]
@@ -67,8 +66,6 @@ _PLAIN, _OTHER, _MEMBER = 0, 1, 2
 # Number of a shard, offset (-1: not contiguous), CRC-32.
 _PLACE = struct.Struct("<IqI")
 _FIELDS = 1 << 16
-# A component ``..``, also for stores with backslashes.
-_UP = re.compile(r"(?:^|[/\\])\.\.(?:$|[/\\])")
 _LENGTH = 8
 # Most bytes of a key: no store has longer ones (see `nbdata.transfer.bad_entries`).
 _LONGEST_KEY = 4 * 8192
@@ -492,7 +489,7 @@ def _compared(rule: Callable[[int, int], bool], column: Sequence[int]) -> bool:
 
 def _leads_out(path: str) -> bool:
     """True if a path may lead out of the folder to whose key it is appended, here or in a store that decodes it."""
-    return (".." in path or "%" in path) and _UP.search(unquote(path)) is not None
+    return (".." in path or "%" in path) and leads_up(path)
 
 
 def _damaged(path: str) -> NbdataError:

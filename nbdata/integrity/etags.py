@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-__all__ = ["COMMON_PART_SIZES", "ETag", "MultipartDigest", "combine", "parse_etag", "part_size_candidates"]
+__all__ = [
+    "COMMON_PART_SIZES",
+    "ETag",
+    "MultipartDigest",
+    "are_parts",
+    "combine",
+    "parse_etag",
+    "part_size_candidates",
+]
 
 _MIB = 1 << 20
 _MB = 10**6
@@ -44,6 +52,9 @@ COMMON_PART_SIZES = (
 """Part sizes in bytes that widespread clients use, likeliest first."""
 
 _MD5 = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,5}))?", re.IGNORECASE)
+# The most parts of an object, as in S3, and the fewest bytes of each but the last. Each part takes memory and time, and
+# a server may claim any number. No client is known to upload smaller ones: S3 wants 5 MiB.
+_MOST_PARTS, _LEAST_PART = 10_000, 1024
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,14 @@ def parse_etag(text: str | None) -> ETag:
         return ETag("opaque", value)
     if match[2] is None:
         return ETag("md5", value.lower(), md5=value.lower())
+    if int(match[2]) > _MOST_PARTS:
+        return ETag("opaque", value)
     return ETag("multipart", value.lower(), parts=int(match[2]))
+
+
+def are_parts(size: int, parts: int) -> bool:
+    """Whether an object of `size` bytes can have been uploaded in so many parts."""
+    return 0 < parts <= _MOST_PARTS and (parts - 1) * _LEAST_PART < max(size, 1)
 
 
 def combine(part_md5s: Iterable[str]) -> str:
@@ -123,7 +141,7 @@ class MultipartDigest:
             raise ValueError(f"a part size of {part_size} bytes makes no parts")
         self.part_size = part_size
         self._algorithm = algorithm
-        self._finished: list[str] = []
+        self._finished, self._count = bytearray(), 1
         self._part = new_digest(algorithm)
         self._room = part_size
 
@@ -133,8 +151,8 @@ class MultipartDigest:
         while view:
             # The next byte closes a full part, not its own last byte, so there is no empty part at the end.
             if not self._room:
-                self._finished.append(self._part.hexdigest())
-                self._part = new_digest(self._algorithm)
+                self._finished += bytes.fromhex(self._part.hexdigest())
+                self._part, self._count = new_digest(self._algorithm), self._count + 1
                 self._room = self.part_size
             piece, view = view[: self._room], view[self._room :]
             self._part.update(piece)
@@ -142,10 +160,9 @@ class MultipartDigest:
 
     def hexdigest(self) -> str:
         """The unquoted ETag of all bytes so far, ``<md5>-<parts>``, or the composite checksum in the same form."""
-        parts = [*self._finished, self._part.hexdigest()]
         whole = new_digest(self._algorithm)
-        whole.update(bytes.fromhex("".join(parts)))
-        return f"{whole.hexdigest()}-{len(parts)}"
+        whole.update(self._finished + bytes.fromhex(self._part.hexdigest()))
+        return f"{whole.hexdigest()}-{self._count}"
 
 
 def part_size_candidates(size: int, parts: int, *, limit: int = 32) -> list[int]:

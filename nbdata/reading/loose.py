@@ -19,13 +19,12 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import SampleObject
 from nbdata.formats.samples import by_sample, is_hidden, split_name
-from nbdata.own_files import write_record
+from nbdata.reading.index_files import write_index
 from nbdata.redaction import redacted
-from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, Filters
-from nbdata.transfer.sources import Opener, find
+from nbdata.transfer.sources import Opener, find, known_as
 from nbdata.verbs.options import Filtering
 from nbdata.verbs.samples import SampleSource
 
@@ -95,7 +94,8 @@ def index_of(
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
-    path = os.path.join(opener.context.state_dir, "samples", index_name(operation) + ".idx")
+    name = index_name(operation, known_as(opener, operation.place))
+    path = os.path.join(opener.context.state_dir, "samples", f"{name}.idx")
     known = None if operation.refresh == "always" else known_index(path)
     make_folders(os.path.dirname(path), 0o700)
     if operation.refresh == "never":
@@ -106,18 +106,18 @@ def index_of(
     writer, about = _build(opener, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)
-    write_record(path, writer.pieces(about))
+    write_index(opener.context, path, writer.pieces(about))
     return Found(SampleIndex(path), about["prefix"], built=True)
 
 
-def index_name(operation: SampleSource, *more: str) -> str:
-    """Return the name of a source's index: the same for the same source and selection."""
+def index_name(operation: SampleSource, *sources: str) -> str:
+    """Return the name of a source's index: the same for the same sources (see `known_as`) and selection."""
     by = operation.by
     if callable(by):
         with contextlib.suppress(OSError, TypeError, ValueError):
             by = _source_of(by)
     said = [
-        *(more or (without_signature(operation.place),)),
+        *sources,
         str(by),
         *operation.options_in(Filtering).values(),
     ]

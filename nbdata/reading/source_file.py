@@ -16,7 +16,7 @@ from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo
 from nbdata.verbs.choosing import SlicingShards
 
-__all__ = ["Promised", "SourceFile", "all_or_none", "digest_of", "fingerprint_of", "sliced"]
+__all__ = ["Promised", "SourceFile", "all_or_none", "digest_of", "fingerprint_of", "first_of_each", "sliced"]
 
 
 class Promised(NamedTuple):
@@ -120,6 +120,11 @@ def sliced(operation: SlicingShards, files: list[SourceFile]) -> list[SourceFile
             expected="A:B or A:B:S, counted from 0",
         )
     return taken
+
+
+def first_of_each(files: Iterable[SourceFile]) -> list[SourceFile]:
+    """Return one file of each place, to open their stores."""
+    return list({file.place: file for file in files}.values())
 
 
 def fingerprint_of(files: Iterable[SourceFile]) -> str:

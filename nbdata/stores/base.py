@@ -248,7 +248,10 @@ class Store(abc.ABC):
 
     @property
     def server(self) -> str:
-        """An identifier of the server, which tells this store from stores of the same name on other servers."""
+        """The name of the server (and account), which tells this store from those of the same name on other servers.
+
+        Records and caches keep it with the place; it is the same for all spellings and regions of one service.
+        """
         return ""
 
     def same_objects(self, other: Store) -> bool:

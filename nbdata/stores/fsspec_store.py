@@ -26,6 +26,7 @@ from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
 from nbdata.stores.local import LocalStore
+from nbdata.stores.servers import server_of_files
 
 __all__ = ["FsspecStore"]
 
@@ -38,10 +39,7 @@ _DEPTH, _LISTED, _ENTRY = 256, 4 << 30, 1000
 _WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "obs", "oci"}
 # Errors of botocore and aiohttp that are no OSError, by the name of a class in their hierarchy.
 _UNREACHED = {
-    "EndpointConnectionError",
-    "ConnectTimeoutError",
-    "ProxyConnectionError",
-    "ClientConnectorError",
+    *("EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "ClientConnectorError"),
 }
 # Protocols whose keys are whole URLs.
 _BY_URL = ("http://", "https://")
@@ -84,6 +82,10 @@ class FsspecStore(Store):
         self._whole = self.below_objects = self.name in _WHOLE
         named = _on_disk(fs, place)
         self._disk = None if named is None else LocalStore(umask=umask, named=os.path.normpath(named))
+
+    @property
+    def server(self) -> str:
+        return server_of_files(self._fs, by_environment=self._whole)
 
     def _path(self, key: str) -> str:
         return self._url(key) if key.startswith(_BY_URL) else self._slash + key
@@ -443,11 +445,8 @@ def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
         other = info.etag != match.etag
     else:
         other = None not in (info.modified, match.modified) and info.modified != match.modified
-    return (
-        other
-        or (match.size >= 0 and info.size != match.size)
-        or (match.version != "" and info.version != match.version)
-    )
+    other = other or (match.size >= 0 and info.size != match.size)
+    return other or (match.version != "" and info.version != match.version)
 
 
 class _FsspecBody:

@@ -6,8 +6,9 @@ unchanged if the listing matches the record **and** the local stat does. Size an
 files have old times. So does a stat without the inode: two folders that exchange their names keep all times.
 
 The format is append-only lines as in `keyed_lines`, which keeps only offsets in memory, so a million records take a
-tenth of a gigabyte. The first line has the target folder, its device and its inode. An index of another folder that had
-the same name is therefore not used, and `written_below` can list the targets of earlier jobs. A torn tail (a kill
+tenth of a gigabyte. The first line has the target folder, its device and its inode, and a digest of the servers of both
+ends. An index of another folder that had the same name is therefore not used, nor one of a bucket of the same name on
+another server, and `written_below` can list the targets of earlier jobs. A torn tail (a kill
 during a write) ends reading and is cut off before the next append. The last line of a path wins.
 
 Records are written after the move, and the file is synced at the end. A record that is about to become false is
@@ -36,7 +37,7 @@ from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Index", "Record", "index_file", "recorded_below", "written_below"]
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Record(NamedTuple):
@@ -89,6 +90,8 @@ class Index:
         URL does not count.
     identity : tuple of (st_dev, st_ino) or None
         The identity of the target folder. None if it does not exist; then no record is valid.
+    servers : str
+        The servers of both ends: records of others are not valid.
 
     Raises
     ------
@@ -96,21 +99,23 @@ class Index:
         If the disk cannot read the index. A damaged index has the records before the damage.
     """
 
-    def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
+    def __init__(
+        self, folder: str, source: str, target: str, identity: tuple[int, int] | None, servers: str = ""
+    ) -> None:
         # The target folder. Nothing of a URL is kept, since it may hold a secret.
         written = "" if is_url(target) else target.rstrip("/") or "/"
-        self._begin(index_file(folder, source, target), written, identity)
+        self._begin(index_file(folder, source, target), written, identity, _digest(servers))
 
     @classmethod
     def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
-        """Open the index in a file whose header names this target."""
+        """Open the index in a file whose header names this target, whatever server it came from."""
         index = cls.__new__(cls)
-        index._begin(path, target, identity)
+        index._begin(path, target, identity, None)
         return index
 
-    def _begin(self, path: str, target: str, identity: tuple[int, int] | None) -> None:
+    def _begin(self, path: str, target: str, identity: tuple[int, int] | None, servers: str | None) -> None:
         self.path, self.target = path, target
-        self._identity = identity
+        self._identity, self._servers = identity, servers
         self._records = KeyedLines()
         self._lines = 0
         self._good = 0  # length of the file's valid beginning, in bytes
@@ -129,7 +134,7 @@ class Index:
             for offset, line in self._records.scan():
                 if offset:
                     self._records.take(offset, line)
-                elif self._identity is None or parse_line(line) != self._header(*self._identity):
+                elif self._identity is None or not self._is_header(parse_line(line)):
                     break
                 self._lines += 1
                 self._good = offset + len(line)
@@ -141,9 +146,9 @@ class Index:
             self._records.clear()
             self._lines = self._good = 0
 
-    def is_of(self, source: str, target: str, identity: tuple[int, int] | None) -> bool:
-        """Whether the index is of this source and target, and nothing was written to it."""
-        mine = os.path.basename(self.path) == _name(source, target)
+    def is_of(self, source: str, target: str, identity: tuple[int, int] | None, servers: str) -> bool:
+        """Whether the index is of this source and target on these servers, and nothing was written to it."""
+        mine = os.path.basename(self.path) == _name(source, target) and self._servers == _digest(servers)
         return mine and self._identity == identity and self._fd < 0
 
     def get(self, path: str) -> Record | None:
@@ -213,7 +218,14 @@ class Index:
                 fdatasync(self._fd)
 
     def _header(self, device: int, inode: int) -> list[object]:
-        return ["nbdata-index", _VERSION, device, inode, self.target]
+        return ["nbdata-index", _VERSION, device, inode, self.target, self._servers or ""]
+
+    def _is_header(self, line: list[object] | None) -> bool:
+        """Whether a first line is that of this index; one that is opened by its path takes over the servers."""
+        assert self._identity is not None
+        if self._servers is None and line and isinstance(line[-1], str):
+            self._servers = line[-1]
+        return line == self._header(*self._identity)
 
     def _compact(self) -> None:
         assert self._identity is not None
@@ -328,6 +340,10 @@ class Index:
 def index_file(folder: str, source: str, target: str) -> str:
     """The path of the index of a source and a target in a state folder. One job at a time may write it."""
     return os.path.join(folder, "index", _name(source, target))
+
+
+def _digest(servers: str) -> str:
+    return hashlib.sha256(servers.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _name(source: str, target: str) -> str:

@@ -10,7 +10,8 @@ of progress line:
     The first BYTES bytes of part N are written. Written without a sync: a process's writes survive its kill, but not a
     crash of the machine. So this line counts only until the next boot.
 
-The header holds a hash of the source, never a URL, which could contain a secret. It ends with a seal of what it says
+The header holds a hash of the source and its server (`nbdata.transfer.sources.known_as`), never a URL, which could
+contain a secret. It ends with a seal of what it says
 (`nbdata.seals`). Anybody can leave a record without a valid seal, with any bytes beside it: such a partial is unproven,
 and counts only if a checksum of the whole object proves it at the end.
 """
@@ -25,7 +26,6 @@ from collections.abc import Iterator
 
 from nbdata.sealed_lines import value_of
 from nbdata.seals import Seals
-from nbdata.signed_urls import without_signature
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.staging import Staging
 
@@ -91,7 +91,7 @@ def is_partial(name: str) -> bool:
 
 
 def _hash_of(source: str) -> str:
-    return hashlib.sha256(without_signature(source).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def header_of(path: str, source: str, info: ObjectInfo, part_size: int, seals: Seals) -> dict[str, object]:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,10 +15,13 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.globs import glob_regex, may_match_below
 from nbdata.history import failed_into
 from nbdata.operation import Context, Operation
-from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob
+from nbdata.origins import store_of
+from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob, is_url
 from nbdata.redaction import redacted
+from nbdata.signed_urls import without_signature
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.close_names import close_name
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import listing, retrying
@@ -26,7 +29,17 @@ from nbdata.transfer.selection import Entry, read_paths
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 
-__all__ = ["Found", "Opener", "find", "folder_part", "head_of", "no_match", "require_folder"]
+__all__ = [
+    "Found",
+    "Opener",
+    "find",
+    "folder_part",
+    "head_of",
+    "known_as",
+    "no_match",
+    "require_folder",
+    "servers_at",
+]
 
 # How many names are requested ahead of the reader.
 _AHEAD = 256
@@ -251,3 +264,17 @@ def no_match(opener: Opener, place: str) -> NotFound:
 def folder_part(source: str) -> str:
     """Return a place in the same store that can always be opened: the source without its glob."""
     return glob_base(source) if has_glob(source) else source
+
+
+def servers_at(opener: Opener, places: Iterable[str]) -> str:
+    """Return the servers of the stores of some places, see `servers_of`; nothing for places on the disk."""
+    stores = {store_of(place): place for place in places if is_url(place)}
+    return servers_of(opener.open(folder_part(place)).store for place in stores.values())
+
+
+def known_as(opener: Opener, place: str) -> str:
+    """Return by which name records and caches know a place: its server, and its URL without what only signs it.
+
+    A URL such as ``s3://bucket/`` stands for other objects where the configuration leads to another server.
+    """
+    return f"{servers_at(opener, [place])}\n{without_signature(place)}"

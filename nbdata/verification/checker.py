@@ -7,9 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.algorithms import ALGORITHMS, KNOWN
+from nbdata.bounded import whole_number
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import OrderedDigest, is_available, new_digest
-from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
+from nbdata.integrity.etags import MultipartDigest, are_parts, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -113,7 +114,9 @@ class PartsPromise(NamedTuple):
 
     def sizes(self, size: int, reported: int | None, limit: int = _GUESSES) -> list[int]:
         """Part sizes to try for an object of `size` bytes: the `reported` one of the store, or likely ones."""
-        return [reported] if reported else part_size_candidates(size, self.parts)[:limit]
+        if reported:
+            return [reported] if are_parts(size, -(-size // reported)) else []
+        return part_size_candidates(size, self.parts)[:limit]
 
     def conclusive(self, reported: int | None) -> bool:
         """Whether a different digest proves different bytes. With a single part it does for any part size."""
@@ -125,22 +128,22 @@ class PartsPromise(NamedTuple):
 
 
 def of_parts(info: ObjectInfo, verify: str) -> PartsPromise | None:
-    """The strongest stored digest of an object's parts, or None.
+    """The strongest stored digest of an object's parts, or None, also if it cannot have so many parts.
 
     ETags count only with ``auto``: a user who asks for md5 means the MD5 of the file.
     """
     if info.size <= 0:
         return None
     found = {
-        name: PartsPromise(f"composite {name}", name, value, int(value.partition("-")[2]))
+        name: PartsPromise(f"composite {name}", name, value, whole_number(value.partition("-")[2]))
         for name, value in info.composite.items()
     }
     etag = parse_etag(info.etag)
-    if verify != "auto":
-        return found.get(verify)
-    if etag.kind == "multipart" and not info.encrypted:
+    if verify == "auto" and etag.kind == "multipart" and not info.encrypted:
         found["md5"] = PartsPromise("etag", "md5", etag.value, etag.parts)
-    return next((found[name] for name in ALGORITHMS if name in found), None)
+    wanted = ALGORITHMS if verify == "auto" else (verify,)
+    known = (found[name] for name in wanted if name in found)
+    return next((promise for promise in known if are_parts(info.size, promise.parts)), None)
 
 
 def digest_check(info: ObjectInfo, algorithm: str, digest: str) -> Check:

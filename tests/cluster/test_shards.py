@@ -12,6 +12,7 @@ import distributed
 import pytest
 
 import nbdata
+from nbdata.client.opened import Opened
 from nbdata.engine.job.dealing import PartReport
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.pack import dealt
@@ -21,7 +22,6 @@ from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.reading.shards.indexing import Indexing, index_path
 from nbdata.reading.source_file import SourceFile
-from nbdata.runtime import state_folder
 from tests.cluster.conftest import Put
 from tests.cluster.test_verbs import alike, files_in
 from tests.formats.test_shards import FILE, shard
@@ -74,7 +74,8 @@ def test_shards_by_workers_has_the_report_of_one_process(
 
 def test_an_index_by_workers_is_the_index_of_one_process(put: Put, workers: distributed.Client) -> None:
     source = put(shards()) + "x-*.tar"
-    path = index_path(nbdata.SampleSource(source), state_folder())
+    read = nbdata.SampleSource(source)
+    path = index_path(read, Opened(read))
     alone = nbdata.shards("index", source, quiet=True)
     made = {name: bytes(column) for name, column in SampleIndex(path).columns.items()}
     Path(path).unlink()

@@ -27,6 +27,10 @@ def content(url: str, name: str) -> bytes:
     return place.store.read_bytes(place.key)
 
 
+def server(url: str) -> str:
+    return open_place(url, Context("/", env=dict(os.environ))).store.server
+
+
 def delete(url: str, name: str) -> None:
     place = open_place(url + name, Context("/", env=dict(os.environ)))
     place.store.delete([place.key])
@@ -100,7 +104,7 @@ def test_a_push_after_a_killed_pull_leaves_what_the_pull_was_replacing(put: Put,
     nbdata.pull(url, folder, quiet=True)
     put({"d/f": b"another's"})
     identity = identity_of(str(folder))
-    index = Index(os.environ["NBDATA_STATE_DIR"], url, str(folder), identity)
+    index = Index(os.environ["NBDATA_STATE_DIR"], url, str(folder), identity, server(url))
     assert identity is not None
     index.open(identity)
     place = open_place(url + "f", Context("/", env=dict(os.environ)))
@@ -122,7 +126,7 @@ def test_a_push_that_was_killed_after_its_last_byte_goes_on(put: Put, tmp_path: 
     (folder / "f").write_bytes(b"edited")
     identity = identity_of(str(folder))
     assert identity is not None
-    index = Index(os.environ["NBDATA_STATE_DIR"], str(folder), url, identity)
+    index = Index(os.environ["NBDATA_STATE_DIR"], str(folder), url, identity, server(url))
     index.open(identity)
     index.put({"f": Record("", 6, *Record.of("", 6, (folder / "f").stat())[2:])})
     index.close()
@@ -164,7 +168,8 @@ def test_an_object_that_a_push_is_replacing_is_announced(
         killed.setattr(Index, "put", lambda self, records: None)
         killed.setattr(Index, "close", lambda self: os.close(self._fd))
         nbdata.push(folder, url, quiet=True)
-    record = Index(os.environ["NBDATA_STATE_DIR"], str(folder), url, identity_of(str(folder))).get("f")
+    identity = identity_of(str(folder))
+    record = Index(os.environ["NBDATA_STATE_DIR"], str(folder), url, identity, server(url)).get("f")
     assert record is not None
     assert (record.tag, record.local_same((folder / "f").stat())) == ("", True)
 

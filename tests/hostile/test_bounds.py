@@ -329,6 +329,22 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     assert peak < _OWN
 
 
+@pytest.mark.parametrize("step", [b"\x94", b"(", b"J\0\0\0\0", b"h\x00)R"])
+def test_the_instructions_of_a_packed_folder_do_not_fill_the_memory(run: Run, step: bytes) -> None:
+    """Each makes one more entry of the memo or of the stack."""
+    begin = MARK + b"\x80\x04ccollections\nOrderedDict\nq\x00)R"
+    names = begin + step * ((4 << 20) // len(step)) + b"."
+    head = HeadWriter()
+    for _ in range(1000):
+        head.add(1, zlib.crc32(b"x"))
+    head.add(len(names), zlib.crc32(names))
+    error, peak = run("nbdata.samples(sys.argv[2])", "a.ffr", b"".join(head.pieces()) + b"x" * 1000 + names)
+    assert error is not None
+    assert "more than" in error
+    assert "instructions" in error
+    assert peak < _OWN + (200 << 20)
+
+
 def test_the_base_of_an_index_takes_no_memory_for_each_shard(run: Run) -> None:
     shards = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
     index = {

@@ -112,6 +112,8 @@ HOSTILE = {
     "dots in the middle": lambda home, other, folder: index("deep/../../private/x.tar"),
     "escaped dots": lambda home, other, folder: index("%2e%2e/private/x.tar"),
     "twice escaped dots": lambda home, other, folder: index("%252e%252E/private/x.tar"),
+    "dots with a parameter": lambda home, other, folder: index("..;v=1/private/x.tar"),
+    "dots with an escaped parameter": lambda home, other, folder: index("..%3Bv=1/private/x.tar"),
     "escaped slash": lambda home, other, folder: index("..%2fprivate%2Fx.tar"),
     "backslash": lambda home, other, folder: index("..\\private\\x.tar"),
     "dots in JSON's escapes": lambda home, other, folder: index("../private/x.tar").replace(b"..", rb"\u002e\u002e"),

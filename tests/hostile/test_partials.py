@@ -10,6 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Context
 from nbdata.paths import canonical
 from nbdata.seals import Seals
 from nbdata.stores.base import ObjectInfo
@@ -58,7 +59,9 @@ def begun(target: Path, source: tuple[str, ObjectInfo], state: Path, data: bytes
     """Leave a partial whose first part has these bytes, sealed with the key of a state folder."""
     own = target / ".nbdata"
     own.mkdir(parents=True, mode=0o700)
-    parts = Partial(Staging(str(own)), "big", canonical(source[0]), source[1], Seals(str(state)))
+    place = open_place(source[0], Context("/", env=dict(os.environ)))
+    known = f"{place.store.server}\n{canonical(source[0])}"
+    parts = Partial(Staging(str(own)), "big", known, source[1], Seals(str(state)))
     os.pwrite(parts.fd, data, 0)
     parts.mark(0)
     parts.close()

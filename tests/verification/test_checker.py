@@ -13,10 +13,11 @@ from botocore.config import Config
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption
-from nbdata.integrity import digests
+from nbdata.integrity import digests, etags, part_digests
 from nbdata.stores.base import ObjectInfo
-from nbdata.verification.checker import right, stored_checksum
+from nbdata.verification.checker import of_parts, right, stored_checksum
 from tests.slow import SlowProxy
+from tests.stores.twins import twin
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -122,3 +123,32 @@ def test_a_checksum_that_cannot_be_made_here_counts_as_none(monkeypatch: pytest.
             digests.new_digest("crc64nvme")
     finally:
         digests.is_available.cache_clear()
+
+
+@pytest.mark.parametrize(("size", "parts"), [(200_000, 200_000), (1_000_000, 999_999), (50_000, 9000)])
+def test_a_store_does_not_decide_how_many_digests_an_object_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, parts: int
+) -> None:
+    """Neither by its ETag nor by a composite checksum: what cannot be so many parts is no promise."""
+    made = []
+
+    def counted(algorithm: str) -> Any:
+        made.append(algorithm)
+        return digests.new_digest(algorithm)
+
+    for module in (etags, part_digests):
+        monkeypatch.setattr(module, "new_digest", counted)
+    with twin({"f": bytes(size)}, parts=parts) as server:
+        options = server.options("s3")
+        report = nbdata.pull("s3://b/", tmp_path / "t", storage_options=options, quiet=True)
+        checked = nbdata.md5check(tmp_path / "t", against="s3://b/", storage_options=options, quiet=True)
+    assert (report.verified, checked.counts) == (0, {"unverifiable": 1})
+    assert len(made) < 100
+
+
+def test_a_store_does_not_say_parts_of_a_byte() -> None:
+    info = ObjectInfo("k", 5_000_000, f'"{"0" * 32}-2"')
+    promise = of_parts(info, "auto")
+    assert promise is not None
+    assert promise.sizes(info.size, 1) == []
+    assert promise.sizes(info.size, 2_500_000) == [2_500_000]

@@ -28,11 +28,10 @@ from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report
 from nbdata.seals import Seals
-from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of
 from nbdata.transfer.part_records import boot
-from nbdata.transfer.sources import folder_part
+from nbdata.transfer.sources import folder_part, known_as
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verification.same_bytes import same_bytes
@@ -64,7 +63,7 @@ def plan(run: Run) -> Plan:
 
 def _folder(run: Run, op: SampleCache) -> KeptFolder:
     # Each --verify has its own folder: files kept under a weaker option were not verified enough for a stronger one.
-    of, block = f"{without_signature(op.source)}\n{op.verify}", disk_of(op.cache_dir)[2]
+    of, block = f"{known_as(run, op.source)}\n{op.verify}", disk_of(op.cache_dir)[2]
     return KeptFolder(op.cache_dir, of, block, boot(), Seals(run.context.state_dir))
 
 

@@ -29,6 +29,7 @@ from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry, Looked, Selection
@@ -94,7 +95,8 @@ def plan(run: Run) -> Plan:
     name = name_at(target, only, mirror=op.delete)
     source_objects = _SourceObjects(found, target, name, mirror=op.delete)
     remote = existing_objects(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
-    index = run.index(op.source, op.target, _NOWHERE)
+    servers = servers_of([found.location.store], [target.store])
+    index = run.index(op.source, op.target, _NOWHERE, servers)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
     looked = Looked()
@@ -180,11 +182,12 @@ class _Copying:
         self.run, self.op, self.plan = run, run.operation, planned
         self.results = Results(run)
         self.results.notes.extend(planned.notes)
-        self.index = run.index(self.op.source, self.op.target, _NOWHERE)
         at_source, at_target = both_ends(run)
         self.target = at_target.open(self.op.target)
         self.uploads = BegunUploads(at_target, self.op.target, self.target.store)
         source = at_source.open(glob_base(self.op.source)).store
+        servers = servers_of([source], [self.target.store])
+        self.index = run.index(self.op.source, self.op.target, _NOWHERE, servers)
         self.ends = Ends(run.control, self.op, source, self.target.store, self.uploads)
         self.copier = Copier(self.ends)
         self.results.sum("by_store", 0)

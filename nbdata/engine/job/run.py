@@ -106,13 +106,16 @@ class Run:
         """Return what its stores cannot do, each once."""
         return list(dict.fromkeys(note for store in self.stores for note in store.notes()))
 
-    def index(self, source: str, target: str, identity: tuple[int, int] | None) -> Index:
-        """Return the records of a source and target; planning and performing share them, since they may be many."""
+    def index(self, source: str, target: str, identity: tuple[int, int] | None, servers: str) -> Index:
+        """Return the records of a source and target; planning and performing share them, since they may be many.
+
+        `servers` are those of the stores: see `nbdata.stores.servers.servers_of`.
+        """
         if self.as_part is not None:
             return self.as_part.index
         known, self._index = self._index, None
-        if known is None or not known.is_of(source, target, identity):
-            known = Index(self.context.state_dir, source, target, identity)
+        if known is None or not known.is_of(source, target, identity, servers):
+            known = Index(self.context.state_dir, source, target, identity, servers)
             self._index = known
         return known
 

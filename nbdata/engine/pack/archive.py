@@ -29,6 +29,7 @@ from nbdata.formats.frames import FRAME
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
+from nbdata.stores.servers import servers_of
 from nbdata.verbs.pack import Pack
 
 __all__ = ["perform", "plan"]
@@ -48,7 +49,8 @@ def plan(run: Run) -> Plan:
     at_source, at_target = both_ends(run)
     folder = at_target.open(op.archive_names.folder)
     members = find_members(at_source, op, folder, os.path.join(run.folder, "members.jsonl"))
-    found, index = existing(at_target, op, folder), run.index(*op.places(), NOWHERE)
+    servers = servers_of([members.store], [folder.store])
+    found, index = existing(at_target, op, folder), run.index(*op.places(), NOWHERE, servers)
     there = found.there
     stream: TarStream | ZipStream
     volumes: TarVolumes | ZipVolumes

@@ -23,6 +23,7 @@ from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
 from nbdata.sizes import counted
 from nbdata.stores.base import Store
+from nbdata.stores.servers import servers_of
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 
@@ -82,9 +83,10 @@ class Archiving(abc.ABC):
         self._results = Results(run)
         self._results.notes.extend(planned.notes[1:])
         self._kept: list[tuple[int, int]] = []  # ranges of the stream in kept volumes, in order
-        self._index = run.index(*self._op.places(), NOWHERE)
         _, at_target = both_ends(run)
         folder = at_target.open(self._op.archive_names.folder)
+        servers = servers_of([source], [folder.store])
+        self._index = run.index(*self._op.places(), NOWHERE, servers)
         most = min(size, self._op.volume_size or size)
         self._writer = VolumeWriter(at_target, self._op, folder, most, planned.needed)
         self._fetching = Fetching(

@@ -29,6 +29,7 @@ from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
@@ -88,7 +89,7 @@ def plan(run: Run) -> Plan:
     there = ExistingObjects(run.folder, listing(run.control, folder.store, folder.key))
     whole = at_source.open(op.places()[0].rstrip("/") + "/").key if source.folder is not None else ""
     sources = _Sources(source, folder, whole)
-    index = run.index(*op.places(), _NOWHERE)
+    index = run.index(*op.places(), _NOWHERE, servers_of(source.stores, [folder.store]))
     own = OwnFiles(op, index, lambda *_: False)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.target)[2] if op.local_target() else 0
@@ -250,9 +251,10 @@ class _Writing:
         self._source: PackSource = run.kept  # type: ignore[assignment]
         self._results = Results(run)
         self._results.notes.extend(planned.notes)
-        self._index = run.index(*self._op.places(), _NOWHERE)
         _, at_target = both_ends(run)
         self._target = at_target.open(self._op.target)
+        servers = servers_of(self._source.stores, [self._target.store])
+        self._index = run.index(*self._op.places(), _NOWHERE, servers)
         self._uploads = BegunUploads(at_target, self._op.target, self._target.store)
         self._fetching = Fetching(
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH

@@ -32,6 +32,7 @@ from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import hashed_parts, send_whole, upload_part_size
@@ -92,7 +93,7 @@ def plan(run: Run) -> Plan:
     there = _existing(at_target, op)
     folder = at_target.open(names.folder)
     refuse_own_source(names, [folder], source.shards, op.target)
-    index = run.index(*op.places(), _NOWHERE)
+    index = run.index(*op.places(), _NOWHERE, servers_of(source.stores, [folder.store]))
     own = OwnFiles(op, index, _listed(run, op, folder))
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
@@ -202,9 +203,10 @@ class _Packing:
         stores = self._open()
         self._results = Results(run)
         self._results.notes.extend(planned.notes)
-        self._index = run.index(*self._op.places(), _NOWHERE)
         _, at_target = both_ends(run)
         self._target = at_target.open(self._op.names.folder)
+        servers = servers_of(self._source.stores, [self._target.store])
+        self._index = run.index(*self._op.places(), _NOWHERE, servers)
         self._uploads = BegunUploads(at_target, self._op.names.folder, self._target.store)
         self._fetching = Fetching(
             run.control, stores, verify=self._op.verify, width=self._op.concurrency or WIDTH

@@ -397,7 +397,7 @@ def _shards(run: Run, operation: SampleSource, on_error: str) -> _Shards:
     shards = shards_of(run)
     stores = _stores(run, shards)
     fingerprint = fingerprint_of(shards)
-    path = index_path(operation, run.context.state_dir)
+    path = index_path(operation, run)
     index = known_index(path, fingerprint) if all(shard.is_told_apart for shard in shards) else None
     damage = None
     if index is None:
@@ -417,6 +417,7 @@ def _shards(run: Run, operation: SampleSource, on_error: str) -> _Shards:
 
             damage = Damage(bodies("none")) if on_error == "report" else None
             index = index_of(
+                run.context,
                 path,
                 shards,
                 bodies(operation.verify),
@@ -436,12 +437,11 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     def store_of(file: SourceFile) -> Store:
         return stores[file.place]
 
-    state = run.context.state_dir
-    path = heads_path(state, files)
+    path = heads_path(run.context, files, store_of)
     kept = kept_heads(path, files) if all(file.is_told_apart for file in files) else None
-    heads = kept or fetch_heads(run.control, files, store_of, path)
+    heads = kept or fetch_heads(run.control, files, store_of, path, run.context)
     heads.check()
-    index = index_of_packed(run.control, operation, files, heads, store_of, state)
+    index = index_of_packed(run.control, operation, files, heads, store_of, run.context)
     if index is not None:
         return _Shards(index, files, of_each, heads)
     if operation.filtered:

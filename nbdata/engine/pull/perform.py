@@ -22,6 +22,7 @@ from nbdata.report import Plan, Report, Row
 from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.servers import servers_of
 from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.committer import Committer, PendingFile
@@ -32,7 +33,7 @@ from nbdata.transfer.partials import Partial
 from nbdata.transfer.reader import Check, RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
-from nbdata.transfer.sources import folder_part
+from nbdata.transfer.sources import folder_part, known_as
 from nbdata.transfer.staged_files import StagedFiles
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.pull import Pull
@@ -72,8 +73,12 @@ class _Pulling:
         self._root: str = planned.details["root"]
         self._results = Results(run)
         self._results.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
-        self._index = run.index(self._op.source, self._root, identity_of(self._root))
-        self._store = run.open(folder_part(self._op.source)).store
+        self._store, self._source = (
+            run.open(folder_part(self._op.source)).store,
+            known_as(run, self._op.source),
+        )
+        servers = servers_of([self._store])
+        self._index = run.index(self._op.source, self._root, identity_of(self._root), servers)
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical)
         self._small = Batcher[PullRow](run.control, self._workers, self._gather, self._whole)
@@ -186,7 +191,7 @@ class _Pulling:
                     self._begin_parts(item)
                     return
             if item.path in self._begun:  # useless, or it would be resumed
-                if self._begun.is_other(item.path, self._op.source, info):
+                if self._begun.is_other(item.path, self._source, info):
                     self._anew(item)
                 Partial.remove_of(self._target.opened(staging), item.path)
             item.claimed = item.needed
@@ -242,7 +247,7 @@ class _Pulling:
         if not sure or not _KEPT <= count < item.info.size:
             return False
         folder, name = self._target.opened(staging), os.path.basename(temporary)
-        return Partial.keep(folder, item.path, self._op.source, item.info, name, count, self._seals)
+        return Partial.keep(folder, item.path, self._source, item.info, name, count, self._seals)
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
         """Return the local file's stat from before it was read, if its bytes match the store's checksum.
@@ -340,7 +345,7 @@ class _Pulling:
             parts = Partial(
                 self._target.opened(staging),
                 item.path,
-                self._op.source,
+                self._source,
                 info,
                 self._seals,
                 layout=checker.layout if checker is not None else None,
@@ -457,7 +462,7 @@ class _Pulling:
         whole = self._promised is None and self._run.as_part is None and not Selection(self._op).given
         if whole and not self._results.failures:
             folder = self._target.opened(self._target.staging(self._root))
-            for data in Begun(folder).of_source(self._op.source):
+            for data in Begun(folder).of_source(self._source):
                 Partial.remove(folder, data)
 
     def _note(self) -> None:

@@ -19,13 +19,14 @@ from nbdata.paths import has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
 from nbdata.transfer.retry import Tries
 from nbdata.transfer.selection import Looked, Selection
-from nbdata.transfer.sources import Found, find
+from nbdata.transfer.sources import Found, find, known_as
 from nbdata.transfer.staging import Staging
 from nbdata.transfer.worker_pool import MOST
 from nbdata.verbs.pull import Pull
@@ -141,8 +142,9 @@ def plan_of(run: Run, source: Found, left_out: LeftOut | None = None) -> Plan:
     refuse_overlap(source, root, name=rename, whole=not has_glob(op.source), mirror=op.delete)
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
-    index = run.index(op.source, root, identity_of(root))
-    pushed = Index(run.context.state_dir, root, op.source, identity_of(root))
+    servers, source_name = servers_of([source.location.store]), known_as(run, op.source)
+    index = run.index(op.source, root, identity_of(root), servers)
+    pushed = Index(run.context.state_dir, root, op.source, identity_of(root), servers)
     block = disk_of(root)[2]
     begun = Begun(_staging(root))
     names = LocalNames(encode=op.encode_names, blind=folds_case(existing_ancestor(root)))
@@ -174,7 +176,7 @@ def plan_of(run: Run, source: Found, left_out: LeftOut | None = None) -> Plan:
             )
             if item.action in MOVES:
                 if source.location.store.ranges:
-                    item.present = begun.present(path, op.source, info)
+                    item.present = begun.present(path, source_name, info)
                 out.files += 1
                 out.bytes += max(info.size, 0)
                 item.edited = (

@@ -33,6 +33,7 @@ from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import PART, validator
@@ -68,9 +69,10 @@ class _Pushing:
         self._results = Results(run)
         self._results.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self._identity = identity_of(planned.details["root"])
-        self._index = run.index(self._op.source, self._op.target, self._identity)
         self._target = run.open(self._op.target)
         self._store = self._target.store
+        servers = servers_of([self._store])
+        self._index = run.index(self._op.source, self._op.target, self._identity, servers)
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical, sends=True)
         self._small = SmallUploads[PushRow](
             run.control, self._workers, self._store, self._send_small, self._whole

@@ -20,6 +20,7 @@ from nbdata.report import Plan, Row
 from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.file_source import blocks
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded
@@ -132,8 +133,9 @@ def plan(run: Run) -> Plan:
         refuse_overlap(found, folder, name=own, whole=not has_glob(op.source), mirror=op.delete)
     remote = existing_objects(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
-    index = run.index(op.source, op.target, identity_of(root))
-    pulled = Index(run.context.state_dir, op.target, root, identity_of(root))
+    servers = servers_of([target.store])
+    index = run.index(op.source, op.target, identity_of(root), servers)
+    pulled = Index(run.context.state_dir, op.target, root, identity_of(root), servers)
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     looked = Looked()

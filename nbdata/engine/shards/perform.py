@@ -172,8 +172,10 @@ class _Looking:
             self._run.control.advance(files=1, bytes=max(0, shard.size))
 
     def _saved(self, indexing: Indexing) -> SampleIndex:
-        path = index_path(self._source, self._run.context.state_dir)
-        return indexing.save(path, fingerprint_of(self._shards), fingerprint_elsewhere(self._shards))
+        path = index_path(self._source, self._run)
+        return indexing.save(
+            self._run.context, path, fingerprint_of(self._shards), fingerprint_elsewhere(self._shards)
+        )
 
     def _take(self, index: SampleIndex) -> None:
         found = self._found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import Digest, new_digest
-from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
+from nbdata.integrity.etags import MultipartDigest, are_parts, parse_etag, part_size_candidates
 from nbdata.reading.shards.content import Body
 from nbdata.reading.source_file import Promised, SourceFile
 
@@ -12,8 +12,6 @@ __all__ = ["PromisedBody"]
 
 # Part sizes to try for a multipart ETag whose part size is not in the index.
 _GUESSES = 4
-# Most parts of an object. S3 allows so many, and each takes a digest.
-_MOST_PARTS = 10_000
 
 
 class PromisedBody(Body):
@@ -51,7 +49,7 @@ class PromisedBody(Body):
     def _part_sizes(self, promised: Promised) -> list[int]:
         """Return the size in the index if its ETag has that many parts, else likely ones; none for too many parts."""
         size, parts = self._shard.size, parse_etag(promised.etag).parts
-        if parts > _MOST_PARTS:
+        if not are_parts(size, parts):
             return []
         if promised.part_size and -(-size // promised.part_size) == parts:
             self._is_sure = True

@@ -30,7 +30,7 @@ from nbdata.report import Plan
 from nbdata.space.limits import mount_points
 from nbdata.transfer.index import Index, index_file
 from nbdata.transfer.names import unrepresentable
-from nbdata.transfer.sources import find
+from nbdata.transfer.sources import find, servers_at
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.parsing import pairs
 from nbdata.verbs.pull import Pull
@@ -91,13 +91,16 @@ class _Stored:
         """Yield the files that a store has, in the order of its listing."""
         identity = os.stat(place.folder)
         state, both = self._run.context.state_dir, (identity.st_dev, identity.st_ino)
-        pulled = Index(state, place.url, place.folder, both)
-        pushed = Index(state, place.folder, place.url, both)
+        context = replace(self._run.context, storage_options=place.options)
+        part = replace(self._run, operation=Pull(source=place.url, target=place.folder), context=context)
+        servers = servers_at(part, [place.url])
+        pulled = Index(state, place.url, place.folder, both, servers)
+        pushed = Index(state, place.folder, place.url, both, servers)
         target = os.path.realpath(place.folder)
         where = target if is_inside(target, self._root) else self._root
         held, here = holder(where), array("Q")
         try:
-            for path, found in self._unchanged(place, target, pulled, pushed):
+            for path, found in self._unchanged(part, place, target, pulled, pushed):
                 here.append(found.st_ino)
                 records = "" if pulled.get(path) is None else pulled.path
                 seen = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -109,12 +112,10 @@ class _Stored:
             self._inodes = array("Q", sorted(self._inodes + here))
 
     def _unchanged(
-        self, place: _Place, target: str, pulled: Index, pushed: Index
+        self, part: Run, place: _Place, target: str, pulled: Index, pushed: Index
     ) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the files that are unchanged here and in the store, by their names in the folder."""
         inside = Inside(target)
-        context = replace(self._run.context, storage_options=place.options)
-        part = replace(self._run, operation=Pull(source=place.url, target=place.folder), context=context)
         for entry in find(part, place.url).entries:
             self._run.control.checkpoint()
             path = place.name or entry.path

@@ -8,20 +8,22 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import Head, refuse_wrong
 from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of, refuse_large_names
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
-from nbdata.own_files import write_record
+from nbdata.operation import Context
+from nbdata.reading.index_files import write_index
 from nbdata.reading.loose import grouped, index_name, refuse_twice
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.remote import bytes_of
-from nbdata.reading.source_file import SourceFile, fingerprint_of
+from nbdata.reading.source_file import SourceFile, fingerprint_of, first_of_each
+from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.control import Control
 from nbdata.transfer.selection import Entry, Filters
 from nbdata.verbs.samples import SampleSource
@@ -79,7 +81,7 @@ def index_of_packed(
     files: Sequence[SourceFile],
     heads: Heads,
     store_of: Callable[[SourceFile], Store],
-    state_dir: str,
+    context: Context,
 ) -> SampleIndex | None:
     """Return the index of the samples in packed folders, kept in the state folder; None if the files have no names.
 
@@ -94,7 +96,9 @@ def index_of_packed(
     BadOption
         If two samples have one key, or some files are packed folders and others are not.
     """
-    path = os.path.join(state_dir, "samples", index_name(operation, *operation.sources) + ".packed.idx")
+    servers = servers_of(store_of(file) for file in first_of_each(files))
+    name = index_name(operation, servers, *map(without_signature, operation.sources))
+    path = os.path.join(context.state_dir, "samples", f"{name}.packed.idx")
     fingerprint = fingerprint_of(files)
     known = all(file.is_told_apart for file in files)  # else what is kept may be of other bytes
     if known and operation.refresh != "always" and not callable(operation.by):
@@ -124,7 +128,7 @@ def index_of_packed(
                     "named": False,
                     "built": time.time(),
                 }
-                _write(path, IndexWriter(), about)
+                write_index(context, path, IndexWriter().pieces(about))
             return None
         maker = _Maker(operation)
         maker.add(filled[0], first, heads[filled[0]])
@@ -134,7 +138,7 @@ def index_of_packed(
                 if names is None:
                     raise _mixed(files[number])
                 maker.add(number, names, heads[number])
-    return maker.finish(path, files, {"listing": fingerprint, "heads": heads.fingerprint})
+    return maker.finish(context, path, files, {"listing": fingerprint, "heads": heads.fingerprint})
 
 
 def _mixed(file: SourceFile) -> BadOption:
@@ -143,10 +147,6 @@ def _mixed(file: SourceFile) -> BadOption:
         path=file.url,
         remedy="Make samples of each kind by itself",
     )
-
-
-def _write(path: str, writer: IndexWriter, about: dict[str, Any]) -> None:
-    write_record(path, writer.pieces(about))
 
 
 class _Maker:
@@ -193,7 +193,9 @@ class _Maker:
         if len(self._left_out_names) < _NAMED:
             self._left_out_names.append(name)
 
-    def finish(self, path: str, files: Sequence[SourceFile], about: dict[str, str]) -> SampleIndex:
+    def finish(
+        self, context: Context, path: str, files: Sequence[SourceFile], about: dict[str, str]
+    ) -> SampleIndex:
         """Write the index; `about` says of which files it is."""
         writer, operation = self._writer, self._operation
         if not len(writer):
@@ -214,5 +216,5 @@ class _Maker:
             "unproven": 0,
             "built": time.time(),
         }
-        _write(path, writer, told)
+        write_index(context, path, writer.pieces(told))
         return SampleIndex(path)

@@ -15,15 +15,18 @@ from typing import NamedTuple
 
 from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
-from nbdata.own_files import through_no_link, write_record
+from nbdata.operation import Context
+from nbdata.own_files import through_no_link
 from nbdata.protocols import Epoch
 from nbdata.reading.counts import Counts
+from nbdata.reading.index_files import write_index
 from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.runs import Run, cut, first_wrong, is_ascending, runs_of
-from nbdata.reading.source_file import SourceFile, fingerprint_of
+from nbdata.reading.source_file import SourceFile, digest_of, fingerprint_of, first_of_each
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.servers import servers_of
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.worker_pool import FIRST
@@ -70,9 +73,11 @@ def _head(control: Control, store: Store, file: SourceFile) -> Head:
     return head
 
 
-def heads_path(state_dir: str, files: Sequence[SourceFile]) -> str:
-    """Return the path at which the headers of these versions of files are kept."""
-    return os.path.join(state_dir, "samples", f"{fingerprint_of(files)}.heads")
+def heads_path(context: Context, files: Sequence[SourceFile], store_of: Callable[[SourceFile], Store]) -> str:
+    """Return the path at which the headers of these versions of files on their servers are kept."""
+    servers = servers_of(store_of(file) for file in first_of_each(files))
+    name = digest_of([[fingerprint_of(files), servers]])
+    return os.path.join(context.state_dir, "samples", f"{name}.heads")
 
 
 def kept_heads(path: str, files: Sequence[SourceFile]) -> Heads | None:
@@ -92,7 +97,11 @@ def kept_heads(path: str, files: Sequence[SourceFile]) -> Heads | None:
 
 
 def fetch_heads(
-    control: Control, files: Sequence[SourceFile], store_of: Callable[[SourceFile], Store], path: str
+    control: Control,
+    files: Sequence[SourceFile],
+    store_of: Callable[[SourceFile], Store],
+    path: str,
+    context: Context,
 ) -> Heads:
     """Fetch and check the headers of files in stores, and keep them at a path.
 
@@ -104,7 +113,7 @@ def fetch_heads(
     with ThreadPoolExecutor(FIRST, thread_name_prefix="headers") as asking:
         heads = list(asking.map(lambda file: _head(control, store_of(file), file), files))
     with contextlib.suppress(OSError):
-        write_record(path, (head.bytes for head in heads))
+        write_index(context, path, (head.bytes for head in heads))
     return kept_heads(path, files) or Heads(heads)
 
 

@@ -15,14 +15,16 @@ from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import ShardMember
 from nbdata.formats.shards import LeftOut, sums_in
-from nbdata.own_files import write_record
+from nbdata.operation import Context
 from nbdata.paths import last_component
+from nbdata.reading.index_files import write_index
 from nbdata.reading.shards.content import Bodies, Body
 from nbdata.reading.shards.damage import Damage
 from nbdata.reading.shards.listing import fingerprint_elsewhere, is_plain
 from nbdata.reading.source_file import SourceFile, fingerprint_of
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
+from nbdata.transfer.sources import Opener, servers_at
 from nbdata.verbs.samples import SampleSource
 
 __all__ = [
@@ -45,12 +47,12 @@ STREAM = (
 )
 
 
-def index_path(operation: SampleSource, state_dir: str) -> str:
-    """Return the path of a source's index."""
-    places = json.dumps([*map(without_signature, operation.sources), *_slice(operation)]).encode(
-        "utf-8", "surrogatepass"
-    )
-    return os.path.join(state_dir, "samples", hashlib.sha256(places).hexdigest()[:32] + ".shards.idx")
+def index_path(operation: SampleSource, opener: Opener) -> str:
+    """Return the path of a source's index, which tells it from those of the same place on another server."""
+    servers = servers_at(opener, operation.sources)
+    said = [servers, *map(without_signature, operation.sources), *_slice(operation)]
+    name = hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return os.path.join(opener.context.state_dir, "samples", f"{name}.shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
@@ -82,6 +84,7 @@ def foreign_index(path: str, shards: Sequence[SourceFile]) -> SampleIndex | None
 
 
 def index_of(
+    context: Context,
     path: str,
     shards: Sequence[SourceFile],
     bodies: Bodies,
@@ -116,7 +119,7 @@ def index_of(
     if damage is not None and damage.left_out:
         fingerprint += " damaged"  # nobody else takes this index for whole
         elsewhere = ""
-    return indexing.save(path, fingerprint, elsewhere)
+    return indexing.save(context, path, fingerprint, elsewhere)
 
 
 class Indexing:
@@ -191,9 +194,9 @@ class Indexing:
             }
         )
 
-    def save(self, path: str, listing: str, elsewhere: str) -> SampleIndex:
+    def save(self, context: Context, path: str, listing: str, elsewhere: str) -> SampleIndex:
         """Write the index."""
-        write_record(path, self.pieces(listing, elsewhere))
+        write_index(context, path, self.pieces(listing, elsewhere))
         return SampleIndex(path)
 
 

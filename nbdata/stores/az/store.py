@@ -38,6 +38,7 @@ from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_s
 from nbdata.stores.http.pages import Page, Pages, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
+from nbdata.stores.servers import server_at
 
 __all__ = ["AzStore", "signature"]
 
@@ -95,6 +96,10 @@ class AzStore(ObjectStore):
         )
         self._base = f"{urlsplit(config.endpoint).path.rstrip('/')}/{quote(container, safe='$')}"
         self._pool = pool_of(self._origin, (config.account, config.key, config.sas, config.tokens.identity))
+
+    @property
+    def server(self) -> str:
+        return f"{self._config.account.lower()}@{server_at(self._config.endpoint)}"
 
     # -- one request --------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_s
 from nbdata.stores.http.pages import Page, Pages, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
+from nbdata.stores.servers import server_at
 
 __all__ = ["GsStore"]
 
@@ -62,6 +63,10 @@ class GsStore(ObjectStore):
         self._base = urlsplit(config.endpoint).path.rstrip("/")
         self._uploads = f"/upload/storage/v1/b/{quote(bucket, safe='')}/o"
         self._pool = pool_of(self._origin, config.tokens.identity)
+
+    @property
+    def server(self) -> str:
+        return server_at(self._config.endpoint)
 
     # -- one request --------------------------------------------------------------------------
 

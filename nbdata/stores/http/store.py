@@ -108,6 +108,10 @@ class HttpStore(Store):
         self._object = ""  # the key that `head` found last; nothing is below an object
         self.name = str(self._origin(given))
 
+    @property
+    def server(self) -> str:
+        return self.name
+
     def _origin(self, url: _Url) -> Origin:
         proxy = proxy_for(f"{url.scheme}://{url.host}:{url.port}", self._config.env)
         config = self._config

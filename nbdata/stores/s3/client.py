@@ -28,6 +28,7 @@ from nbdata.stores.s3.errors import EXPIRED, error_of, field, new_region
 from nbdata.stores.s3.extensions import may_lack
 from nbdata.stores.s3.parameters import Parameters
 from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
+from nbdata.stores.servers import server_at
 
 __all__ = ["Endpoint", "S3Client"]
 
@@ -78,7 +79,12 @@ class S3Client:
 
     @property
     def server(self) -> str:
-        """The endpoint, which identifies the store. All regions of AWS are one store."""
+        """See `Store.server`."""
+        return server_at(self._config.address)
+
+    @property
+    def given_endpoint(self) -> str:
+        """The endpoint that was given; empty for AWS."""
         return self._config.endpoint.rstrip("/").lower()
 
     @property

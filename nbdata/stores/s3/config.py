@@ -87,10 +87,14 @@ class S3Config:
     parameters: Parameters = field(default_factory=Parameters)
     hops: Hops | None = None
 
+    @property
+    def address(self) -> str:
+        """The URL of the service."""
+        return self.endpoint or self._aws_endpoint()
+
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
         """Return scheme, host, port and path prefix for a bucket, or without a bucket for the service itself."""
-        endpoint = self.endpoint or self._aws_endpoint()
-        parts = urlsplit(endpoint)
+        parts = urlsplit(self.address)
         scheme = parts.scheme.lower()
         port = parts.port or (443 if scheme == "https" else 80)
         host = parts.hostname or ""

@@ -110,7 +110,7 @@ class S3Store(ObjectStore):
                 raise
             return None  # not every store reports part sizes; without them they are guessed
         # If parts differ in size, no single size gives the ETag, and a mismatch would mean nothing.
-        return size if size > 0 and size * (parts - 1) + last == info.size else None
+        return size if 0 < last <= size and size * (parts - 1) + last == info.size else None
 
     def _part(self, key: str, number: int) -> tuple[int, int]:
         """Return the bytes of one part, and the number of parts."""
@@ -202,7 +202,7 @@ class S3Store(ObjectStore):
         return (
             isinstance(source, S3Store)
             and self._client.hops is None  # a node copies what it has itself, if at all
-            and self._client.server == source._client.server
+            and self._client.given_endpoint == source._client.given_endpoint
             and self._client.identity == source._client.identity
             and not self._client.parameters.describes
         )

@@ -16,11 +16,15 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import NbdataError, UnsafeMember
 from nbdata.formats.sample_index import IndexWriter, SampleIndex
 from nbdata.formats.sample_objects import SampleObject
+from nbdata.operation import Context
 from nbdata.reading import stored_index
+from nbdata.reading.index_files import write_index
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.verbs.samples import SampleSource
 from tests.conftest import client_of
 from tests.faults.gate import Gate
+from tests.hostile.web import served
 
 Put = Callable[[dict[str, bytes]], str]
 FILES = {f"{n:02}.{name}": f"{n} {name}".encode() for n in range(10) for name in ("jpg", "cls")}
@@ -136,6 +140,8 @@ LEADING_OUT = {
     "as JSON escapes": (_Escaping, "secret", "txt", "../secret.txt"),
     "percent-encoded": (IndexWriter, "secret", "txt", "%2E%2e/secret.txt"),
     "percent-encoded slash": (IndexWriter, "secret", "txt", "..%2Fsecret.txt"),
+    "percent-encoded twice": (IndexWriter, "secret", "txt", "%252E%252e/secret.txt"),
+    "with a parameter": (IndexWriter, "secret", "txt", "..;v=1/secret.txt"),
     "with backslashes": (IndexWriter, "secret", "txt", "x\\..\\..\\secret.txt"),
 }
 
@@ -346,3 +352,56 @@ def test_an_index_that_is_larger_than_readers_take_is_not_stored(
         pytest.raises(NbdataError, match="larger than readers take"),
     ):
         found.save_index()  # type: ignore[attr-defined]
+
+
+def test_an_index_beside_data_on_the_disk_leads_through_no_link_out_of_them(
+    tmp_path: Path, local: Callable[[IndexWriter], Path]
+) -> None:
+    """A listing of the folder follows no link to a folder either."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/secret.txt").write_bytes(b"not of these data")
+    (tmp_path / "data/below").mkdir()
+    (tmp_path / "data/below/b.txt").write_bytes(b"of these data")
+    (tmp_path / "data/x").symlink_to(tmp_path / "private")
+    (tmp_path / "data/y").symlink_to("below")
+    fine, leading = IndexWriter(), IndexWriter()
+    fine.add("y/b", [SampleObject("txt", "y/b.txt", 13, "")])
+    leading.add("x/secret", [SampleObject("txt", "x/secret.txt", 17, "")])
+    with nbdata.samples(str(local(fine)), refresh="never") as found:
+        assert found[0]["txt"] == b"of these data"
+    with pytest.raises(UnsafeMember, match="outside of its folder") as refused:
+        nbdata.samples(str(local(leading)), exclude="none", refresh="never")
+    assert refused.value.got == "x/secret.txt"
+
+
+def test_a_stored_index_takes_no_room_that_limits_do_not_leave(
+    tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is fetched, as of no other data that does not fit."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(state))
+    monkeypatch.setenv("NBDATA_QUOTA", f"10MB:{state}")
+    with served() as site:
+        operation = SampleSource(f"{site.url}/d/", refresh="never")
+        path = saved_index._beside(operation).removeprefix(site.url)
+        site.files[path] = bytes(6_000_000)
+        with pytest.raises(nbdata.NotEnoughSpace, match="12 MB"):
+            nbdata.samples(f"{site.url}/d/", refresh="never")
+        assert [one.method for one in site.asked if one.path == path] == ["HEAD"]
+    assert not list((state / "samples").iterdir())
+
+
+def test_an_index_that_is_made_takes_no_room_that_limits_do_not_leave(
+    tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(state))
+    monkeypatch.setenv("NBDATA_QUOTA", f"2MB:{state}")
+    context = Context("/", env={"NBDATA_QUOTA": f"2MB:{state}"}, state_dir=str(state))
+    with pytest.raises(nbdata.NotEnoughSpace):
+        write_index(context, str(state / "samples/x.idx"), [bytes(2_000_000), bytes(1_000_000)])
+    assert not list(state.rglob("x.idx*"))
+    write_index(context, str(state / "samples/x.idx"), [bytes(1_200_000)])
+    assert (state / "samples/x.idx").stat().st_size == 1_200_000

@@ -77,7 +77,11 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     (out / ".nbdata").mkdir(parents=True)
     info = LocalStore().head(str(source)[1:])
     parts = Partial(
-        Staging(f"{out}/.nbdata"), "big", canonical(source), info, Seals(os.environ["NBDATA_STATE_DIR"])
+        Staging(f"{out}/.nbdata"),
+        "big",
+        f"\n{canonical(source)}",
+        info,
+        Seals(os.environ["NBDATA_STATE_DIR"]),
     )
     parts.mark(0)
     parts.close()

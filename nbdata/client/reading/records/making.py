@@ -47,9 +47,7 @@ def _packed(
         return stores[file.place]
 
     try:
-        index = index_of_packed(
-            opened.control, operation, files, headers.heads, store_of, opened.context.state_dir
-        )
+        index = index_of_packed(opened.control, operation, files, headers.heads, store_of, opened.context)
     finally:
         opened.control.stop()
     if index is None:

@@ -59,14 +59,18 @@ def headers_of(
             found.heads.check()
     else:
         opened = Opened(operation)
-        path = heads_path(opened.context.state_dir, files)
-        kept = None if operation.refresh == "always" and not fingerprint else kept_heads(path, files)
         stores: dict[str, Store] = {}
         for file in files:
             if file.place not in stores:
                 stores[file.place] = opened.open(file.place).store
+
+        def store_of(file: SourceFile) -> Store:
+            return stores[file.place]
+
+        path = heads_path(opened.context, files, store_of)
+        kept = None if operation.refresh == "always" and not fingerprint else kept_heads(path, files)
         try:
-            found = _Kept(kept or fetch_heads(opened.control, files, lambda file: stores[file.place], path))
+            found = _Kept(kept or fetch_heads(opened.control, files, store_of, path, opened.context))
         finally:
             opened.control.stop()
     if fingerprint and found.heads.fingerprint != fingerprint:

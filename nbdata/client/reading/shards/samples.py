@@ -246,7 +246,7 @@ class ShardSamples(Samples):
             return self._index
 
     def _path(self) -> str:
-        return index_path(self.operation, self._read().opened.context.state_dir)
+        return index_path(self.operation, self._read().opened)
 
     def _known(self) -> SampleIndex | None:
         return known_index(self._path(), self._fingerprint, self._elsewhere)
@@ -275,7 +275,14 @@ class ShardSamples(Samples):
                 display.tell(f"{self.operation.verb}: {text}")
 
         try:
-            return index_of(self._path(), self._shards, bodies, fingerprint=self._fingerprint, progress=told)
+            return index_of(
+                reading.opened.context,
+                self._path(),
+                self._shards,
+                bodies,
+                fingerprint=self._fingerprint,
+                progress=told,
+            )
         finally:
             display.tell("")
             bodies.close()

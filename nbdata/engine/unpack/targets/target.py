@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.unpack.targets.checkpoints import Checkpoint, Earlier
 from nbdata.engine.unpack.targets.unpacking import Unpacking
 from nbdata.engine.unpack.volumes.finding import VolumeList
 from nbdata.engine.unpack.written import Sound, Written
+from nbdata.paths import is_url
 from nbdata.report import Plan
 from nbdata.transfer.index import Index
+from nbdata.transfer.sources import servers_at
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["Target"]
@@ -27,7 +31,20 @@ class Target(ABC):
 
     def index(self) -> Index:
         """The index of what was unpacked there from this source."""
-        return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target or "", _NOWHERE)
+        state, op = self._run.context.state_dir, self._op
+        return Index(state, op.all_sources(), op.target or "", _NOWHERE, self._servers)
+
+    @cached_property
+    def _servers(self) -> str:
+        """The servers of the volumes and of the target, by which its records are known."""
+        op, run = self._op, self._run
+        places = [op.source] if isinstance(op.source, str) else op.source
+        at_source = both_ends(run)[0] if op.target is not None and is_url(op.target) else run
+        return f"{servers_at(at_source, places)}\n\n{self._server()}"
+
+    def _server(self) -> str:
+        """The server of a target in a store."""
+        return ""
 
     def open_index(self, index: Index) -> None:
         """Open the index for writing."""

@@ -35,7 +35,8 @@ class FolderTarget(Target):
             identity = (folder.st_dev, folder.st_ino)
         except OSError:
             identity = None
-        return Index(self._run.context.state_dir, self._op.all_sources(), self._root, identity)
+        state = self._run.context.state_dir
+        return Index(state, self._op.all_sources(), self._root, identity, self._servers)
 
     def open_index(self, index: Index) -> None:
         folder = os.stat(self._root)

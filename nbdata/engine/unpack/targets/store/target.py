@@ -38,6 +38,9 @@ class StoreTarget(Target):
     def _objects(self) -> ExistingObjects:
         return existing_objects(self._at_target, self.location, "", overwrite="changed", delete=False)
 
+    def _server(self) -> str:
+        return self.location.store.server
+
     def look(self, written: Written) -> Sound:
         sound = Sound({}, {}, whole=True)
         for path, record in written.records():
