@@ -257,6 +257,8 @@ class Context:
         As given with the operation (fsspec names).
     target_options : dict
         The same for the target alone, for verbs with two stores; empty where `storage_options` apply there too.
+    connections : dict
+        By ``--option`` and ``--target-option``: the name of a connection, and the names of the options that it gave.
     fsspec_conf : dict
         ``fsspec.config.conf``: protocol to options.
     filesystem : dict or None
@@ -284,6 +286,7 @@ class Context:
     env: dict[str, str] = field(default_factory=dict, repr=False)
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     target_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    connections: dict[str, list[str]] = field(default_factory=dict)
     fsspec_conf: dict[str, Any] = field(default_factory=dict, repr=False)
     filesystem: dict[str, Any] | None = field(default=None, repr=False)
     state_dir: str = ""
@@ -331,7 +334,12 @@ class Context:
         """Return this context for an origin that only an index named: with nothing that identifies the user."""
         env = {name: value for name, value in self.env.items() if _tells_nothing(name)}
         return replace(
-            self, env={**env, "HOME": "/nonexistent"}, storage_options={}, target_options={}, fsspec_conf={}
+            self,
+            env={**env, "HOME": "/nonexistent"},
+            storage_options={},
+            target_options={},
+            connections={},
+            fsspec_conf={},
         )
 
 

@@ -39,8 +39,8 @@ _RUN, _LINGERING = "/run", "/var/lib/systemd/linger"
 # on NFS.
 _NAMES = re.compile(
     r"caches|index|jobs|lists|locks|mounts|samples|services|state|key(-\d+)?(\.[0-9a-f]{16})?|limits\w{8}|"
-    r"(ledger|limits)\.json(\.new)?|"
-    r"(history|ledger|limits|uploads)\.lock|uploads\.claim|(jobs|uploads)\.log(\.new)?|holder-[0-9a-f]{16}|"
+    r"connections\.json|(ledger|limits)\.json(\.new)?|"
+    r"(connections|history|ledger|limits|uploads)\.lock|uploads\.claim|(jobs|uploads)\.log(\.new)?|holder-[0-9a-f]{16}|"
     r"[0-9a-f]{8}-[0-9a-f]{16}\.(alive|log|sock|start)|[0-9a-f]{24}|\.nfs[0-9a-f]+"
 )
 #: Size in bytes beyond which an agent's log starts afresh.

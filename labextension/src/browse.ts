@@ -3,6 +3,7 @@
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ask } from './connection.js';
+import { Kept, parseKept } from './known.js';
 import { printable } from './text.js';
 import { Change, Entry, grown, Listed, Place, planted, Tree, urlAt } from './tree.js';
 
@@ -11,6 +12,7 @@ const MOST_USED = 10_000;
 
 /** Where people may begin. */
 export interface Starts {
+  connections: Kept[];
   recent: string[];
   configured: string[];
 }
@@ -20,9 +22,11 @@ async function list(
   place: string,
   begin: string,
   token: string,
+  connection: string,
   signal: AbortSignal
 ): Promise<Listed> {
-  return parseListed(await ask('stores/list', 'POST', { place, begin, token }, signal));
+  const body = { place, begin, token, connection };
+  return parseListed(await ask('stores/list', 'POST', body, signal));
 }
 
 /** The tree of the folder that is browsed; null before the user has chosen one. */
@@ -30,6 +34,16 @@ export class Browse {
   /** Emitted after each change. */
   get changed(): ISignal<this, void> {
     return this._changed;
+  }
+
+  /** Emitted where the section Stores is to be seen. */
+  get revealed(): ISignal<this, void> {
+    return this._revealed;
+  }
+
+  /** The name of the connection through which stores are asked; empty for what the server finds by itself. */
+  get connection(): string {
+    return this._connection;
   }
 
   get tree(): Tree | null {
@@ -59,6 +73,9 @@ export class Browse {
   show(root: string | null, begin = ''): void {
     this._abort(() => true);
     this._used.clear();
+    if (root === null) {
+      this._connection = '';
+    }
     this._tree = root === null ? null : planted(root, begin);
     this._changed.emit();
     if (root === null) {
@@ -66,6 +83,21 @@ export class Browse {
     } else {
       this.more(root);
     }
+  }
+
+  /** Show a folder through a connection, or without one; null: where people may begin. */
+  through(connection: string, root: string | null): void {
+    this.show(null);
+    if (root !== null) {
+      this._connection = connection;
+      this.show(root);
+    }
+  }
+
+  /** The same, in a section that may be closed. */
+  reveal(root: string, connection: string): void {
+    this.through(connection, root);
+    this._revealed.emit();
   }
 
   open(place: Place): void {
@@ -127,7 +159,7 @@ export class Browse {
     this._asked.set(base, control);
     this._change({ type: 'asked', base, page });
     try {
-      const listed = await list(base, at.begin, token, control.signal);
+      const listed = await list(base, at.begin, token, this._connection, control.signal);
       if (!control.signal.aborted) {
         this._asked.delete(base);
         this._used.set(`${page} ${base}`, ++this._clock);
@@ -166,6 +198,8 @@ export class Browse {
   }
 
   private _tree: Tree | null = null;
+  private _connection = '';
+  private readonly _revealed = new Signal<this, void>(this);
   private _starts: Starts | null = null;
   private _problem = '';
   /** When each page was looked at last. */
@@ -216,8 +250,9 @@ function parseEntry(value: unknown): Entry {
 }
 
 function parseStarts(value: unknown): Starts {
-  const { recent, configured } = raw(value);
+  const { connections, recent, configured } = raw(value);
   return {
+    connections: items(connections).map(parseKept),
     recent: items(recent).map(text),
     configured: items(configured).map(name => printable(text(name)))
   };

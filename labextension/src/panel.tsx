@@ -8,6 +8,7 @@ import * as React from 'react';
 import { Browse } from './browse.js';
 import { Caches } from './caches.js';
 import { Feed, unmount } from './connection.js';
+import { Connections } from './connections.js';
 import { Disks } from './disks.js';
 import { fullGauge, gaugeKey } from './diskwords.js';
 import { Choice, possible, wideEnough } from './filter.js';
@@ -107,6 +108,7 @@ export class Panel extends ReactWidget {
           copy={this._copy}
           folder={this._folder}
         />
+        <Connections browse={this._browse} />
         <Transfers
           model={this._feed.model}
           commands={this._commands}

@@ -13,14 +13,20 @@ import { Act, Busy, Ended, isRunning, Line, useLine } from './trays.js';
 export function PullHere(props: {
   source: string;
   target: string;
+  connection: string;
   runs: Runs;
   insert: Insert;
 }): React.JSX.Element {
-  const { source, runs, insert } = props;
+  const { source, connection, runs, insert } = props;
   const [target, setTarget] = React.useState(props.target);
   const [begun, setBegun] = React.useState<Operation | null>(null);
   useChanges(runs.changed);
-  const operation: Operation = { verb: 'pull', source, target: target.trim() };
+  const operation: Operation = {
+    verb: 'pull',
+    source,
+    target: target.trim(),
+    ...(connection && { connection })
+  };
   const asPlan: Operation = { ...operation, max_files: MOST + 1, dry_run: true };
   const line = useLine(operation);
   const planned = runs.get(asPlan);

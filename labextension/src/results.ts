@@ -6,7 +6,15 @@ import { printable } from './text.js';
 export type Operation =
   | { verb: 'du'; place: string }
   | { verb: 'quota'; path: string; limit: string }
-  | { verb: 'pull'; source: string; target: string; max_files?: number; dry_run?: true }
+  | { verb: 'untar_volumes'; source: string; list: true; connection?: string }
+  | {
+      verb: 'pull';
+      source: string;
+      target: string;
+      connection?: string;
+      max_files?: number;
+      dry_run?: true;
+    }
   | {
       verb: 'cleanup';
       source: string;

@@ -4,14 +4,13 @@ import { closeIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { Browse } from './browse.js';
+import { Chosen, Shared } from './chosen.js';
 import { moment, size } from './format.js';
 import { upIcon } from './icons.js';
-import { Button, Insert, OnlyCopied, Parts, Problem, useAttempt, useChanges } from './parts.js';
-import { above, hasGlob, lastName, pathOn, short, typed } from './places.js';
-import { PullHere } from './pull.js';
-import { Runs, sayLine } from './runs.js';
+import { Button, Problem, useChanges } from './parts.js';
+import { above, short, typed } from './places.js';
 import { printable, trans } from './text.js';
-import { Act, Tray } from './trays.js';
+import { Act } from './trays.js';
 import {
   countOf,
   entryAt,
@@ -33,15 +32,6 @@ import {
 
 const ROW = 24;
 const TALLEST_BOX = 14 * ROW;
-
-interface Shared {
-  browse: Browse;
-  runs: Runs;
-  insert: Insert;
-  copy: (text: string) => Promise<void>;
-  /** The folder of Lab's file browser on the disk. */
-  folder: () => string;
-}
 
 function number(count: number): string {
   return count.toLocaleString('en');
@@ -292,87 +282,6 @@ function Loaded(props: { browse: Browse; root: Level; view: View }): React.JSX.E
   );
 }
 
-/** What can be done with the active row. */
-function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element | null {
-  const { browse, runs, insert, copy, folder, tree, place } = props;
-  const [isPulling, pull] = React.useState(false);
-  const [copied, setCopied] = React.useState(false);
-  const [isOnlyCopied, setOnlyCopied] = React.useState(false);
-  const { problem, attempt } = useAttempt();
-  const buttons = React.useRef<HTMLDivElement>(null);
-  const [entry, url] = [entryAt(tree, place), urlAt(tree, place)];
-  if (!entry || url === null) {
-    return null;
-  }
-  const name = printable(lastName(url));
-  const target = pathOn(folder(), '', lastName(url));
-  const facts = [
-    ...(entry.size === null ? [] : [size(entry.size)]),
-    ...(entry.modified === null ? [] : [moment(entry.modified)]),
-    ...(entry.version ? [trans.__('version %1', entry.version)] : [])
-  ];
-  const isPattern = hasGlob(url);
-  const insertLabel = trans.__('Insert %pull');
-  const putIn = async (): Promise<void> => {
-    const { line, whyNoLine } = await sayLine({ verb: 'pull', source: url, target });
-    if (!line) {
-      throw new Error(whyNoLine);
-    }
-    setOnlyCopied(!(await insert(line)));
-  };
-  return (
-    <div className="nbd-Chosen" role="group" aria-label={name}>
-      <div className="nbd-Wrapped nbd-ChosenName">{printable(url)}</div>
-      {facts.length > 0 && <Parts of={facts} />}
-      <div className="nbd-Acts" ref={buttons}>
-        <Act
-          label={copied ? trans.__('Copied') : trans.__('Copy URL')}
-          of={name}
-          onClick={() => void copy(url).then(() => setCopied(true))}
-        />
-        <Act
-          label={insertLabel}
-          of={name}
-          disabled={isPattern}
-          onClick={() => void attempt(insertLabel, putIn)}
-        />
-        <button
-          type="button"
-          className="nbd-Button nbd-mod-text nbd-Act"
-          aria-expanded={isPulling}
-          aria-disabled={isPattern}
-          aria-label={`${trans.__('Pull here…')}: ${name}`}
-          onClick={() => !isPattern && pull(!isPulling)}
-        >
-          {trans.__('Pull here…')}
-        </button>
-        {isFolder(entry) && (
-          <Act label={trans.__('Go into')} of={name} onClick={() => browse.show(url)} />
-        )}
-      </div>
-      {isPattern && (
-        <p className="nbd-Small nbd-Wrapped">
-          {trans.__('A line would take this name for a pattern of several. Pull the folder above.')}
-        </p>
-      )}
-      <OnlyCopied is={isOnlyCopied} />
-      <Problem text={problem} />
-      {isPulling && (
-        <Tray
-          name={trans.__('Pull here')}
-          of={name}
-          close={() => {
-            buttons.current?.querySelector<HTMLElement>('[aria-expanded="true"]')?.focus();
-            pull(false);
-          }}
-        >
-          <PullHere source={url} target={target} runs={runs} insert={insert} />
-        </Tray>
-      )}
-    </div>
-  );
-}
-
 /** A folder that is browsed. */
 function Opened(props: Shared & { tree: Tree }): React.JSX.Element | null {
   const { browse, tree } = props;
@@ -454,6 +363,17 @@ function Beginnings({ browse }: { browse: Browse }): React.JSX.Element {
             {trans.__('Buckets of this account')}
           </button>
         </li>
+        {starts?.connections.map(({ name, place }) => (
+          <li key={name}>
+            <button
+              type="button"
+              className="nbd-Link nbd-Wrapped"
+              onClick={() => browse.through(name, place)}
+            >
+              {trans.__('%1: %2', name, place)}
+            </button>
+          </li>
+        ))}
         {starts?.recent.map(url => (
           <li key={url}>
             <button type="button" className="nbd-Link nbd-Wrapped" onClick={() => browse.show(url)}>
@@ -524,6 +444,19 @@ function Content(props: Shared): React.JSX.Element {
           />
         )}
       </form>
+      {tree && browse.connection && (
+        <div className="nbd-Row nbd-At">
+          <span className="nbd-Small nbd-Wrapped">
+            {trans.__('Through the connection %1', browse.connection)}
+          </span>
+          <Button
+            label={trans.__('Leave it')}
+            of={browse.connection}
+            icon={closeIcon}
+            onClick={() => browse.through('', null)}
+          />
+        </div>
+      )}
       {tree ? (
         <Opened key={`${root} ${tree.levels.get(root)?.begin}`} {...props} tree={tree} />
       ) : (
@@ -536,8 +469,19 @@ function Content(props: Shared): React.JSX.Element {
 /** The section. Nothing is asked for, and nothing of it drawn, before it is opened. */
 export const Stores = React.memo(function Stores(props: Shared): React.JSX.Element {
   const [isOpen, open] = React.useState(false);
+  const section = React.useRef<HTMLElement>(null);
+  const { browse } = props;
+  React.useEffect(() => {
+    const reveal = (): void => {
+      open(true);
+      section.current?.scrollIntoView({ block: 'nearest' });
+      section.current?.querySelector('summary')?.focus();
+    };
+    browse.revealed.connect(reveal);
+    return () => void browse.revealed.disconnect(reveal);
+  }, [browse]);
   return (
-    <section className="nbd-Section" aria-label={trans.__('Stores')}>
+    <section className="nbd-Section" aria-label={trans.__('Stores')} ref={section}>
       <details
         className="nbd-Fold nbd-Stores"
         open={isOpen}

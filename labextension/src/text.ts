@@ -46,6 +46,11 @@ export function printable(text: string): string {
   return text.replace(HIDDEN, escaped);
 }
 
+/** The same for a text of several lines; its line ends and tabs stay. */
+export function printableLines(text: string): string {
+  return text.replace(HIDDEN, char => (char === '\n' || char === '\t' ? char : escaped(char)));
+}
+
 /** A text of at most so many characters; of a longer one the last words are left out. */
 export function beginning(text: string, most: number): string {
   const chars = Array.from(text);

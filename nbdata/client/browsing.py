@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nbdata.client.opened import Opened
 from nbdata.errors import BadOption
@@ -14,7 +15,7 @@ from nbdata.stores.resolve import children
 from nbdata.transfer.retry import Tries
 from nbdata.verbs.listing import Ls, url_of
 
-__all__ = ["Browsing", "FoundPage"]
+__all__ = ["BROWSED", "Browsing", "FoundPage", "browsed"]
 
 #: The protocols that can be browsed. Others of fsspec lead to the disk, or to another URL.
 BROWSED = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https", "sftp", "ssh", "hf")
@@ -52,6 +53,8 @@ class Browsing:
     ----------
     place : str
         The URL of a folder or a bucket; ``s3://`` alone is the account with its buckets.
+    options : dict, optional
+        Storage options, such as ``{"connection": NAME}``.
 
     Raises
     ------
@@ -59,21 +62,9 @@ class Browsing:
         If it is no URL of a store that can be browsed, or holds a password or a signature.
     """
 
-    def __init__(self, place: str) -> None:
-        self._operation = Ls(place=place)
+    def __init__(self, place: str, options: Mapping[str, Any] | None = None) -> None:
+        self._operation = browsed(place, options)
         self._place = self._operation.place
-        if not is_url(self._place) or self._place.partition("://")[0] not in BROWSED:
-            raise BadOption(
-                "this is no URL of a store that can be browsed",
-                path=redacted(self._place),
-                expected="for example s3://bucket/folder/",
-            )
-        if redacted(self._place) != _without_user(self._place):
-            raise BadOption(
-                "a URL with a password or a signature is not browsed",
-                path=redacted(self._place),
-                remedy="Keep the credentials in a profile or in variables of the server",
-            )
         self._opened = Opened(self._operation)
 
     def stop(self) -> None:
@@ -106,6 +97,31 @@ class Browsing:
         ]
         base = folder.place if scheme in ("http", "https") else place
         return FoundPage(base, entries, page.token)
+
+
+def browsed(place: str, options: Mapping[str, Any] | None = None) -> Ls:
+    """Return the operation that lists a place.
+
+    Raises
+    ------
+    BadOption
+        If it is no URL of a store that can be browsed, or holds a password or a signature.
+    """
+    operation = Ls(place=place, storage_options=dict(options) if options else None)
+    place = operation.place
+    if not is_url(place) or place.partition("://")[0] not in BROWSED:
+        raise BadOption(
+            "this is no URL of a store that can be browsed",
+            path=redacted(place),
+            expected="for example s3://bucket/folder/",
+        )
+    if redacted(place) != _without_user(place):
+        raise BadOption(
+            "a URL with a password or a signature is not browsed",
+            path=redacted(place),
+            remedy="Keep the credentials in a profile or in variables of the server",
+        )
+    return operation
 
 
 def _without_user(place: str) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from nbdata.connections import connected
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
@@ -23,7 +24,12 @@ _OWNER = 80
 def capture(operation: Operation) -> Context:
     """Return this process's context for an operation."""
     umask = _umask()
-    options = getattr(operation, "storage_options", None)
+    state, origins = state_folder(), operation.origins()
+    given = {
+        flag: getattr(operation, name, None) or {}
+        for flag, name in (("--option", "storage_options"), ("--target-option", "target_options"))
+    }
+    options = {flag: connected(named, origins, state) for flag, named in given.items()}
     filesystem = getattr(operation, "fs", None)
     if filesystem is not None:
         remember_options({"fs": getattr(filesystem, "storage_options", None)})
@@ -35,16 +41,21 @@ def capture(operation: Operation) -> Context:
             for n, v in os.environ.items()
             if n.startswith(_SENT) or n in _SENT_NAMES or n.lower().endswith("_proxy")
         },
-        storage_options=dict(options or {}),
-        target_options=dict(getattr(operation, "target_options", None) or {}),
+        storage_options=options["--option"][0],
+        target_options=options["--target-option"][0],
+        connections={
+            flag: [found.name, *(name for name in found.options if name not in given[flag])]
+            for flag, (_, found) in options.items()
+            if found is not None
+        },
         fsspec_conf=_fsspec_conf(operation),
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
-        state_dir=state_folder(),
+        state_dir=state,
         target_id=_target_id(operation.local_target()),
         here=operation.here,
         owner=owner_name(),
         notebook=notebook_path(),
-        origins=tuple(sorted(operation.origins())),
+        origins=tuple(sorted(origins)),
         allow_html=getattr(operation, "allow_html", False),
     )
 

@@ -271,8 +271,11 @@ def command_line(operation: Operation, context: Context) -> str:
         return ""
     words = []
     for flag, options in (("--option", context.storage_options), ("--target-option", context.target_options)):
+        connection, *of_connection = context.connections.get(flag, [""])
+        if connection:
+            words += [flag, f"connection={connection}"]
         for name, value in _flat(options):
-            if _is_told(name) and isinstance(value, (str, bool, int)):
+            if name not in of_connection and _is_told(name) and isinstance(value, (str, bool, int)):
                 text = redacted(value) if isinstance(value, str) else str(value).lower()
                 words += [flag, f"{name}={text}"]
     return f"{line} {shlex.join(words)}" if words else line

@@ -3,10 +3,10 @@
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
 ``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
 ``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`, those
-that look into stores in `nbdata.server.stores`. The websocket ``live`` sends changes:
-``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its first message lists all jobs, and
-one without changes shows now and then that the connection is alive. All routes
-require the server's token or cookie. All that are asked by POST require the XSRF token too.
+that look into stores in `nbdata.server.stores`, and those of connections in `nbdata.server.connections`. The websocket
+``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its first
+message lists all jobs, and one without changes shows now and then that the connection is alive. All routes require the
+server's token or cookie. All that are asked by POST require the XSRF token too.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from nbdata.errors import NbdataError
 from nbdata.protocols import Job
+from nbdata.server.connections import ConnectionsRoute, ForgetRoute, KeepRoute
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
 from nbdata.server.handlers import Handler, Route
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
-from nbdata.server.stores import ListRoute, StartsRoute
+from nbdata.server.stores import ListRoute, PreviewRoute, StartsRoute
 from nbdata.server.workers import Workers
 from nbdata.verbs.transfers import Transfers
 from nbdata.version import __version__
@@ -216,6 +217,10 @@ def routes(
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),
         (at("stores/list"), ListRoute, shared),
+        (at("stores/preview"), PreviewRoute, shared),
         (at("stores/starts"), StartsRoute, shared),
+        (at("connections"), ConnectionsRoute, shared),
+        (at("connections/keep"), KeepRoute, shared),
+        (at("connections/forget"), ForgetRoute, shared),
         (at("live"), _Live, shared),
     ]

@@ -64,13 +64,37 @@ def _folder(place: str) -> str:
 
 
 def configured() -> list[str]:
-    """Return the names of the AWS profiles and of the variables that are set; never a value."""
+    """Return the names of profiles, logins and variables that are there; never a value.
+
+    Those of rclone are named only: nbdata does not read its keys.
+    """
     profiles = dict[str, None]()
     for variable, path in _PROFILES.items():
         profiles.update(dict.fromkeys(_sections(os.path.expanduser(os.environ.get(variable) or path))))
     names = [f"AWS profile {name}" for name in profiles]
+    names += _logins()
+    rclone = os.path.expanduser(os.environ.get("RCLONE_CONFIG") or "~/.config/rclone/rclone.conf")
+    names += [f"rclone remote {name}" for name in _sections(rclone)]
     names += [name for name in _VARIABLES if os.environ.get(name)]
     return [printable(name) for name in names][:_NAMES]
+
+
+def _logins() -> list[str]:
+    """Return the logins of the command lines of Google and Azure; that a file is there says nothing of its keys."""
+    google = os.path.expanduser(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud")
+    azure = os.path.expanduser(os.environ.get("AZURE_CONFIG_DIR") or "~/.azure")
+    try:
+        names = sorted(os.listdir(os.path.join(google, "configurations")))
+    except OSError:
+        names = []
+    found = [
+        f"gcloud configuration {name.removeprefix('config_')}" for name in names if name.startswith("config_")
+    ]
+    if os.path.isfile(os.path.join(google, "application_default_credentials.json")):
+        found.append("Google's application default credentials")
+    if os.path.isfile(os.path.join(azure, "azureProfile.json")):
+        found.append("Azure login")
+    return found
 
 
 def _sections(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The routes by which the panel looks into stores: ``POST stores/list`` and ``GET stores/starts``.
+"""The routes that look into stores: ``POST stores/list``, ``POST stores/preview``, ``GET stores/starts``.
 
 ``list`` takes ``{"place": URL, "begin": TEXT, "token": TOKEN}`` and answers one page of the folder at the URL: its
 ``base``, the ``token`` of the next page (empty after the last one), and ``entries``, each with ``name``, ``size`` and
@@ -6,72 +6,64 @@
 base and the name. Only names that begin with ``begin`` are listed; a token belongs to one place and beginning. It is
 a POST, so that no page of another origin can have the server send requests with the user's credentials.
 
-``starts`` answers where people may begin: the folders of ``recent`` jobs, and the names of what is ``configured``.
+``preview`` takes ``{"place": URL}`` and answers the beginning of that object: its ``kind`` (see
+`nbdata.client.previewing.Preview`), ``size``, ``is_cut``, and ``text``, ``rows``, ``media`` with ``data`` in base64, or
+``why`` nothing is shown. The reply is JSON whatever the object is, so no browser takes it for a document.
+
+Both also take the name of a ``connection`` (see `nbdata.connections`).
+
+``starts`` answers where people may begin: the ``connections``, each with ``name`` and ``place``, the folders of
+``recent`` jobs, and the names of what is ``configured``.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from nbdata.client.browsing import Browsing, FoundPage
-from nbdata.errors import BadOption, Cancelled, NbdataError, StoreUnavailable
+from nbdata.client.previewing import Preview, Previewing
+from nbdata.connections import kept
+from nbdata.errors import BadOption, NbdataError
+from nbdata.runtime import state_folder
 from nbdata.server.handlers import Handler
+from nbdata.server.looking import Looking, LookRoute, texts_of, through
 from nbdata.server.starts import configured, recent
 
-__all__ = ["ListRoute", "StartsRoute"]
+__all__ = ["ListRoute", "PreviewRoute", "StartsRoute"]
 
-# Most seconds for one page. A person does not wait longer.
-_PATIENCE = 60.0
-# Most characters of a place, of the beginning of names, and of a token.
-_LONGEST = 8192
+_LISTED = '{"place": URL, "begin": TEXT, "token": TOKEN}'
 
 
-class ListRoute(Handler):
-    """Answers one page of a folder; ends the listing when the browser leaves."""
+class ListRoute(LookRoute):
+    """Answers one page of a folder."""
 
-    _track_activity = True
-    _browsing: Browsing | None = None
-    _left = False
+    def asked(self, body: object) -> tuple[Looking, Callable[[], str]]:
+        place, begin, token, connection = texts_of(
+            body,
+            ("place", "begin", "token", "connection"),
+            BadOption("this is no folder to list", expected=_LISTED),
+        )
+        browsing = Browsing(place, through(connection))
+        return browsing, lambda: _shown(browsing.page(begin, token))
 
-    @web.authenticated
-    @authorized
-    async def post(self) -> None:
-        try:
-            place, begin, token = _asked(self.get_json_body())
-            self._browsing = browsing = Browsing(place)
-            found = await asyncio.wait_for(
-                self.listers.run(lambda: _shown(browsing.page(begin, token))), _PATIENCE
-            )
-        except asyncio.TimeoutError:
-            self.refuse(
-                StoreUnavailable(
-                    f"the store has not listed this within {_PATIENCE:.0f} s", remedy="Try again"
-                )
-            )
-        except Cancelled as error:
-            if not self._left:
-                self.refuse(error)
-        except BadOption as error:
-            self.refuse(error, 400)
-        except NbdataError as error:
-            self.refuse(error)
-        else:
-            self.finish(found)
-        finally:
-            if self._browsing is not None:
-                self._browsing.stop()
 
-    def on_connection_close(self) -> None:
-        """End the listing: nobody waits for it any more."""
-        super().on_connection_close()
-        self._left = True
-        if self._browsing is not None:
-            self._browsing.stop()
+class PreviewRoute(LookRoute):
+    """Answers the beginning of an object."""
+
+    def asked(self, body: object) -> tuple[Looking, Callable[[], str]]:
+        place, connection = texts_of(
+            body,
+            ("place", "connection"),
+            BadOption("this is no object to look at", expected='{"place": URL}'),
+        )
+        previewing = Previewing(place, through(connection))
+        return previewing, lambda: _shown_preview(previewing.preview())
 
 
 class StartsRoute(Handler):
@@ -81,17 +73,18 @@ class StartsRoute(Handler):
     @authorized
     async def get(self) -> None:
         jobs = list(self.feed.jobs.values())
-        found = await self.listers.run(lambda: {"recent": recent(jobs), "configured": configured()})
+        found = await self.listers.run(
+            lambda: {"connections": _connections(), "recent": recent(jobs), "configured": configured()}
+        )
         self.finish(json.dumps(found))
 
 
-def _asked(body: object) -> tuple[str, str, str]:
-    said = body if isinstance(body, dict) else {}
-    texts = [said.get("place"), said.get("begin", ""), said.get("token", "")]
-    if not all(isinstance(text, str) and len(text) <= _LONGEST for text in texts):
-        raise BadOption("this is no folder to list", expected='{"place": URL, "begin": TEXT, "token": TOKEN}')
-    place, begin, token = (str(text) for text in texts)
-    return place, begin, token
+def _connections() -> list[dict[str, str]]:
+    """Return name and place of each connection; none if their file is refused, which the route of connections tells."""
+    try:
+        return [{"name": one.name, "place": one.place} for one in kept(state_folder())]
+    except NbdataError:
+        return []
 
 
 def _shown(found: FoundPage) -> str:
@@ -108,3 +101,8 @@ def _shown(found: FoundPage) -> str:
             entry["url"] = url
         entries.append(entry)
     return json.dumps({"base": found.base, "entries": entries, "token": found.token})
+
+
+def _shown_preview(preview: Preview) -> str:
+    data = base64.b64encode(preview.data).decode()
+    return json.dumps({**vars(preview), "data": data, "size": preview.size if preview.size >= 0 else None})

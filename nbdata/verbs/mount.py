@@ -43,7 +43,8 @@ class Mount(Verifying):
     storage_options: dict[str, Any] | None = option(
         None,
         "Storage options by their fsspec names (key, secret, endpoint_url, anon, profile …). The value env:NAME is "
-        "read from the environment variable NAME. Repeatable.",
+        "read from the environment variable NAME; connection=NAME gives those of a connection that JupyterLab's panel "
+        "keeps. Repeatable.",
         kind="pairs",
         binding=True,
         identity=False,

@@ -178,6 +178,7 @@ STORE = [
         "no credentials", "pull {b}/d/ data", "AccessDenied", "AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY="
     ),
     Mistake("no such profile", "pull {b}/d/ data --option profile=wrok", "AccessDenied"),
+    Mistake("no such connection", "pull {b}/d/ data --option connection=wrok", "NotFound"),
     Mistake("a wrong access key", "pull {b}/d/ data", "AccessDenied", "AWS_ACCESS_KEY_ID=nobody"),
     Mistake("a wrong secret key", "pull {b}/d/ data", "AccessDenied", "AWS_SECRET_ACCESS_KEY=wrong"),
     Mistake("an expired token", "pull s3://bucket/d/ data", "AccessDenied", "{expired}"),

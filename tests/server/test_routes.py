@@ -43,7 +43,11 @@ ROUTES = {
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/mounts/unmount": ["POST"],
     "nbdata/api/stores/list": ["POST"],
+    "nbdata/api/stores/preview": ["POST"],
     "nbdata/api/stores/starts": ["GET"],
+    "nbdata/api/connections": ["GET"],
+    "nbdata/api/connections/keep": ["POST"],
+    "nbdata/api/connections/forget": ["POST"],
     "nbdata/api/live": ["GET"],
 }
 UPGRADE = {

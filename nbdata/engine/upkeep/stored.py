@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nbdata.connections import connected
 from nbdata.disk import PARTIAL
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_pull
 from nbdata.engine.planning.known_files import KnownFiles
 from nbdata.engine.upkeep.leftovers import Inside, Leftover, Written, holder, leftover, walk
-from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.history import past_jobs
+from nbdata.origins import origin_of
 from nbdata.paths import is_inside, is_own_name, is_url
 from nbdata.redaction import redacted
 from nbdata.report import Plan
@@ -201,15 +203,19 @@ def _places(run: Run, root: str) -> list[_Place]:
             map(os.path.exists, (index_file(state, url, folder), index_file(state, folder, url)))
         ):
             continue
-        given = run.context.storage_options or _options_of(now.command)
+        given = run.context.storage_options or _options_of(now.command, url, state)
         found.setdefault((url, folder, name), _Place(url, folder, name, given))
     return list(found.values())
 
 
-def _options_of(command: str) -> dict[str, Any]:
-    """Return the storage options of a job on record; it has no secret ones, and none if they cannot be read."""
+def _options_of(command: str, url: str, state: str) -> dict[str, Any]:
+    """Return the storage options of a job on record; it has no secret ones, and none if they cannot be read.
+
+    Those of the connection that it names come with their secrets.
+    """
     try:
         words = shlex.split(command)
-        return pairs([word for before, word in itertools.pairwise(words) if before == "--option"], {})
-    except (ValueError, BadOption):
+        given = pairs([word for before, word in itertools.pairwise(words) if before == "--option"], {})
+        return connected(given, [origin_of(url)], state)[0]
+    except (ValueError, NotFound):  # BadOption is a ValueError
         return {}

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var r=o("./node_modules/css-loader/dist/runtime/noSourceMaps.js"),t=o.n(r),d=o("./node_modules/css-loader/dist/runtime/api.js"),a=(o.n(d))()(t());a.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
+"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,o){var r=o("./node_modules/css-loader/dist/runtime/noSourceMaps.js"),t=o.n(r),a=o("./node_modules/css-loader/dist/runtime/api.js"),d=(o.n(a))()(t());d.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
 
 /* Colours with enough contrast to the panel: 3:1 for bars and icons, 4.5:1 for text. Lab's own have less in places. */
 .nbd-Panel,
@@ -541,6 +541,9 @@
 .nbd-Table:focus-visible,
 .nbd-Choice > input:focus-visible,
 .nbd-Field > input:focus-visible,
+.nbd-Field > select:focus-visible,
+.nbd-Preview:focus-visible,
+.nbd-Table:focus-visible,
 .nbd-Seek > input:focus-visible,
 .nbd-Seek > select:focus-visible,
 .nbd-Tree:focus-visible,
@@ -857,6 +860,38 @@
   flex: 1 1 auto;
 }
 
+.nbd-Field.nbd-mod-stacked {
+  align-items: stretch;
+  flex-direction: column;
+  gap: 1px;
+}
+
+.nbd-Field.nbd-mod-stacked > input {
+  flex: none;
+}
+
+.nbd-Field > select {
+  background: var(--jp-layout-color1);
+  border: var(--jp-border-width) solid var(--jp-ui-font-color2);
+  border-radius: 2px;
+  color: var(--jp-ui-font-color1);
+  font: inherit;
+  height: 24px;
+  min-width: 0;
+}
+
+.nbd-Check {
+  align-items: center;
+  display: flex;
+  gap: 6px;
+  margin: 6px 0;
+}
+
+.nbd-Grow {
+  flex: 1 1 auto;
+  min-width: 0;
+}
+
 .nbd-Starts {
   gap: 2px;
 }
@@ -940,6 +975,31 @@
   padding-top: 4px;
 }
 
+.nbd-Preview {
+  background: var(--jp-layout-color0);
+  border: var(--jp-border-width) solid var(--jp-border-color2);
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-code-font-family);
+  font-size: var(--jp-code-font-size);
+  line-height: 1.4;
+  margin: 4px 0;
+  max-height: 360px;
+  overflow: auto;
+  overflow-wrap: anywhere;
+  padding: 4px 6px;
+  tab-size: 4;
+  white-space: pre-wrap;
+}
+
+.nbd-Picture {
+  background: repeating-conic-gradient(var(--jp-layout-color2) 0 25%, var(--jp-layout-color0) 0 50%)
+    0 0 / 16px 16px;
+  display: block;
+  margin: 4px 0;
+  max-height: 360px;
+  max-width: 100%;
+}
+
 /* -- failed files ---------------------------------------------------------------------------- */
 
 .nbd-Table {
@@ -974,6 +1034,23 @@
   border-top: var(--jp-border-width) solid var(--jp-border-color2);
 }
 
+.nbd-Preview-table > table {
+  table-layout: auto;
+  width: auto;
+}
+
+.nbd-Preview-table th,
+.nbd-Preview-table td {
+  max-width: 18em;
+  overflow-wrap: break-word;
+}
+
+.nbd-Table td.nbd-mod-number {
+  font-variant-numeric: tabular-nums;
+  text-align: right;
+  white-space: nowrap;
+}
+
 /* -- the status bar ------------------------------------------------------------------------- */
 
 .nbd-Status-button {
@@ -1004,4 +1081,4 @@
   box-shadow: 0 2px var(--nbd-bad);
   font-weight: 600;
 }
-`,""]),o.d(n,{},{A:a})},"./node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",r=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),r&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),r&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,r,t,d){"string"==typeof e&&(e=[[null,e,void 0]]);var a={};if(r)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(a[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);r&&a[p[0]]||(void 0!==d&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=d),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),t&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=t):p[4]="".concat(t)),n.push(p))}},n}},"./node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,r=0;r<n.length;r++)if(n[r].identifier===e){o=r;break}return o}function r(e,r){for(var t={},d=[],a=0;a<e.length;a++){var i=e[a],l=r.base?i[0]+r.base:i[0],s=t[l]||0,p="".concat(l," ").concat(s);t[l]=s+1;var b=o(p),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,r);r.byIndex=a,n.splice(a,0,{identifier:p,updater:u,references:1})}d.push(p)}return d}e.exports=function(e,t){var d=r(e=e||[],t=t||{});return function(e){e=e||[];for(var a=0;a<d.length;a++){var i=o(d[a]);n[i].references--}for(var l=r(e,t),s=0;s<d.length;s++){var p=o(d[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}d=l}}},"./node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var r=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(o)}},"./node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"./node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var r,t,d;r="",o.supports&&(r+="@supports (".concat(o.supports,") {")),o.media&&(r+="@media ".concat(o.media," {")),(t=void 0!==o.layer)&&(r+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),r+=o.css,t&&(r+="}"),o.media&&(r+="}"),o.supports&&(r+="}"),(d=o.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(d))))," */")),e.styleTagTransform(r,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"./node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}},"./style/index.js"(e,n,o){var r=o("./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),t=o.n(r),d=o("./node_modules/style-loader/dist/runtime/styleDomAPI.js"),a=o.n(d),i=o("./node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(i),s=o("./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("./node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("./node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("./node_modules/css-loader/dist/cjs.js!./style/base.css"),x={};x.styleTagTransform=f(),x.setAttributes=p(),x.insert=l().bind(null,"head"),x.domAPI=a(),x.insertStyleElement=c(),t()(m.A,x),m.A&&m.A.locals&&m.A.locals}}]);
+`,""]),o.d(n,{},{A:d})},"./node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var o="",r=void 0!==n[5];return n[4]&&(o+="@supports (".concat(n[4],") {")),n[2]&&(o+="@media ".concat(n[2]," {")),r&&(o+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),o+=e(n),r&&(o+="}"),n[2]&&(o+="}"),n[4]&&(o+="}"),o}).join("")},n.i=function(e,o,r,t,a){"string"==typeof e&&(e=[[null,e,void 0]]);var d={};if(r)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(d[l]=!0)}for(var s=0;s<e.length;s++){var p=[].concat(e[s]);r&&d[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),o&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=o),t&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=t):p[4]="".concat(t)),n.push(p))}},n}},"./node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function o(e){for(var o=-1,r=0;r<n.length;r++)if(n[r].identifier===e){o=r;break}return o}function r(e,r){for(var t={},a=[],d=0;d<e.length;d++){var i=e[d],l=r.base?i[0]+r.base:i[0],s=t[l]||0,p="".concat(l," ").concat(s);t[l]=s+1;var b=o(p),c={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==b)n[b].references++,n[b].updater(c);else{var u=function(e,n){var o=n.domAPI(n);return o.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&o.update(e=n):o.remove()}}(c,r);r.byIndex=d,n.splice(d,0,{identifier:p,updater:u,references:1})}a.push(p)}return a}e.exports=function(e,t){var a=r(e=e||[],t=t||{});return function(e){e=e||[];for(var d=0;d<a.length;d++){var i=o(a[d]);n[i].references--}for(var l=r(e,t),s=0;s<a.length;s++){var p=o(a[s]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=l}}},"./node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,o){var r=function(e){if(void 0===n[e]){var o=document.querySelector(e);if(window.HTMLIFrameElement&&o instanceof window.HTMLIFrameElement)try{o=o.contentDocument.head}catch(e){o=null}n[e]=o}return n[e]}(e);if(!r)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");r.appendChild(o)}},"./node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,o){e.exports=function(e){var n=o.nc;n&&e.setAttribute("nonce",n)}},"./node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(o){var r,t,a;r="",o.supports&&(r+="@supports (".concat(o.supports,") {")),o.media&&(r+="@media ".concat(o.media," {")),(t=void 0!==o.layer)&&(r+="@layer".concat(o.layer.length>0?" ".concat(o.layer):""," {")),r+=o.css,t&&(r+="}"),o.media&&(r+="}"),o.supports&&(r+="}"),(a=o.sourceMap)&&"u">typeof btoa&&(r+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(r,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"./node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}},"./style/index.js"(e,n,o){var r=o("./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),t=o.n(r),a=o("./node_modules/style-loader/dist/runtime/styleDomAPI.js"),d=o.n(a),i=o("./node_modules/style-loader/dist/runtime/insertBySelector.js"),l=o.n(i),s=o("./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=o.n(s),b=o("./node_modules/style-loader/dist/runtime/insertStyleElement.js"),c=o.n(b),u=o("./node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=o.n(u),m=o("./node_modules/css-loader/dist/cjs.js!./style/base.css"),x={};x.styleTagTransform=f(),x.setAttributes=p(),x.insert=l().bind(null,"head"),x.domAPI=d(),x.insertStyleElement=c(),t()(m.A,x),m.A&&m.A.locals&&m.A.locals}}]);
