@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -25,13 +24,13 @@ class _Store:
         return ObjectInfo(key, 1, '"e"', headers=_HEADERS)
 
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
-        for number in itertools.count() if prefix in ("", "odd/") else ():
+        for number in range(20_000) if prefix in ("", "odd/") else ():
             yield ObjectInfo(prefix + ("x" * 300 if prefix else "") + f"{number:09}", 1, '"e"')
 
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Folders:
-    """Folders of which two never end, and take little memory."""
+    """Folders of which two are too large for the memory that they may take."""
     monkeypatch.setattr(folders, "_LARGEST", 2_000_000)
     store: Any = _Store()
     monkeypatch.setattr(
