@@ -386,7 +386,7 @@ def test_a_stored_index_takes_no_room_that_limits_do_not_leave(
         operation = SampleSource(f"{site.url}/d/", refresh="never")
         path = saved_index._beside(operation).removeprefix(site.url)
         site.files[path] = bytes(6_000_000)
-        with pytest.raises(nbdata.NotEnoughSpace, match="12.0 MB"):
+        with pytest.raises(nbdata.NotEnoughSpace, match=r"12\.0 MB"):
             nbdata.samples(f"{site.url}/d/", refresh="never")
         assert [one.method for one in site.asked if one.path == path] == ["HEAD"]
     assert not list((state / "samples").iterdir())
