@@ -32,7 +32,7 @@ from nbdata.redaction import Hidden, scrub_data
 from nbdata.report import Plan, Row, Rows, Snapshot
 from nbdata.runtime import state_folder
 from nbdata.stores.base import Location
-from nbdata.stores.http.client import close_all_idle
+from nbdata.stores.http.client import close_idle
 from nbdata.stores.local import LocalStore
 from nbdata.threads import ForkLock
 from nbdata.transfer.part_index import PartIndex
@@ -135,7 +135,7 @@ def leave(job: str) -> None:
     for task in tasks:
         task.cancel()
     if idle:
-        close_all_idle()
+        close_idle(every=True)
 
 
 def perform_part(job: str, number: int, max_rate: int | None, data: bytes) -> tuple[str, bytes]:

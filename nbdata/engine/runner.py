@@ -40,7 +40,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.servers import account_in
+from nbdata.stores.http.servers import account_in
 from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.options import Storing

@@ -25,8 +25,8 @@ from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, Source
 from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
+from nbdata.stores.http.servers import server_of_files
 from nbdata.stores.local import LocalStore
-from nbdata.stores.servers import server_of_files
 
 __all__ = ["FsspecStore"]
 

@@ -20,8 +20,8 @@ from nbdata.paths import as_folder, glob_base, glob_pattern, has_glob, is_url
 from nbdata.redaction import redacted
 from nbdata.signed_urls import without_signature
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.http.servers import servers_of
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
-from nbdata.stores.servers import servers_of
 from nbdata.transfer.close_names import close_name
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import listing, retrying

@@ -35,9 +35,10 @@ def test_a_transfer_that_goes_on_shows_the_whole(
 ) -> None:
     url = put({f"in/{number:02}": os.urandom(SIZE) for number in range(30)}) + "in/"
     out, whole = tmp_path / "out", (30, 30, 30 * SIZE, 30 * SIZE, 20 * SIZE)
-    nbdata.pull(url, out, max_files=20, quiet=True)
-    with Gate(s3.url, limit=5 * SIZE) as gate:
+    with Gate(s3.url) as gate:
         monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
+        nbdata.pull(url, out, max_files=20, quiet=True)
+        gate.close(after=5 * SIZE)
         job = nbdata.Pull(url, str(out)).start()
         gate.wait_until_it_holds()
         now = job.snapshot()
@@ -45,13 +46,12 @@ def test_a_transfer_that_goes_on_shows_the_whole(
         assert (now.share or 0) >= 2 / 3
         gate.open()
         assert ended(job) == whole
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    for verb, source, target in ((nbdata.Push, f"{out}/", "pushed/"), (nbdata.Copy, url, "copied/")):
-        target = url.replace("in/", target)
-        verb(source, target, max_files=20).run(quiet=True)
-        assert ended(verb(source, target).start()) == whole
-    nothing = nbdata.Pull(url, str(out)).start()
-    assert ended(nothing)[2] == 0, "where all is done, nothing is counted as done now"
+        for verb, source, target in ((nbdata.Push, f"{out}/", "pushed/"), (nbdata.Copy, url, "copied/")):
+            target = url.replace("in/", target)
+            verb(source, target, max_files=20).run(quiet=True)
+            assert ended(verb(source, target).start()) == whole
+        nothing = nbdata.Pull(url, str(out)).start()
+        assert ended(nothing)[2] == 0, "where all is done, nothing is counted as done now"
 
 
 @pytest.mark.usefixtures("small_steps")

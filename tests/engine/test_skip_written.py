@@ -121,24 +121,25 @@ def test_rounds_converge_though_the_agent_is_killed_in_each(
     ended = list[str]()
     stop_all(now=True)
     done = False
-    while not done:
-        assert len(ended) < 30, ended
-        with Gate(s3.url, limit=4 * MB) as gate:
+    with Gate(s3.url) as gate:
+        while not done:
+            assert len(ended) < 30, ended
+            gate.close(after=4 * MB)
             monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
             line = ["untar_volumes", f"s3://{bucket}/v/", str(out), "--ignore-space", "--skip-written", "-q"]
             command = subprocess.Popen([NBDATA, *line], stderr=subprocess.PIPE, text=True)
             if killed < 4:
-                wait_until(lambda gate=gate, command=command: gate.holds or command.poll() is not None)
+                wait_until(lambda command=command: gate.holds or command.poll() is not None)
                 if gate.holds:
                     _kill_the_agent()
                     killed += 1
             gate.open()
             ended.append(command.communicate(timeout=PATIENCE)[1])
             done = command.returncode == 0
-        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-        if out.exists():
-            report = nbdata.push(out, f"s3://{bucket}/x/", delete_source=True, quiet=True)
-            sent.extend(row.path for row in report.rows if row.action == "sent")
+            monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+            if out.exists():
+                report = nbdata.push(out, f"s3://{bucket}/x/", delete_source=True, quiet=True)
+                sent.extend(row.path for row in report.rows if row.action == "sent")
     assert killed == 4
     assert stored(s3, bucket) == content
     assert sorted(set(sent)) == sorted(content)

@@ -109,7 +109,7 @@ class Run:
     def index(self, source: str, target: str, identity: tuple[int, int] | None, servers: str) -> Index:
         """Return the records of a source and target; planning and performing share them, since they may be many.
 
-        `servers` are those of the stores: see `nbdata.stores.servers.servers_of`.
+        `servers` are those of the stores: see `nbdata.stores.http.servers.servers_of`.
         """
         if self.as_part is not None:
             return self.as_part.index

@@ -29,7 +29,7 @@ from nbdata.formats.frames import FRAME
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.verbs.pack import Pack
 
 __all__ = ["perform", "plan"]

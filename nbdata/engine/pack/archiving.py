@@ -23,7 +23,7 @@ from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
 from nbdata.sizes import counted
 from nbdata.stores.base import Store
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 

@@ -31,8 +31,8 @@ from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import Location, ObjectInfo, Store
+from nbdata.stores.http.servers import servers_of
 from nbdata.stores.local import LocalStore
-from nbdata.stores.servers import servers_of
 from nbdata.transfer.parted_send import PartedSend
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import hashed_parts, send_whole, upload_part_size

@@ -22,7 +22,7 @@ from nbdata.report import Plan, Report, Row
 from nbdata.seals import Seals
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.committer import Committer, PendingFile

@@ -19,7 +19,7 @@ from nbdata.paths import has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable

@@ -33,7 +33,7 @@ from nbdata.guarded_folders import GuardedFolders
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import counted, format_size
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import PART, validator

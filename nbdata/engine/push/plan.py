@@ -20,7 +20,7 @@ from nbdata.report import Plan, Row
 from nbdata.sizes import counted, format_size
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.transfer.file_source import blocks
 from nbdata.transfer.index import Index
 from nbdata.transfer.names import decoded

@@ -23,7 +23,7 @@ from nbdata.reading.source_file import SourceFile, fingerprint_of, first_of_each
 from nbdata.signed_urls import without_signature
 from nbdata.sizes import counted
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.transfer.control import Control
 from nbdata.transfer.selection import Entry, Filters
 from nbdata.verbs.samples import SampleSource

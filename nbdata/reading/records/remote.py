@@ -26,7 +26,7 @@ from nbdata.reading.records.runs import Run, cut, first_wrong, is_ascending, run
 from nbdata.reading.source_file import SourceFile, digest_of, fingerprint_of, first_of_each
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.servers import servers_of
+from nbdata.stores.http.servers import servers_of
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.worker_pool import FIRST

@@ -25,8 +25,8 @@ from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_spent
 from nbdata.stores.http.pages import Page, Pages, ahead
 from nbdata.stores.http.pools import pool_of
+from nbdata.stores.http.servers import server_at
 from nbdata.stores.s3.sigv4 import quote_query
-from nbdata.stores.servers import server_at
 
 __all__ = ["GsStore"]
 

@@ -150,15 +150,10 @@ class Pool:
             self._closed = True
             _close(self._idle)
 
-    def drop_idle(self) -> None:
-        """Close all idle connections."""
+    def close_idle(self, *, every: bool = False) -> bool:
+        """Close what has been idle for too long, or every idle connection. True if the pool has been unused as long."""
         with self._lock:
-            _close(self._idle)
-
-    def close_idle(self) -> bool:
-        """Close the connections that have been idle for too long. Returns True if the pool has been unused as long."""
-        with self._lock:
-            for connection in [one for one in self._idle if not one.usable()]:
+            for connection in [one for one in self._idle if every or not one.usable()]:
                 self._idle.remove(connection)
                 connection.drop()
             return not self._idle and time.monotonic() - self._used > _KEEP_SECONDS
@@ -199,16 +194,10 @@ def _close(idle: list[Connection]) -> None:
 _all_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def close_all_idle() -> None:
-    """Close all idle connections, because no job is left that could use them."""
+def close_idle(*, every: bool = False) -> None:
+    """Close connections of all pools that have been idle for too long, or every idle one if no job could use them."""
     for pool in list(_all_pools):
-        pool.drop_idle()
-
-
-def close_idle() -> None:
-    """Close the connections of all pools that have been idle for too long. No job asks for those of old credentials."""
-    for pool in list(_all_pools):
-        pool.close_idle()
+        pool.close_idle(every=every)
 
 
 def _after_fork() -> None:

@@ -23,12 +23,12 @@ from nbdata.stores.http.heads import request_head
 from nbdata.stores.http.hops import Hops, Target, follow
 from nbdata.stores.http.object_store import refuse_spent
 from nbdata.stores.http.pools import pool_of
+from nbdata.stores.http.servers import server_at
 from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.errors import EXPIRED, error_of, field, new_region
 from nbdata.stores.s3.extensions import may_lack
 from nbdata.stores.s3.parameters import Parameters
 from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
-from nbdata.stores.servers import server_at
 
 __all__ = ["Endpoint", "S3Client"]
 

@@ -367,11 +367,11 @@ def test_an_index_beside_data_on_the_disk_leads_through_no_link_out_of_them(
     fine, leading = IndexWriter(), IndexWriter()
     fine.add("y/b", [SampleObject("txt", "y/b.txt", 13, "")])
     leading.add("x/secret", [SampleObject("txt", "x/secret.txt", 17, "")])
+    with pytest.raises(UnsafeMember, match="outside of its folder") as refused:
+        nbdata.samples(str(local(leading)), refresh="never")
+    assert refused.value.got == "x/secret.txt"
     with nbdata.samples(str(local(fine)), refresh="never") as found:
         assert found[0]["txt"] == b"of these data"
-    with pytest.raises(UnsafeMember, match="outside of its folder") as refused:
-        nbdata.samples(str(local(leading)), exclude="none", refresh="never")
-    assert refused.value.got == "x/secret.txt"
 
 
 def test_a_stored_index_takes_no_room_that_limits_do_not_leave(
@@ -386,7 +386,7 @@ def test_a_stored_index_takes_no_room_that_limits_do_not_leave(
         operation = SampleSource(f"{site.url}/d/", refresh="never")
         path = saved_index._beside(operation).removeprefix(site.url)
         site.files[path] = bytes(6_000_000)
-        with pytest.raises(nbdata.NotEnoughSpace, match="12 MB"):
+        with pytest.raises(nbdata.NotEnoughSpace, match=r"12\.0 MB"):
             nbdata.samples(f"{site.url}/d/", refresh="never")
         assert [one.method for one in site.asked if one.path == path] == ["HEAD"]
     assert not list((state / "samples").iterdir())

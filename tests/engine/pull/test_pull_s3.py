@@ -199,14 +199,14 @@ def test_partials_of_objects_that_the_source_has_no_more_do_not_stay(
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    assert recorded(tmp_path / "out")
-    open_place(f"{url}a", Context("/", env=dict(os.environ))).store.delete(["d/a"])
-    nbdata.pull(url, tmp_path / "out", include="b", quiet=True)
-    assert recorded(tmp_path / "out"), "who asks for a part only may come back for the rest"
-    nbdata.pull(url, tmp_path / "out", quiet=True)
-    assert files(tmp_path / "out") == {"b": b"1"}
-    assert not (tmp_path / "out" / ".nbdata").exists()
+        line.open()
+        assert recorded(tmp_path / "out")
+        open_place(f"{url}a", Context("/", env=dict(os.environ))).store.delete(["d/a"])
+        nbdata.pull(url, tmp_path / "out", include="b", quiet=True)
+        assert recorded(tmp_path / "out"), "who asks for a part only may come back for the rest"
+        nbdata.pull(url, tmp_path / "out", quiet=True)
+        assert files(tmp_path / "out") == {"b": b"1"}
+        assert not (tmp_path / "out" / ".nbdata").exists()
 
 
 def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
@@ -222,12 +222,12 @@ def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
-    (tmp_path / "big").write_bytes(data := os.urandom(4 * part))
-    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", overwrite="always", quiet=True)
-    report = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
-    assert "fetched anew" in report.notes[0]
-    assert (tmp_path / "back").read_bytes() == data
+        line.open()
+        (tmp_path / "big").write_bytes(data := os.urandom(4 * part))
+        nbdata.push(tmp_path / "big", f"s3://{bucket}/big", overwrite="always", quiet=True)
+        report = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
+        assert "fetched anew" in report.notes[0]
+        assert (tmp_path / "back").read_bytes() == data
 
 
 def test_a_process_killed_in_the_middle_leaves_nothing_wrong_and_the_same_line_continues(

@@ -92,13 +92,14 @@ def test_volumes_in_a_store_are_not_fetched_again(
     for number in range(-(-len(data) // VOLUME)):
         body = data[number * VOLUME : (number + 1) * VOLUME]
         client.put_object(Bucket=bucket, Key=f"v/a.tar.{number:03}", Body=body)
-    interrupted(f"s3://{bucket}/v/", tmp_path / "out", 50, delete_volumes=True)
-    left = [found["Key"] for found in client.list_objects_v2(Bucket=bucket)["Contents"]]
-    assert 1 < len(left) < 6
     with SlowProxy(s3.url, rate=10**10) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        interrupted(f"s3://{bucket}/v/", tmp_path / "out", 50, delete_volumes=True)
+        left = [found["Key"] for found in client.list_objects_v2(Bucket=bucket)["Contents"]]
+        assert 1 < len(left) < 6
+        before = proxy.answered
         report = untar(f"s3://{bucket}/v/", tmp_path / "out", delete_volumes=True)
-        assert proxy.answered < len(data) - report.details["resumed_at"] + 30_000
+        assert proxy.answered - before < len(data) - report.details["resumed_at"] + 30_000
     assert report.details["resumed_at"] > len(data) / 2
     assert client.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
     assert look(tmp_path / "out") == expected

@@ -1,4 +1,4 @@
-"""Names of servers, which tell a bucket from one of the same name elsewhere, in records and in the names of caches."""
+"""Names of servers of all stores, which tell a bucket from one of the same name elsewhere, in records and caches."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from nbdata.operation import Context
 from nbdata.stores.fsspec_store import FsspecStore
+from nbdata.stores.http.servers import account_in, server_at
 from nbdata.stores.resolve import open_place
-from nbdata.stores.servers import account_in, server_at
 
 ANON = {"anon": "true"}
 
