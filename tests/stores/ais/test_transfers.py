@@ -80,6 +80,7 @@ def test_a_folder_goes_there_and_back(new: New, tree: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["xxhash2", "md5", "none"])
+@pytest.mark.in_ci("ais-xxhash2", "s3-md5")
 def test_a_large_file_is_sent_in_parts_and_proved(new: New, tmp_path: Path, kind: str) -> None:
     url, options = new(checksum=kind)
     file = tmp_path / "large.bin"
@@ -92,6 +93,7 @@ def test_a_large_file_is_sent_in_parts_and_proved(new: New, tmp_path: Path, kind
     assert (tmp_path / "back.bin").read_bytes() == file.read_bytes()
 
 
+@pytest.mark.in_ci("ais")
 def test_samples_and_shards_are_read_from_there(new: New, tmp_path: Path) -> None:
     url, options = new()
     loose = tmp_path / "loose"
@@ -165,6 +167,7 @@ def test_what_a_busy_node_refuses_and_a_broken_one_cuts_off_is_fetched_again(
 
 @pytest.mark.parametrize("door", ["ais", "s3"])
 @pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.in_ci("True-ais", "False-s3")
 def test_a_node_is_killed_in_the_middle_of_an_object(tmp_path: Path, door: str, elsewhere: bool) -> None:
     """If another node has a copy, the bytes come from there; if none has, it is an error, and the rest is kept."""
     with cluster(tmp_path / "cluster", nodes=2) as running:
@@ -245,6 +248,7 @@ def test_connections_that_end_in_their_middle_change_no_byte(
     assert contents(tmp_path / "out") == contents(folder)
 
 
+@pytest.mark.in_ci("ais")
 def test_bytes_that_change_on_the_way_are_never_called_sent(
     new: New, aistore: Cluster, tmp_path: Path
 ) -> None:
