@@ -8,6 +8,7 @@ import struct
 import zlib
 
 import pytest
+from PIL import Image
 
 from nbdata.client.previewing.pictures import dimensions, media_of
 from nbdata.client.previewing.texts import MOST_CHARACTERS, notebook_text, pretty, table_of, text_of
@@ -113,9 +114,8 @@ def test_pictures_are_told_by_their_first_bytes_and_svg_is_none() -> None:
 
 
 def test_pillow_sees_the_same_sides() -> None:
-    image = pytest.importorskip("PIL.Image")
     for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP"):
         file = io.BytesIO()
-        image.new("RGB", (123, 45)).save(file, kind)
+        Image.new("RGB", (123, 45)).save(file, kind)
         head = file.getvalue()
         assert dimensions(head, media_of(head)) == (123, 45), kind

@@ -162,36 +162,6 @@ def test_bombs_stay_small(seaweedfs: EmbeddedServer, put: Put, monkeypatch: pyte
     assert "60,000 × 50,000 pixels" in shown["a.png"].why
 
 
-def test_the_first_rows_of_parquet_are_a_table(
-    seaweedfs: EmbeddedServer, put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    for name, value in seaweedfs.environment().items():
-        monkeypatch.setenv(name, value)
-    few, many, wide = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    parquet.write_table(pyarrow.table({"name": ["a", None], "of": [[1, 2], [3]]}), few)
-    numbers = pyarrow.table({f"c{n}": [str(row * n) * 3 for row in range(100_000)] for n in range(8)})
-    parquet.write_table(numbers, many, compression="none")
-    assert len(many.getvalue()) > 8 << 20
-    parquet.write_table(pyarrow.table({f"c{n}": [n] for n in range(60)}), wide)
-    url = put(
-        {
-            "few.parquet": few.getvalue(),
-            "many.parquet": many.getvalue(),
-            "wide.parquet": wide.getvalue(),
-            "spoilt.parquet": few.getvalue()[:-40] + bytes(32) + few.getvalue()[-8:],
-        }
-    )
-    shown = Previewing(f"{url}few.parquet").preview()
-    assert (shown.rows, shown.is_cut) == ([["name", "of"], ["a", "[1, 2]"], ["", "[3]"]], False)
-    shown = Previewing(f"{url}many.parquet").preview()
-    assert (len(shown.rows), shown.is_cut) == (201, True), shown
-    shown = Previewing(f"{url}wide.parquet").preview()
-    assert (len(shown.rows[0]), shown.is_cut) == (50, True)
-    assert "cannot be read" in Previewing(f"{url}spoilt.parquet").preview().why
-
-
 def test_without_pyarrow_parquet_is_named(lab: Lab, put: Put, tmp_path: Path) -> None:
     url = put({"a.parquet": b"PAR1" + bytes(100) + b"PAR1"})
     shown = look(lab, f"{url}a.parquet")
