@@ -95,7 +95,10 @@ function Content({ browse }: { browse: Browse }): React.JSX.Element {
           type="button"
           className="nbd-Button nbd-mod-text nbd-Act"
           aria-expanded={isOpen}
-          onClick={() => open(!isOpen)}
+          onClick={() => {
+            setTold('');
+            open(!isOpen);
+          }}
         >
           {connect}
         </button>
