@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -198,7 +199,7 @@ def queued(kind: str, count: int) -> float:
     queue = context.Queue(3)
     process = context.Process(target=_fill, args=(queue, kind, count + WARM))
     process.start()
-    wall = taken(iter(queue.get, None), count)
+    wall = taken((queue.get() for _ in itertools.count()), count)
     process.join()
     return wall
 

@@ -24,8 +24,9 @@ __all__ = ["FRAME_MOST", "Encoded", "decoded", "encoded", "refuse_too_many"]
 FRAME_MOST, _FRAMES, _HEADER = 1 << 30, 1 << 14, 16 << 20
 # The most bytes of a batch, how deep it nests, and the most dimensions of an array.
 _BATCH, _DEEP, _DIMENSIONS = 4 << 30, 32, 64
-# Up to this size a value shares the first frame, at a multiple of _ALIGN.
-_SMALL, _ALIGN = 16 << 10, 16
+# Up to this size an array, or bytes, share the first frame, at a multiple of _ALIGN. A frame of its own costs more time
+# than a copy of some 100 KB, and bytes are copied by the receiver anyway.
+_SMALL, _SMALL_BYTES, _ALIGN = 16 << 10, 1 << 20, 16
 _WORD = 1 << 63
 _NUMPY = {np.dtype(char).newbyteorder(order).str for char in "?bhilqBHILQefdFD" for order in ("<", ">")}
 _TORCH = {
@@ -57,16 +58,18 @@ class Encoded:
 
 @dataclass
 class _Writer:
-    small: bytearray = field(default_factory=bytearray)
+    small: list[memoryview | bytes] = field(default_factory=list)
+    shared: int = 0  # the bytes of the first frame
     large: list[memoryview] = field(default_factory=list)
 
-    def place(self, data: memoryview, path: str) -> list[int]:
+    def place(self, data: memoryview, path: str, small: int = _SMALL) -> list[int]:
         """Return where these bytes are: frame, offset and length."""
         size = data.nbytes
-        if size <= _SMALL:
-            self.small += bytes(-len(self.small) % _ALIGN)
-            self.small += data
-            return [0, len(self.small) - size, size]
+        if size <= small:
+            at = self.shared
+            self.shared += size + -size % _ALIGN
+            self.small += [data, bytes(-size % _ALIGN)]
+            return [0, at, size]
         if size > FRAME_MOST:
             raise _refused(path, f"{format_size(size)}", f"at most {format_size(FRAME_MOST)} in one value")
         self.large.append(data)
@@ -92,7 +95,7 @@ class _Writer:
             letter = "l" if kind is list else "t"
             return [letter, *(self.node(one, f"{path}[{n}]", deep + 1) for n, one in enumerate(value))]
         if kind is bytes:
-            return ["b", *self.place(memoryview(value), path)]
+            return ["b", *self.place(memoryview(value), path, _SMALL_BYTES)]
         if kind is np.ndarray or isinstance(value, np.generic):
             return self._array(value, path)
         torch = sys.modules.get("torch")
@@ -130,9 +133,13 @@ def encoded(batch: Any) -> Encoded:
         header = json.dumps(writer.node(batch, "batch"), separators=(",", ":")).encode("ascii")
     except RecursionError:
         raise _refused("batch", "a deeper one", f"at most {_DEEP} levels") from None
-    frames: list[Any] = [memoryview(writer.small), *writer.large]
+    if writer.shared > FRAME_MOST:
+        raise _refused(
+            "batch", f"{format_size(writer.shared)} of small values", f"at most {format_size(FRAME_MOST)}"
+        )
+    frames: list[Any] = [memoryview(b"".join(writer.small)), *writer.large]
     size = len(header) + sum(memoryview(frame).nbytes for frame in frames)
-    if len(frames) > _FRAMES or len(header) > _HEADER or size > _BATCH or len(writer.small) > FRAME_MOST:
+    if len(frames) > _FRAMES or len(header) > _HEADER or size > _BATCH:
         got = f"{len(frames):,} large values, {format_size(len(header))} of text, {format_size(size)}"
         most = f"at most {_FRAMES:,}, {format_size(_HEADER)} and {format_size(_BATCH)}"
         raise _refused("batch", got, most)
@@ -168,7 +175,9 @@ def decoded(header: Sequence[int] | memoryview | bytes, frames: Sequence[Any]) -
     raw = bytes(header)
     if len(raw) > _HEADER or not 1 <= len(frames) <= _FRAMES:
         raise _wrong("its header is too large, or a frame is missing")
-    views = [memoryview(bytearray(frames[0])), *(memoryview(frame).cast("B") for frame in frames[1:])]
+    views = [memoryview(frame).cast("B") for frame in frames]
+    if len(views[0]) <= _SMALL:
+        views[0] = memoryview(bytearray(views[0]))  # which may begin at any address; a larger one is aligned
     try:
         return _Reader(views).value(json.loads(raw))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:

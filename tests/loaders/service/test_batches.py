@@ -139,7 +139,7 @@ def test_a_batch_that_holds_itself_or_is_too_large_is_refused(monkeypatch: pytes
         encoded(bytes(1 << 21))
     monkeypatch.setattr(batches, "_FRAMES", 3)
     with pytest.raises(BadOption, match="large values"):
-        encoded([bytes(1 << 17)] * 4)
+        encoded([np.zeros(1 << 17)] * 4)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_no_more_is_made_than_ahead_allows(mode: str) -> None:
         batches = iter(one)
         for number in range(5):
             assert number_of(next(batches)) == number
-            wait_until(lambda number=number: len(loader.made) == number + 3)
+            wait_until(lambda number=number: len(loader.made) >= number + 3)
         assert len(loader.made) == 7
 
 
