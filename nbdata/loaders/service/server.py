@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as sockets
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ __all__ = ["Service", "serve"]
 
 # Seconds that the end waits for the threads: a loader that is in the middle of a batch ends after it.
 _PATIENCE = 10.0
+_FAMILIES = (sockets.AF_UNIX, sockets.AF_INET, sockets.AF_INET6)
 
 
 class Service:
@@ -133,12 +135,12 @@ class Service:
     def let_go(self) -> None:
         """Close the copies of its sockets in the child of a fork, which would outlive a service that is killed."""
         for fd in _descriptors():
-            with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(fd)) as copy:
-                if copy.family in (
-                    sockets.AF_UNIX,
-                    sockets.AF_INET,
-                    sockets.AF_INET6,
-                ) and self._serving.is_at(copy.getsockname()):
+            with contextlib.suppress(OSError):
+                if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                    continue
+                with sockets.socket(fileno=os.dup(fd)) as copy:
+                    ours = copy.family in _FAMILIES and self._serving.is_at(copy.getsockname())
+                if ours:
                     os.close(fd)
 
 
