@@ -1,8 +1,7 @@
-"""Workers for the tests: a cluster that the files here share, and one of separate processes that a test may kill."""
+"""Workers for the tests: a cluster that a file shares, and one of separate processes that a test may kill."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -18,41 +17,39 @@ from tests.cluster.separate import Separate
 from tests.conftest import client_of
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def workers(seaweedfs: EmbeddedServer) -> Iterator[distributed.Client]:
     """A client of two workers, which have the credentials of SeaweedFS in their environment."""
-    with (
-        # See `nbdata.cluster.opening`: a worker could stop for ever.
-        dask.config.set({"distributed.worker.profile.enabled": False}),
-        _set(seaweedfs.environment()) as given,
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            security=True,
-            dashboard_address="127.0.0.1:0",
-            memory_limit=None,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        given.close()
+    given = seaweedfs.environment()
+    before = {name: os.environ.get(name) for name in given}
+    os.environ |= given
+    try:
+        with (
+            # See `nbdata.cluster.opening`: a worker could stop for ever.
+            dask.config.set({"distributed.worker.profile.enabled": False}),
+            distributed.LocalCluster(
+                n_workers=2,
+                threads_per_worker=1,
+                security=True,
+                dashboard_address="127.0.0.1:0",
+                memory_limit=None,
+                silence_logs=logging.CRITICAL,
+            ) as cluster,
+            distributed.Client(cluster, set_as_default=False) as client,
+        ):
+            opening._restore()
+            # Its connections open when they are first used.
+            client.run(os.getpid)
+            client.run(os.getpid, nanny=True)
+            client.gather([client.submit(abs, number) for number in range(8)])
+            yield client
+    finally:
         opening._restore()
-        # Its connections open when they are first used.
-        client.run(os.getpid)
-        client.run(os.getpid, nanny=True)
-        client.gather([client.submit(abs, number) for number in range(8)])
-        yield client
-    opening._restore()
-
-
-def _set(given: dict[str, str]) -> contextlib.ExitStack:
-    """Set variables of this process, which workers inherit that start now; closing it restores them."""
-    stack = contextlib.ExitStack()
-    patch = pytest.MonkeyPatch()
-    stack.callback(patch.undo)
-    for name, value in given.items():
-        patch.setenv(name, value)
-    return stack
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -178,7 +178,8 @@ def test_without_dask_the_error_says_what_to_install(
 def test_the_line_that_starts_workers_is_refused_in_a_worker_that_imports_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    worker = SimpleNamespace(_inheriting=True)
+    monkeypatch.setattr(opening, "multiprocessing", SimpleNamespace(current_process=lambda: worker))
     with pytest.raises(nbdata.BadOption, match="if __name__ == '__main__'"):
         nbdata.copy("s3://bucket/in/", "s3://bucket/out/", cluster="local:1", quiet=True)
 
