@@ -6,6 +6,7 @@ From here come the choices of options, the names of checksum files, the words in
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
 
 __all__ = ["ALGORITHMS", "KNOWN", "Algorithm"]
@@ -55,5 +56,5 @@ ALGORITHMS = {
 }
 """The algorithms by name, strongest first."""
 
-KNOWN = {**ALGORITHMS, "xxh64": Algorithm("xxh64", 16, is_crc=True, package="awscrt")}
+KNOWN = ChainMap(ALGORITHMS, {"xxh64": Algorithm("xxh64", 16, is_crc=True, package="awscrt")})
 """All that objects in a store are compared with. XXH64 is AIStore's, and no checksum file has it."""

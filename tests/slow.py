@@ -25,7 +25,7 @@ class SlowProxy:
     of responses and requests, so tests can check how much was fetched and sent.
     """
 
-    def __init__(self, upstream: str, *, rate: int, upload_rate: int | None = None) -> None:
+    def __init__(self, upstream: str, *, rate: int, upload_rate: int | None = None, port: int = 0) -> None:
         parts = urlsplit(upstream)
         self._to = (parts.hostname or "", parts.port or 80)
         self._rates = {True: rate, False: upload_rate}
@@ -33,7 +33,7 @@ class SlowProxy:
         self._free_at = {True: 0.0, False: 0.0}
         self._sockets: set[socket.socket] = set()
         self.answered = self.asked = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> SlowProxy:
@@ -41,11 +41,18 @@ class SlowProxy:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.take_no_more()
         for sock in list(self._sockets):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def take_no_more(self) -> int:
+        """Leave the port to another one, and keep the connections; return the port."""
+        port = int(self.url.rpartition(":")[2])
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        return port
 
     def _accept(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import distributed
 import pytest
 
 import nbdata
+from nbdata.client.context import capture
 from nbdata.client.opened import Opened
 from nbdata.engine.job.dealing import PartReport
 from nbdata.engine.job.dealt_plan import DealtPlan
@@ -121,7 +122,7 @@ def test_indexes_that_come_in_another_order_are_joined_in_that_of_the_shards(
     rows = {row.path: row for row in work.rows()}
     work.take({"2": rows["2"]}, reported(tmp_path, 2))
     work.take({"0": rows["0"], "1": rows["1"]}, reported(tmp_path, 0, 1))
-    index = indexing.save(str(tmp_path / "whole"), "", "")
+    index = indexing.save(capture(nbdata.SampleSource("s3://b/")), str(tmp_path / "whole"), "", "")
     assert [index.key(number) for number in range(len(index))] == ["0", "1", "2"]
     assert [name.name for name in tmp_path.iterdir()] == ["whole"]
 

@@ -75,10 +75,11 @@ def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() ->
     imported = {
         name.partition(".")[0] for name in re.findall(r"^\s*(?:import|from) ([\w.]+)", code, re.MULTILINE)
     }
-    foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "webdataset", "IPython"}
+    foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "webdataset", "IPython", "dask"}
     packages = {"sklearn": "scikit-learn", "PIL": "pillow"}
     declared = (ROOT / "pyproject.toml").read_text()
     extra = re.findall(r'"([\w-]+)>=', re.findall(r"^tutorials = (.*)$", declared, re.MULTILINE)[0])
     assert {packages.get(name, name) for name in foreign} == set(extra)
+    assert re.search(r'^tutorials = .*"nbdata\[cluster\]"', declared, re.MULTILINE), "which has dask"
     for file in ("Makefile", "binder/postBuild"):
         assert "'.[demo,tutorials]'" in (ROOT / file).read_text(), file

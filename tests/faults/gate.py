@@ -27,8 +27,8 @@ class Gate(SlowProxy):
         The direction that is counted and held: responses if true, else requests.
     """
 
-    def __init__(self, upstream: str, *, limit: int = -1, answers: bool = True) -> None:
-        super().__init__(upstream, rate=1)
+    def __init__(self, upstream: str, *, limit: int = -1, answers: bool = True, port: int = 0) -> None:
+        super().__init__(upstream, rate=1, port=port)
         self._limit, self._held_way = limit, answers
         self._passing = threading.Condition()
         self._waiting = 0

@@ -50,11 +50,11 @@ def one_agent() -> Iterator[None]:
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Gate]]:
-    """Return a function that puts a gate in front of SeaweedFS, replacing an earlier gate."""
+    """Return a function that puts a gate in front of SeaweedFS, in the place of an earlier gate: at the same port."""
     made: list[Gate] = []
 
     def make(**options: Any) -> Gate:
-        made.append(Gate(s3.url, **options))
+        made.append(Gate(s3.url, port=made[-1].take_no_more() if made else 0, **options))
         made[-1].__enter__()
         monkeypatch.setenv("AWS_ENDPOINT_URL", made[-1].url)
         return made[-1]

@@ -99,7 +99,7 @@ def test_records_that_another_user_forged_delete_nothing(anna: User, bert: User,
     index = made(forged / "index", ANNA, ANNA, 0o700) / f"{'0' * 32}.log"
     record = thesis.st_size, thesis.st_size, thesis.st_mtime_ns, thesis.st_ctime_ns, thesis.st_ino
     with index.open("wb") as file:
-        file.write(format_line(["nbdata-index", 2, found.st_dev, found.st_ino, str(work)]))
+        file.write(format_line(["nbdata-index", 3, found.st_dev, found.st_ino, str(work), ""]))
         file.write(format_line(["thesis.tex", "etag x", *record]))
     os.chown(index, ANNA, ANNA)
     done = anna.nbdata("cleanup", work, "--all", NBDATA_STATE_DIR=str(forged))

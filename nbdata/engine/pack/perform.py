@@ -200,12 +200,12 @@ class _Packing:
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
         self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
-        stores = self._open()
+        stores = list(self._open())
         self._results = Results(run)
         self._results.notes.extend(planned.notes)
         _, at_target = both_ends(run)
         self._target = at_target.open(self._op.names.folder)
-        servers = servers_of(self._source.stores, [self._target.store])
+        servers = servers_of(stores, [self._target.store])
         self._index = run.index(*self._op.places(), _NOWHERE, servers)
         self._uploads = BegunUploads(at_target, self._op.names.folder, self._target.store)
         self._fetching = Fetching(

@@ -270,7 +270,7 @@ def test_two_pushes_of_parts_of_a_folder_at_a_time_remember_all_that_they_sent(
         patch.setenv("AWS_ENDPOINT_URL", slow.url)
         jobs = [nbdata.Push(source, url, include=(f"{first}*",), concurrency=2).start() for first in "ab"]
         assert [job.wait().counts for job in jobs] == [{"sent": 20}] * 2
-    assert nbdata.Push(source, url).plan().actions.keys() == {"unchanged"}  # without a record: compare
+        assert nbdata.Push(source, url).plan().actions.keys() == {"unchanged"}  # without a record: compare
 
 
 @pytest.mark.parametrize(
