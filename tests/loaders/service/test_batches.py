@@ -148,6 +148,7 @@ def test_a_batch_that_holds_itself_or_is_too_large_is_refused(monkeypatch: pytes
         ["n", "<f4", [2], 0, 0, 4],
         ["n", "<f4", [1], 0, 0, 400],
         ["n", "<f4", [-1, -1], 0, 0, 4],
+        ["n", "<f4", [-1], 0, 0, 8],
         ["n", "<f4", [1], 0, -4, 4],
         ["n", "<f4", [1], 9, 0, 4],
         ["n", "|O", [1], 0, 0, 8],
