@@ -41,7 +41,10 @@ def asked(url: str, data: bytes | None = None, trusted: ssl.SSLContext | None = 
         with opener.open(urllib.request.Request(url, data=data), timeout=10) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
-        return error.code, error.read()
+        try:
+            return error.code, error.read()
+        except OSError:  # it has not read what was written, so its answer may be cut
+            return error.code, b""
     except (OSError, ValueError):
         return 0, b""
 
