@@ -28,26 +28,37 @@ class PartsProof:
         self._crcs: dict[int, int] = {}
         self.sizes: dict[int, int] = {}
         self._whole = self._checksums.XXHash.new_xxhash64() if self._checksums else None
-        self._next = 1
+        # The part that goes on with it, and how many parts are on their way.
+        self._next, self._open = 1, 0
 
     def watched(self, number: int, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
-        """Yield the pieces of a part, and hash them as they leave. A part that is sent again counts anew."""
+        """Yield the pieces of a part, and hash them as they leave. A part that is sent again counts anew.
+
+        The hash of the whole needs the parts one after the other: beside another one, or out of order, it is given up.
+        """
         with self._lock:
-            whole = self._whole if number == self._next else None
-            self._whole, self._next = (
-                whole,
-                self._next + 1,
-            )  # another part now, or this one again, is out of order
+            if self._open or number != self._next:
+                self._whole = None
+            whole = self._whole
+            self._open += 1
         crc = size = 0
-        for piece in pieces:
-            if self._checksums:
-                crc = self._checksums.crc32c(piece, crc)
-                if whole is not None:
-                    whole.update(bytes(piece))  # it takes no view
-            size += len(piece)
-            yield piece
-        with self._lock:
-            self._crcs[number], self.sizes[number] = crc, size
+        is_whole = False
+        try:
+            for piece in pieces:
+                if self._checksums:
+                    crc = self._checksums.crc32c(piece, crc)
+                    if whole is not None:
+                        whole.update(bytes(piece))  # it takes no view
+                size += len(piece)
+                yield piece
+            is_whole = True
+        finally:
+            with self._lock:
+                self._open -= 1
+                if is_whole:
+                    self._crcs[number], self.sizes[number], self._next = crc, size, number + 1
+                else:
+                    self._whole = None
 
     def agrees(self, checksums: Mapping[str, str]) -> bool | None:
         """Whether a checksum of the whole object is that of the parts; None if that cannot be told."""
