@@ -45,6 +45,11 @@ def _read_on(file: FileIO, seen: bytearray) -> None:
         seen += data
 
 
+def _none_is_open(folder: str) -> None:
+    """Wait until the mount has heard of every close: the kernel tells it after the program was answered."""
+    wait_until(lambda: "open files: 0\n" in Path(folder, ".nbdata-mount").read_text())
+
+
 def _order(url: str, folder: Path, *, keep: bool = False) -> dict[str, Any]:
     return {
         "url": url,
@@ -104,7 +109,9 @@ def test_what_one_program_read_in_part_is_compared_when_another_reads_all(
                 wrong = b"".join(file.read(1 << 19) for _ in range(3))
             assert wrong != data[: len(wrong)]
             proxy.begin()
+            _none_is_open(mount.folder)
             assert path.read_bytes() == data
+            _none_is_open(mount.folder)
             with open(path, "rb", buffering=0) as file:
                 tally, seen = proxy.begin(), bytearray()
                 _read_on(file, seen)
