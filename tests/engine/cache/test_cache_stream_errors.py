@@ -10,9 +10,11 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.cache.item_cache import ItemCache
+from nbdata.snapshot import Snapshot
 from tests.conftest import client_of
 from tests.engine.cache.test_cache_stream import Put, content, empties
 from tests.slow import take
+from tests.waiting import wait_until
 
 FILES = {f"f{n:02}/a": bytes([n]) * 100_000 for n in range(40)}
 
@@ -37,6 +39,12 @@ def delete(s3: EmbeddedServer, bucket: str, *keys: str) -> None:
     for key in keys:
         client.delete_object(Bucket=bucket, Key=key)
     client.close()
+
+
+def _fetched(size: int) -> Snapshot | None:
+    """The running stream, once it has fetched so many bytes: a pause keeps the items that are not there yet."""
+    (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
+    return job if job.bytes >= size else None
 
 
 @pytest.mark.in_ci("agent")
@@ -125,7 +133,7 @@ def test_a_pause_blocks_neither_items_in_use_nor_their_return(put: Put, host: st
     stream = nbdata.cache_stream(put(FILES), max_size="500k", quiet=True)
     items = iter(stream)
     next(items)
-    (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
+    job = wait_until(lambda: _fetched(200_000))
     nbdata.transfers(job.id, pause=True)
     held = next(items)
     assert content(held)
@@ -137,7 +145,7 @@ def test_a_pause_at_the_end_does_not_keep_the_last_items(put: Put, host: str) ->
     stream = nbdata.cache_stream(put({"a/1": b"1", "b/2": b"2", "c/3": b"3"}), max_size="1MB", quiet=True)
     items = iter(stream)
     next(items)
-    (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
+    job = wait_until(lambda: _fetched(3))
     nbdata.transfers(job.id, pause=True)
     assert [item.key for item in items] == ["b", "c"]
 
