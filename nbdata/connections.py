@@ -2,7 +2,7 @@
 
 Every verb takes one by ``--option connection=NAME``. `connected` alone turns a name into storage options, in the
 process of the user, so an agent or a worker needs no file of connections. The keys of a connection go to its own
-endpoint or server, whatever the environment says.
+endpoint or server, whatever the environment, fsspec's configuration, or the URLs of the command say.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "az": (("az", "abfs", "abfss"), ("account_name", "account_key", "sas_token", "anon")),
     "http": (("http", "https"), ("username", "password", "token")),
 }
-# Kinds whose keys would go to a server that the environment names, if they had no endpoint of their own.
+# Kinds that have no server but the one in their options.
 _WITH_ENDPOINT = ("s3", "obs")
+# What decides which server gets the keys: nothing beside a connection may.
+_WHERE = ("endpoint_url", "account_host", "account_name", "connection_string")
+_GOOGLE = "https://storage.googleapis.com"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FILE = "connections.json"
 # Most connections, characters of a value, and bytes of the file.
@@ -104,13 +107,59 @@ class Connection:
         """The address of the server; empty if the kind decides it."""
         return str(self.options.get("endpoint_url", ""))
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The storage options that a store gets. They say which server it is, so nothing else decides that.
+
+        Without keys of its own, a connection to an S3-like server is anonymous: those of the environment are for
+        another server.
+
+        Raises
+        ------
+        BadOption
+            If nothing says which account it is for.
+        """
+        if self.kind == "gs":
+            return {"endpoint_url": _GOOGLE, **self.options}
+        if self.kind == "az":
+            return {"endpoint_url": f"https://{self._account_host}", **self.options}
+        if self.kind in _WITH_ENDPOINT and not {"key", "secret", "token", "anon"} & set(self.options):
+            return {"anon": "true", **self.options}
+        return dict(self.options)
+
+    @property
+    def _account_host(self) -> str:
+        """The host of the account of Azure."""
+        host = origin_of(self.place).partition("://")[2]
+        account = str(self.options.get("account_name", ""))
+        if not host and not account:
+            raise BadOption(f"the connection {self.name} has no account", expected="account_name")
+        return host or f"{account}.blob.core.windows.net"
+
+    def refuse_other(self, place: str) -> None:
+        """Raise BadOption if a URL is of another kind of store, or leads to another server."""
+        schemes = KINDS[self.kind][0]
+        if place.partition("://")[0].lower() not in schemes:
+            raise BadOption(
+                f"the connection {self.name} is for {schemes[0]}://, and its keys would go elsewhere",
+                path=redacted(place),
+                remedy="Leave it out, or give it by --target-option if the target is its store",
+            )
+        own = {"http": origin_of(self.place), "az": ""}.get(self.kind)
+        if own == "":
+            own = f"az://{self._account_host}"
+        if own is not None and origin_of(place) not in (own, "az://"):
+            raise BadOption(
+                f"the connection {self.name} is for another server", path=redacted(place), expected=own
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, secrets included: for the file alone."""
         return Hidden({"name": self.name, "kind": self.kind, "place": self.place, "options": self.options})
 
 
 def connected(
-    options: Mapping[str, Any], origins: Iterable[str], state_dir: str
+    options: Mapping[str, Any], places: Iterable[str], state_dir: str
 ) -> tuple[dict[str, Any], Connection | None]:
     """Return storage options with those of the connection that they name, and that connection.
 
@@ -119,8 +168,8 @@ def connected(
     Parameters
     ----------
     options : dict
-    origins : iterable of str
-        The origins that the operation names (see `nbdata.origins`).
+    places : iterable of str
+        The URLs whose stores get the options.
     state_dir : str
         The folder of the file of connections.
 
@@ -129,7 +178,7 @@ def connected(
     NotFound
         If there is no such connection.
     BadOption
-        If it is for another kind of store, or another web server.
+        If one of the places is in another kind of store, or at another server; or if there is none.
     """
     name = options.get("connection")
     if name is None:
@@ -142,18 +191,19 @@ def connected(
             f"there is no connection {str(name)[:64]!r}",
             remedy=f"There are {known}" if known else "Make one in the panel of JupyterLab",
         )
-    schemes = KINDS[found.kind][0]
-    ours = {origin for origin in origins if origin.partition("://")[0] in schemes}
-    if not ours:
+    urls = list(places)
+    for url in urls:
+        found.refuse_other(url)
+    if not urls:
+        schemes = KINDS[found.kind][0]
         raise BadOption(
             f"the connection {name} is for {schemes[0]}://, and no place here is", remedy="Leave it out"
         )
-    if found.kind == "http" and ours != {origin_of(found.place)}:
-        raise BadOption(f"the connection {name} is for another server", expected=origin_of(found.place))
     others = {key: value for key, value in options.items() if key != "connection"}
-    if found.kind in _WITH_ENDPOINT and "endpoint_url" in others:
-        raise BadOption(f"the connection {name} has an endpoint of its own", remedy="Leave out endpoint_url")
-    return {**found.options, **others}, found
+    for where in _WHERE:
+        if where in others:
+            raise BadOption(f"the connection {name} has a server of its own", remedy=f"Leave out {where}")
+    return {**found.given, **others}, found
 
 
 def kept(state_dir: str) -> list[Connection]:

@@ -166,10 +166,14 @@ class Operation:
 
         A source on this disk may be a list that the user wrote, so it may lead to all services that they configured.
         """
-        named = [getattr(self, name) for name, (_, one) in options_of(type(self)).items() if one.is_path]
-        origins = {origin_of(place) for one in named for place in _places(one)}
+        origins = set(map(origin_of, self.named()))
         sources = _places(getattr(self, "source", None))
         return origins if all(map(is_url, sources)) else origins | SERVICES
+
+    def named(self) -> tuple[str, ...]:
+        """Return all places that the options name."""
+        named = [getattr(self, name) for name, (_, one) in options_of(type(self)).items() if one.is_path]
+        return tuple(place for one in named for place in _places(one))
 
     def line(self, show: Callable[[str], str] = str) -> str:
         """Return the command of this operation: ``pull s3://b/data /w/data --include '*.mp4'``.

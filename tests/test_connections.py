@@ -13,8 +13,9 @@ import pytest
 import nbdata
 from nbdata.connections import Connection, connected, forget, keep, kept
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import AccessDenied, BadOption, NotFound, UnsafeMember
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, UnsafeMember
 from nbdata.runtime import state_folder
+from tests.stores.servers import each, serving
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -135,31 +136,112 @@ def test_what_makes_no_connection_is_refused(
 
 def test_a_name_becomes_options_and_those_beside_it_go_first(state: str) -> None:
     keep(state, s3(region="eu-1"))
-    options, found = connected({"connection": "prod", "region": "us-2"}, ["s3://"], state)
+    options, found = connected({"connection": "prod", "region": "us-2"}, ["s3://bucket/"], state)
     assert options == {**s3().options, "region": "us-2"}
     assert found is not None
     assert found.name == "prod"
-    assert connected({"key": "k"}, ["s3://"], state) == ({"key": "k"}, None)
+    assert connected({"key": "k"}, ["s3://bucket/"], state) == ({"key": "k"}, None)
 
 
-def test_a_connection_is_for_its_own_kind_of_store_and_server(state: str) -> None:
+_WEB = Connection("web", "http", "https://host.example/d/", {"username": "me", "password": "hunter22"})
+_AZ = Connection("work", "az", "az://container/", {"account_name": "ours", "sas_token": "sv=1&sig=hunter22"})
+_CHINA = Connection(
+    "china", "az", "abfss://c@ours.dfs.core.chinacloudapi.cn/", {"account_key": "aHVudGVyMjI="}
+)
+_GS = Connection("google", "gs", "gs://bucket/", {"token": "ya29.hunter22"})
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "expected"),
+    [
+        ("prod", "s3a://other/", {"endpoint_url": _ENDPOINT}),
+        ("web", "https://host.example:443/other", {"username": "me"}),
+        ("work", "az://other/", {"endpoint_url": "https://ours.blob.core.windows.net"}),
+        ("work", "abfss://c@OURS.dfs.core.windows.net/", {"account_name": "ours"}),
+        ("china", "az://c/d", {"endpoint_url": "https://ours.blob.core.chinacloudapi.cn"}),
+        ("google", "gcs://other/", {"endpoint_url": "https://storage.googleapis.com"}),
+    ],
+)
+def test_a_connection_names_its_server_whatever_else_would(
+    state: str, name: str, url: str, expected: dict[str, str]
+) -> None:
+    for one in (s3(), _WEB, _AZ, _CHINA, _GS):
+        keep(state, one)
+    given = connected({"connection": name}, [url], state)[0]
+    assert {**given, **expected} == given
+
+
+@pytest.mark.parametrize(
+    ("name", "urls", "why"),
+    [
+        ("prod", [], "is for s3://"),
+        ("prod", ["gs://bucket/"], "is for s3://"),
+        ("prod", ["s3://bucket/", "https://evil.example/"], "is for s3://"),
+        ("google", ["http://evil.example/a.tar", "gs://bucket/"], "is for gs://"),
+        ("google", ["simplecache::gs://bucket/"], "is for gs://"),
+        ("web", ["https://evil.example/"], "for another server"),
+        ("web", ["https://host.example/", "https://host.example:8443/"], "for another server"),
+        ("work", ["abfss://c@evil.example/"], "for another server"),
+        ("work", ["abfss://c@ours.dfs.core.chinacloudapi.cn/"], "for another server"),
+        ("china", ["az://c/", "abfs://c@ours.dfs.core.windows.net/"], "for another server"),
+    ],
+)
+def test_keys_of_a_connection_go_to_no_other_store(state: str, name: str, urls: list[str], why: str) -> None:
+    for one in (s3(), _WEB, _AZ, _CHINA, _GS):
+        keep(state, one)
+    with pytest.raises(BadOption, match=why):
+        connected({"connection": name}, urls, state)
+
+
+@pytest.mark.parametrize("where", ["endpoint_url", "account_host", "account_name", "connection_string"])
+@pytest.mark.parametrize("name", ["prod", "work", "google"])
+def test_nothing_beside_a_connection_says_where_its_keys_go(state: str, name: str, where: str) -> None:
+    for one in (s3(), _AZ, _GS):
+        keep(state, one)
+    url = {"prod": "s3://b/", "work": "az://c/", "google": "gs://b/"}[name]
+    with pytest.raises(BadOption, match="a server of its own"):
+        connected({"connection": name, where: "evil.example"}, [url], state)
+
+
+def test_a_connection_that_is_not_there_is_said(state: str) -> None:
     keep(state, s3())
-    keep(
-        state,
-        Connection("web", "http", "https://host.example/d/", {"username": "me", "password": "hunter22"}),
-    )
+    keep(state, _WEB)
     with pytest.raises(NotFound, match=r"no connection 'none'.*There are prod, web"):
-        connected({"connection": "none"}, ["s3://"], state)
+        connected({"connection": "none"}, ["s3://b/"], state)
     with pytest.raises(NotFound):
-        connected({"connection": 5}, ["s3://"], state)
-    with pytest.raises(BadOption, match="is for s3://"):
-        connected({"connection": "prod"}, ["gs://"], state)
-    with pytest.raises(BadOption, match="an endpoint of its own"):
-        connected({"connection": "prod", "endpoint_url": "https://evil.example"}, ["s3://"], state)
-    assert connected({"connection": "web"}, ["https://host.example:443"], state)[0]["username"] == "me"
-    for others in (["https://evil.example:443"], ["https://host.example:443", "https://evil.example:443"]):
-        with pytest.raises(BadOption, match="for another server"):
-            connected({"connection": "web"}, others, state)
+        connected({"connection": 5}, ["s3://b/"], state)
+
+
+def test_a_connection_without_keys_uses_none_of_the_environment(state: str) -> None:
+    bare = Connection("bare", "s3", "s3://bucket/", {"endpoint_url": _ENDPOINT})
+    assert bare.given == {"endpoint_url": _ENDPOINT, "anon": "true"}
+    lost = Connection("lost", "az", "az://container/", {"account_key": "aHVudGVyMjI="})
+    with pytest.raises(BadOption, match="the connection lost has no account"):
+        _ = lost.given
+
+
+@pytest.mark.parametrize(
+    ("act", "option"),
+    [
+        (
+            lambda web, options: nbdata.untar_volumes(f"{web}a.tar", "gs://bucket/x/", **options),
+            "storage_options",
+        ),
+        (lambda web, options: nbdata.copy(web, "gs://bucket/x/", **options), "storage_options"),
+        (lambda web, options: nbdata.copy("gs://bucket/x/", web, **options), "target_options"),
+    ],
+)
+def test_the_other_store_of_a_command_gets_no_key(
+    state: str, act: Callable[[str, dict[str, Any]], object], option: str
+) -> None:
+    keep(state, _GS)
+    seen: list[str] = []
+    with (
+        serving(each(lambda head: b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", seen)) as port,
+        pytest.raises(NbdataError, match=r"is for gs://|write"),
+    ):
+        act(f"http://127.0.0.1:{port}/", {option: {"connection": "google"}, "quiet": True})
+    assert seen == []
 
 
 def test_every_way_in_takes_a_connection_by_its_name(

@@ -11,6 +11,7 @@ from nbdata.operation import Context, Operation
 from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
 from nbdata.runtime import state_folder
+from nbdata.verbs.ends import urls_of_options
 
 __all__ = ["bindings_of", "capture", "notebook_path", "only_here", "own", "owner_name"]
 
@@ -24,12 +25,12 @@ _OWNER = 80
 def capture(operation: Operation) -> Context:
     """Return this process's context for an operation."""
     umask = _umask()
-    state, origins = state_folder(), operation.origins()
+    state, urls = state_folder(), urls_of_options(operation)
     given = {
         flag: getattr(operation, name, None) or {}
         for flag, name in (("--option", "storage_options"), ("--target-option", "target_options"))
     }
-    options = {flag: connected(named, origins, state) for flag, named in given.items()}
+    options = {flag: connected(named, urls[flag], state) for flag, named in given.items()}
     filesystem = getattr(operation, "fs", None)
     if filesystem is not None:
         remember_options({"fs": getattr(filesystem, "storage_options", None)})
@@ -55,7 +56,7 @@ def capture(operation: Operation) -> Context:
         here=operation.here,
         owner=owner_name(),
         notebook=notebook_path(),
-        origins=tuple(sorted(origins)),
+        origins=tuple(sorted(operation.origins())),
         allow_html=getattr(operation, "allow_html", False),
     )
 

@@ -58,7 +58,7 @@ class KeepRoute(LookRoute):
             raise wrong
         given = {str(option): value for option, value in options.items() if value != ""}
         connection = Connection(name, kind, place, given)
-        browsing = Browsing(place, given)
+        browsing = Browsing(place, connection.given)
 
         def answer() -> str:
             found = browsing.page()

@@ -112,6 +112,10 @@ class Store(abc.ABC):
         """A digest of how new objects are stored (encryption, class and so on), as far as the options say it, or ''."""
         return ""
 
+    def unfit(self, key: str) -> str:
+        """Return why no object can have this key, such as ``has a part ..``; empty if one can."""
+        return ""
+
     def notes(self) -> Sequence[str]:
         """Return what the store turned out to be unable to do, and what that means for proofs: for reports."""
         return ()

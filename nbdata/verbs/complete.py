@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.option import argument
-from nbdata.origins import origin_of
 from nbdata.verbs.options import Storing
 
 __all__ = ["Complete"]
@@ -22,5 +21,5 @@ class Complete(Storing):
 
     prefix: str = argument("The start of a URL, as typed so far.", kind="text", metavar="PREFIX")
 
-    def origins(self) -> set[str]:
-        return {origin_of(self.prefix)}
+    def named(self) -> tuple[str, ...]:
+        return (self.prefix,)

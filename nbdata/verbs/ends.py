@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption
+from nbdata.operation import Operation
 from nbdata.paths import is_url
 
-__all__ = ["End", "ends_of"]
+__all__ = ["End", "ends_of", "urls_of_options"]
 
 
 class End(NamedTuple):
@@ -49,7 +50,7 @@ def ends_of(
         If the file system is for neither place.
     """
     schemes = [place.partition("://")[0] for place in places]
-    alike = schemes[0] == schemes[1] or not is_url(places[0])
+    alike = _alike(*places)
     options = storage_options or {}
     at_target = target_options or (options if alike else {})
     known = _protocols(handed)
@@ -59,6 +60,21 @@ def ends_of(
             expected=" or ".join(f"{s}://" for s in schemes),
         )
     return End(options, schemes[0] in known), End(at_target, schemes[1] in known)
+
+
+def urls_of_options(operation: Operation) -> dict[str, tuple[str, ...]]:
+    """Return by flag, ``--option`` and ``--target-option``, the URLs whose stores get these storage options."""
+    source, target = operation.places()
+    urls = [place for place in operation.named() if is_url(place)]
+    at_target = tuple(url for url in urls if url == target)
+    if not getattr(operation, "target_options", None) and _alike(source, target):
+        return {"--option": tuple(urls), "--target-option": at_target}
+    return {"--option": tuple(url for url in urls if url != target), "--target-option": at_target}
+
+
+def _alike(source: str, target: str) -> bool:
+    """Return whether ``--option`` applies to the target, too."""
+    return not is_url(source) or source.partition("://")[0] == target.partition("://")[0]
 
 
 def _protocols(filesystem: object) -> set[str]:

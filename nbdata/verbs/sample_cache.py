@@ -40,6 +40,9 @@ class SampleCache(Verifying, Fetching, Connecting):
     def origins(self) -> set[str]:
         return set() if self.led else super().origins()
 
+    def named(self) -> tuple[str, ...]:
+        return () if self.led else super().named()
+
     def line(self, show: Callable[[str], str] = str) -> str:
         """Return an empty text: no command starts a cache, samples do."""
         del show

@@ -166,7 +166,7 @@ def _unfit(target: Location, path: str) -> str | None:
     """The reason why an object cannot be in the target, or None."""
     if is_ours(path):
         return "lies below .nbdata, nbdata's own folder"
-    return None if target.store.flat else unrepresentable(path)
+    return (target.store.unfit(path) or None) if target.store.flat else unrepresentable(path)
 
 
 def perform(run: Run, planned: Plan) -> Report:

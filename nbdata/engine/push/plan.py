@@ -142,7 +142,9 @@ def plan(run: Run) -> Plan:
     gone = freed = 0  # files that --delete-source deletes, and their bytes
     for entry in Selection(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
-        why = "" if is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
+        why = target.store.unfit(key)
+        if not is_text(key):
+            why = "its name is not UTF-8, as keys are: rename it, or --exclude it"
         if why or (taken is not None and key in taken):
             why = why or f"another file has the same key, {key}"
             out.count("unrepresentable", entry.info.size)

@@ -25,7 +25,6 @@ from nbdata.engine.planning.known_files import KnownFiles
 from nbdata.engine.upkeep.leftovers import Inside, Leftover, Written, holder, leftover, walk
 from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.history import past_jobs
-from nbdata.origins import origin_of
 from nbdata.paths import is_inside, is_own_name, is_url
 from nbdata.redaction import redacted
 from nbdata.report import Plan
@@ -216,6 +215,6 @@ def _options_of(command: str, url: str, state: str) -> dict[str, Any]:
     try:
         words = shlex.split(command)
         given = pairs([word for before, word in itertools.pairwise(words) if before == "--option"], {})
-        return connected(given, [origin_of(url)], state)[0]
+        return connected(given, [url], state)[0]
     except (ValueError, NotFound):  # BadOption is a ValueError
         return {}

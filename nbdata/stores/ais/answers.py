@@ -18,7 +18,7 @@ from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.objects import ObjectInfo
 
-__all__ = ["checksum_in", "entry_of", "error_of", "info_of", "is_folder", "validator_of"]
+__all__ = ["checksum_in", "entry_of", "error_of", "info_of", "is_folder", "unfit", "validator_of"]
 
 # Digits of a checksum, and what it is then.
 _DIGITS = {8: "crc32c", 16: "xxh64", 32: "md5", 64: "sha256", 128: "sha512"}
@@ -68,6 +68,8 @@ def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
     if not isinstance(entry, dict):
         return ObjectInfo("", -1)
     key, value, version = (_text(entry.get(name)) for name in ("name", "checksum", "version"))
+    if unfit(key):
+        return ObjectInfo("", -1)
     flags = entry.get("flags", 0)
     if isinstance(flags, int) and flags & _IS_FOLDER:
         return ObjectInfo(key.rstrip("/") + "/", -1)
@@ -77,6 +79,11 @@ def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
         return ObjectInfo(key, size, etag=validator_of(checksums, version), checksums=checksums)
     found = _ETAG.search(_text(entry.get("custom-md")))
     return ObjectInfo(key, size, etag=_of_backend(found.group(1) if found else ""))
+
+
+def unfit(key: str) -> str:
+    """Return why AIStore has no such key, or ''. A server in front of it would take it for one of another bucket."""
+    return "has a part . or .." if not {".", ".."}.isdisjoint(key.split("/")) else ""
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,15 @@ from urllib.parse import quote, urlsplit
 
 from nbdata.bounded import Unreadable, parse_json
 from nbdata.errors import AccessDenied, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.ais.answers import checksum_in, entry_of, error_of, info_of, is_folder, validator_of
+from nbdata.stores.ais.answers import (
+    checksum_in,
+    entry_of,
+    error_of,
+    info_of,
+    is_folder,
+    unfit,
+    validator_of,
+)
 from nbdata.stores.ais.cluster_map import ClusterMap
 from nbdata.stores.ais.config import AisBucket, AisConfig
 from nbdata.stores.ais.proof import PartsProof
@@ -77,6 +85,8 @@ class AisStore(ObjectStore):
 
     def _object(self, key: str, query: Mapping[str, str] | None = None) -> str:
         """The path and query of a request for an object."""
+        if why := unfit(key):
+            raise NotFound(f"the name {why}", path=self.said(key))
         return self._target(f"objects/{quote(self._bucket.name)}/{quote_path(key)}", query)
 
     def _target(self, path: str, query: Mapping[str, str] | None = None) -> str:
@@ -107,7 +117,8 @@ class AisStore(ObjectStore):
             sent = self._headers(at.origin, {**(headers or {}), **more})
             return pool.request(method, at.target, sent, body, size=size, stop=self.stop)
 
-        first, asks = Target(self._origin, target), "content-type" not in (headers or {})
+        of = key if target.startswith(f"{self._base}/v1/objects/") else ""
+        first, asks = Target(self._origin, target, of), "content-type" not in (headers or {})
         response = follow(self._hops, first, send, body, self.said(key), asks=asks)
         if response.status in ok:
             return response
@@ -288,6 +299,9 @@ class AisStore(ObjectStore):
         proved = {"md5": md5} if md5 else {}
         etag = validator_of(checksums, response.headers.get("ais-version", ""))
         return ObjectInfo(key, size, etag=etag, checksums={**checksums, **proved})
+
+    def unfit(self, key: str) -> str:
+        return unfit(key)
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, AisStore) and (self.server, self._bucket) == (other.server, other._bucket)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.stores.filling import Pieces, begun
@@ -44,10 +44,19 @@ def is_redirect(status: int, headers: Mapping[str, str]) -> bool:
 
 
 class Target(NamedTuple):
-    """The place of one request: its server, and path with query."""
+    """The place of one request: its server, and path with query.
+
+    Attributes
+    ----------
+    origin : Origin
+    target : str
+    key : str
+        The key of the object, with which the path ends; empty for a bucket.
+    """
 
     origin: Origin
     target: str
+    key: str = ""
 
     @property
     def path(self) -> str:
@@ -138,7 +147,8 @@ class Hops:
         BadOption
             If that is a server that may not get the user's requests.
         StoreUnavailable
-            If it leads nowhere, in a circle, too far, or from https to http.
+            If it leads nowhere, in a circle, too far, from https to http, or to another object: a server that cleans
+            paths redirects ``/b/x/../../c/k`` to ``/c/k``.
         """
         last, location = trail[-1], headers.get("location", "")
         scheme, _, rest = location.partition("://")
@@ -155,6 +165,8 @@ class Hops:
             raise StoreUnavailable("the server redirects from https to http", path=path, got=str(origin))
         if any((one.origin, one.path) == (origin, found.path) for one in trail):
             raise StoreUnavailable("the server redirects in a circle", path=path, got=str(origin))
+        if last.key and not unquote(found.path, errors="surrogateescape").endswith(f"/{last.key}"):
+            raise StoreUnavailable("the server redirects to another object", path=path, got=found.path)
         if len(trail) > MOST:
             raise StoreUnavailable(f"the server redirects more than {MOST} times", path=path)
         if not self._hosts.allows(origin):
@@ -165,7 +177,7 @@ class Hops:
                 remedy="If it belongs to the same cluster, name it: --option redirects=HOST or a network, such as "
                 "10.0.0.0/8",
             )
-        return found
+        return found._replace(key=last.key)
 
     def _parsed(self, last: Target, location: str, path: str) -> Target:
         """Read a location, which may be relative to the last request."""

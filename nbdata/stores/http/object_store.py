@@ -265,7 +265,7 @@ class _ReadSession(_MultiplexedSession[Read[Any]]):
         asked = Asked(request, data, (206,) if ranged else (200,), most, request.into)
         if requests.hops is None:
             return asked
-        first = Target(requests.pool.origin, data.split(b" ", 2)[1].decode("latin-1"))
+        first = Target(requests.pool.origin, data.split(b" ", 2)[1].decode("latin-1"), request.info.key)
         return asked._replace(hop=partial(self._hop, requests, asked, [first]))
 
     def _hop(self, requests: SmallRequests, asked: Asked, trail: list[Target], head: Head) -> Asked:

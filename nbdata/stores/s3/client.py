@@ -282,7 +282,7 @@ class S3Client:
             return pool.request(method, target, extra | more, body, size=size, stop=self._stop)
 
         path, text, _ = self._parts(endpoint, key, query, headers, without)
-        first = Target(endpoint.pool.origin, f"{path}?{text}" if text else path)
+        first = Target(endpoint.pool.origin, f"{path}?{text}" if text else path, key)
         return follow(hops, first, send, body, self.said(key))
 
     def _signed_at(

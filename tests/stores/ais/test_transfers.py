@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import secrets
@@ -16,9 +17,12 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.errors import NbdataError
+from nbdata.errors import NbdataError, NotFound
+from nbdata.stores.ais.answers import entry_of
 from tests.servers.aistore.cluster import Cluster, cluster
+from tests.stores.ais.conftest import opened
 from tests.stores.relay import cutting
+from tests.stores.servers import each, ok, serving
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("inline", "no_pauses")
@@ -273,3 +277,46 @@ def test_bytes_that_change_on_the_way_are_never_called_sent(
         assert (report.counts, report.verified) == ({"sent": 1}, 1)
     nbdata.pull(f"{url}/key", tmp_path / "out.bin", quiet=True, storage_options=options)
     assert (tmp_path / "out.bin").read_bytes() == (tmp_path / "in.bin").read_bytes()
+
+
+_UP = "x/../../victim/secret"
+_LISTED = f"""<?xml version="1.0"?><ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>
+<Contents><Key>{_UP}</Key><Size>3</Size><ETag>"900150983cd24fb0d6963f7d28e17f72"</ETag></Contents>
+<Contents><Key>x/a</Key><Size>3</Size><ETag>"900150983cd24fb0d6963f7d28e17f72"</ETag></Contents></ListBucketResult>"""
+
+
+def test_a_key_that_leads_up_is_neither_copied_there_nor_deleted_there(aistore: Cluster) -> None:
+    """A server in front of the gateway would clean the path, and another bucket would be written to."""
+
+    def answer(head: str) -> bytes:
+        return ok(
+            _LISTED.encode() if "list-type" in head else b"abc", 'ETag: "900150983cd24fb0d6963f7d28e17f72"'
+        )
+
+    url, options = bucket_of(aistore, "ais")
+    with serving(each(answer)) as port:
+        foreign = {"endpoint_url": f"http://127.0.0.1:{port}", "anon": True, "region": "us-east-1"}
+        report = nbdata.copy(
+            "s3://b/x/",
+            f"{url}/y/",
+            storage_options=foreign,
+            target_options=options,
+            on_error="report",
+            quiet=True,
+        )
+    assert (report.counts["copied"], report.counts["unrepresentable"]) == (1, 1)
+    store = opened(f"{url}/", **options)
+    assert [info.key for info in store.list("")] == ["y/a"]
+    assert store.unfit(_UP)
+    for act in (
+        store.head,
+        lambda key: store.delete([key]),
+        lambda key: store.write(key, io.BytesIO(b"abc"), 3),
+    ):
+        with contextlib.suppress(
+            NotFound
+        ):  # no request is made, and `delete` of what is not there is no error
+            act(_UP)
+    assert (
+        entry_of({"name": _UP, "size": "3"}, own=True).key == ""
+    )  # so it is named as unreadable, and left alone

@@ -93,13 +93,15 @@ def test_what_is_no_host_is_refused(entry: str) -> None:
         NamedHosts([entry])
 
 
-def following(location: str, *trail: str, hosts: tuple[str, ...] = ("node1", "node2")) -> Target:
+def following(
+    location: str, *trail: str, hosts: tuple[str, ...] = ("node1", "node2"), key: str = ""
+) -> Target:
     """Return where a location leads, after requests to these URLs."""
     targets = []
     for url in trail or ("https://gateway/v1/objects/b/k?provider=ais",):
         server, slash, path = url.partition("://")[2].partition("/")
         origin = Origin.of(f"{url.partition(':')[0]}://{server}", proxy="", ca="", verify=True, stall=30)
-        targets.append(Target(origin, slash + path))
+        targets.append(Target(origin, slash + path, key))
     return Hops(NamedHosts(hosts), lambda url: "").following(targets, {"location": location}, "ais://b/k")
 
 
@@ -129,6 +131,26 @@ def test_some_redirects_lead_nowhere(location: str, what: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "location", "leads_there"),
+    [
+        ("a b", "https://node1/s3/a%20b?x", True),
+        ("d/ü", "https://node1/v1/objects/bucket/d/%C3%BC", True),
+        ("x/../../victim/k", "https://node1/v1/objects/victim/k", False),
+        ("x/../../victim/k", "/v1/objects/bucket/x/../../victim/k", False),  # relative ones are cleaned here
+        ("a//k", "https://node1/bucket/a/k", False),
+        ("a/k", "https://node1/bucket/a/k/", False),
+        ("k", "https://node1/bucket/otherk", False),
+    ],
+)
+def test_a_redirect_leads_to_the_same_object(key: str, location: str, leads_there: bool) -> None:
+    if leads_there:
+        assert following(location, key=key).key == key
+    else:
+        with pytest.raises(StoreUnavailable, match="to another object"):
+            following(location, hosts=("gateway", "node1"), key=key)
+
+
 def test_a_host_that_is_not_allowed_is_named_and_the_option_too() -> None:
     with pytest.raises(BadOption, match="may not get your requests") as caught:
         following("https://evil.example/x?X-Amz-Signature=abcdef0123456789")
@@ -154,12 +176,12 @@ def _chain(length: int) -> Callable[[str], bytes]:
 
     def answer(head: str) -> bytes:
         path = head.split(" ")[1]
-        count = int(path.rpartition("/")[2]) if path.startswith("/hop/") else 0
+        count = int(path.split("/")[2]) if path.startswith("/hop/") else 0
         host = next(line for line in head.split("\r\n") if line.lower().startswith("host:"))[5:].strip()
         return (
             ok(b"here", 'ETag: "x"')
             if count == length
-            else status(302, f"Location: http://{host}/hop/{count + 1}")
+            else status(302, f"Location: http://{host}/hop/{count + 1}/key")
         )
 
     return answer
