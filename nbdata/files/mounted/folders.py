@@ -31,8 +31,8 @@ ABOUT = ".nbdata-mount"
 # Bytes that the names of all folders take that are remembered, about a million of them; those asked for longest ago are
 # forgotten first. And the most that one folder may take: two to four million names.
 _REMEMBERED, _LARGEST = 640 << 20, 2 << 30
-# Bytes of an entry beside the letters of its texts.
-_EACH = 490
+# Bytes of an entry, and of a folder, beside the letters of its texts.
+_EACH, _FOLDER = 490, 1500
 # Names that are read of a folder before one of them is asked for by itself.
 _FIRST = 1000
 # The longest name of a file, in bytes (NAME_MAX), and the most odd ones that are told by name.
@@ -253,9 +253,12 @@ class Folders:
             self._drop(path)
             place, self.listings = self._place, self.listings + 1
             prefix = f"{place.prefix}{path}/" if path else place.prefix
-            found = Folder(rest=listing_of_folder(place.control, place.store, prefix), listed=now)
+            found = Folder(
+                rest=listing_of_folder(place.control, place.store, prefix), listed=now, size=_base(path)
+            )
             self._known[path] = found
             self._known.move_to_end(path)
+            self._count(path, found)
             return found
 
     def _read(self, path: str, folder: Folder, most: int) -> None:
@@ -305,7 +308,7 @@ class Folders:
             return False
         with self._lock:
             folder.names, folder.rest, folder.kept = found.names, None, found.at
-            folder.size = sum(_size_of(name, info) for name, info in found.names.items())
+            folder.size = _base(path) + sum(_size_of(name, info) for name, info in found.names.items())
             folder.listed = time.monotonic() - max(0.0, self._max_age - AGAIN)
             for name, info in found.names.items():
                 self._number(path, name, info)
@@ -372,7 +375,7 @@ class Folders:
         folder.names = dict(itertools.islice(folder.names.items(), _FIRST))
         folder.rest, folder.odd = iter(()), OddNames()
         known = (*folder.names.items(), *folder.asked.items())
-        folder.size = sum(_size_of(name, info) for name, info in known)
+        folder.size = _base(path) + sum(_size_of(name, info) for name, info in known)
         with self._lock:
             self._forget_numbers(path, folder)
             self._count(path, folder)
@@ -407,6 +410,11 @@ class Folders:
 def _lean(info: ObjectInfo) -> ObjectInfo:
     """Return what is remembered of a file: no headers, of which a store may send many."""
     return info._replace(headers=_NO_HEADERS) if info.headers else info
+
+
+def _base(path: str) -> int:
+    """Return about how many bytes a folder takes without its names."""
+    return _FOLDER + 4 * len(path)
 
 
 def _size_of(name: str, info: ObjectInfo | None) -> int:

@@ -199,6 +199,17 @@ def test_listings_that_fail_do_not_count_for_ever(
     assert found.listings == 3 + 2
 
 
+def test_folders_without_names_count_too(listing: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_REMEMBERED", 100_000)
+    found = _folders()
+    for number in range(200):
+        listing[f"{number}{'x' * 1000}/"] = lambda: iter(())
+        assert found.names(f"{number}{'x' * 1000}") == {}
+    assert len(found._known) < 20
+    assert found.names(f"199{'x' * 1000}") == {}
+    assert found.listings == 200  # the latest is remembered
+
+
 def test_a_version_keeps_its_number_and_another_gets_another(listing: dict[str, Any]) -> None:
     etags = iter("112")
     listing[""] = lambda: iter([ObjectInfo("f", 1, next(etags)), ObjectInfo("d/", -1)])
