@@ -16,7 +16,9 @@ from typing import BinaryIO
 import zstandard
 
 from nbdata.disk import disk_error
+from nbdata.errors import NotEnoughSpace
 from nbdata.report import Row, Rows
+from nbdata.space.limits import disk_of, kept_free
 
 __all__ = ["RowFile"]
 
@@ -27,6 +29,9 @@ _LINE = 32
 # Approximate bytes of a block's lines, which is what is read at a time.
 _BLOCK_BYTES = 64 << 10
 _SIZE_BYTES = 4
+# A file may grow to so many bytes whatever is free; a longer one leaves free what all jobs leave. A listing without end
+# would fill the disk.
+_LITTLE = 4 << 20
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 _row = Row._make
@@ -37,7 +42,7 @@ class RowFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.count = 0
+        self.count = self._size = 0
         self._lock = threading.Lock()
         self._rows: list[Row] = []  # fewer than a full line
         self._block = bytearray()  # the lines of the next block
@@ -68,18 +73,33 @@ class RowFile:
     def _write_block(self) -> None:
         data = self._compressor.compress(bytes(self._block))
         self._block.clear()
+        self._size += len(data)
+        if self._size > _LITTLE:
+            self._leave_free()
         with self._disk():
             self._file.write(len(data).to_bytes(_SIZE_BYTES, "big") + data)
+
+    def _leave_free(self) -> None:
+        disk = disk_of(self.path)[0]
+        if disk.size and disk.free < kept_free(disk):
+            raise NotEnoughSpace(
+                f"the plan or report of {self.count:,} rows fills the disk of the runtime folder",
+                path=self.path,
+                remedy="Take fewer objects at a time (--include, a longer prefix), or name a folder on another disk in "
+                "NBDATA_RUNTIME_DIR",
+            )
 
     def close(self) -> None:
         """Write out buffered rows; they can still be read after that."""
         with self._lock:
-            if not self._file.closed:
-                self._write_lines()
-                if self._block:
-                    self._write_block()
-            with self._disk():
-                self._file.close()
+            try:
+                if not self._file.closed:
+                    self._write_lines()
+                    if self._block:
+                        self._write_block()
+            finally:
+                with self._disk():
+                    self._file.close()
 
     @contextlib.contextmanager
     def _disk(self) -> Iterator[None]:

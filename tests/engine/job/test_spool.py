@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections import deque
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.engine.job.spool import RowFile, read_page
+from nbdata.errors import NotEnoughSpace
 from nbdata.report import Row, Rows
+from nbdata.space.limits import disk_of
+from tests.agent.rig import tmpfs
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=60)  # with lone surrogates and line separators
 ROWS = st.lists(
@@ -107,3 +112,15 @@ def test_rows_can_be_indexed_and_sliced_as_a_list() -> None:
             rows[number]
     with pytest.raises(IndexError):
         Rows()[0]
+
+
+@pytest.mark.needs("mounts")
+def test_a_listing_without_end_leaves_some_of_the_disk_free(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", size="8m") as disk:
+        file = RowFile(str(disk / "plan.rows"))
+        endless = (Row(f"{number}-{os.urandom(512).hex()}", "fetch", 1, {}) for number in count())
+        with pytest.raises(NotEnoughSpace, match="NBDATA_RUNTIME_DIR") as caught:
+            deque(map(file.add, endless), maxlen=0)
+        file.close()
+        assert f"{file.count:,} rows" in str(caught.value)
+        assert disk_of(str(disk))[0].free > 0
