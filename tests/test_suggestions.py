@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import nbdata
@@ -81,6 +83,20 @@ def test_an_option_of_another_tool_gets_the_one_that_does_it(words: str, told: s
     with pytest.raises(nbdata.BadOption) as caught:
         parse(VERBS["pull"], ["s3://b/d/", "d", *words.split()], prog="nbdata pull", extra={})
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        (["--", "-x", "--delete"], ["-x", "--delete"]),
+        (["s3://b/d/", "-n", "--", "-y"], ["s3://b/d/", "-y"]),
+        (["--verify", "none", "--", "s3://b/d/", "--"], ["s3://b/d/", "--"]),
+    ],
+)
+def test_all_is_a_place_behind_two_dashes(words: list[str], places: list[str]) -> None:
+    operation, _ = parse(VERBS["untar_volumes"], words, prog="nbdata untar_volumes", extra={})
+    assert operation is not None
+    assert [place.removeprefix(f"{os.getcwd()}/") for place in operation.places()] == places
 
 
 def test_a_call_is_suggested_the_flags_of_the_function_too() -> None:

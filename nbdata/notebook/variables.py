@@ -22,6 +22,7 @@ __all__ = ["meant_variable", "words_and_written", "words_of"]
 
 # Placeholder for braces while the command is split: it must be one word, whatever the braces contain.
 _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
+_NUMBER = re.compile(r"-[\d.]+(e[-+]?\d+)?")
 
 
 def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
@@ -38,8 +39,8 @@ def words_and_written(line: str, names: Mapping[str, object], *, prog: str) -> t
     Raises
     ------
     BadOption
-        If quotes are not closed, if a variable is not set or is not text, a number or a path, or if the braces contain
-        anything else.
+        If quotes are not closed, if a variable is not set or is not text, a number or a path, if the braces contain
+        anything else, or if a value would count as an option: it may be the name of a foreign file.
     """
     values: list[str] = []
 
@@ -63,7 +64,15 @@ def words_and_written(line: str, names: Mapping[str, object], *, prog: str) -> t
         words = shlex.split(line)
     except ValueError as error:
         raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
-    return [_HELD.sub(value, word) for word in words], [_HELD.sub("", word) for word in words]
+    expanded = [_HELD.sub(value, word) for word in words]
+    end = words.index("--") if "--" in words else len(words)
+    for word, text in zip(words[:end], expanded, strict=False):
+        if text.startswith("-") and not word.startswith("-") and not _NUMBER.fullmatch(text):
+            raise BadOption(
+                f"{prog}: the value {text[:80]!r} of a variable begins with a dash, so it would be an option",
+                remedy="Write options into the line itself. A place of this name goes behind --",
+            )
+    return expanded, [_HELD.sub("", word) for word in words]
 
 
 def meant_variable(words: Sequence[str], missing: str, names: Mapping[str, object]) -> str:

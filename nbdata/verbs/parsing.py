@@ -174,12 +174,15 @@ def parse(
         _add(parser, name, option, None)
     parser.add_argument("-h", "--help", dest="help", action="store_true")
     parser.add_argument("places", nargs="*")
-    found, unknown = parser.parse_known_intermixed_args(list(words))
+    words = list(words)
+    at = words.index("--") if "--" in words else len(words)
+    found, unknown = parser.parse_known_intermixed_args(words[:at])
     if found.help:
         return None, {}
+    found.places += words[at + 1 :]  # behind --, all are places
     for word in unknown:
         name, equals, value_in_word = word.partition("=")
-        after = list(words)[list(words).index(word) + 1 :] if word in words else []
+        after = words[words.index(word) + 1 :] if word in words else []
         if not equals and after and not after[0].startswith("-"):
             value_in_word = after[0]
         pair = storage_pair(name, value_in_word) if "--option" in flags else ""

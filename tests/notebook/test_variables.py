@@ -38,6 +38,9 @@ NAMES: dict[str, Any] = {
     "loud": Loud(a="quiet"),
     "like": "{x} $x 'q",
     "flag": True,
+    "option": "--delete",
+    "letter": "-n",
+    "less": -2.5,
 }
 
 
@@ -73,6 +76,8 @@ def test_code_and_comments_behind_a_command_are_named(kernel: Kernel) -> None:
         ("{a,{x}} ${a,b} {a..c}", ["{a,value}", "${a,b}", "{a..c}"]),
         ("a[{]b}.txt a[{]b[}]{x}", ["a[{]b}.txt", "a[{]b[}]value"]),
         ("'*.jp[eg]' a\\ b '' $", ["*.jp[eg]", "a b", "", "$"]),
+        ("--{x}={option} -{n} ./{option}", ["--value=--delete", "-3", "./--delete"]),
+        ("--seed {less} -- {option} $letter", ["--seed", "-2.5", "--", "--delete", "-n"]),
     ],
 )
 def test_variables_are_looked_up_and_patterns_stay(line: str, words: list[str]) -> None:
@@ -100,6 +105,9 @@ def test_variables_are_looked_up_and_patterns_stay(line: str, words: list[str]) 
         ("{'a'.x}", "is not evaluated"),
         ("'a b", "%pull: no closing quotation. Close the quotes"),
         ("a\0b", "%pull: the command contains a NUL character"),
+        ("{option} out", "the value '--delete' of a variable begins with a dash, so it would be an option"),
+        ("s3://b/x ${option}=1", "the value '--delete=1' of a variable begins with a dash"),
+        ("s3://b/x '$letter'", "A place of this name goes behind --"),
     ],
 )  # fmt: skip
 def test_all_else_is_refused_in_words(line: str, told: str) -> None:
