@@ -184,7 +184,7 @@ def test_a_mount_below_a_mount_is_possible_where_there_is_a_folder(scene: Scene)
     inner = scene.folder / "deep/er"
     with pytest.raises(BadOption, match="not empty"):
         nbdata.mount(scene.url, str(inner))
-    with pytest.raises(OSError, match="Read-only file system"):
+    with pytest.raises(OSError, match="read-only"):
         nbdata.mount(scene.url, str(scene.folder / "new"))
     assert (inner / "st/ünï [x].txt").read_text() == "deep"
 

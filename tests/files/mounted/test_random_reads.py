@@ -149,6 +149,7 @@ def _run(scene: Scene, name: str, seed: int, count: int) -> None:
     Reader(scene.folder / name, (scene.disk / name).read_bytes(), seed).run(count)
 
 
+@pytest.mark.timeout(3600)  # the larger count takes ten minutes on a busy machine
 @pytest.mark.in_ci("2000")
 @pytest.mark.parametrize("count", [2000, 100_000])
 def test_random_operations_give_what_a_local_copy_gives(scene: Scene, count: int) -> None:
