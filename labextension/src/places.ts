@@ -28,6 +28,11 @@ export function typed(text: string): { place: string; begin: string } {
     : { place: url.slice(0, slash + 1), begin: url.slice(slash + 1) };
 }
 
+/** True if a place is in a store. */
+export function isUrl(place: string): boolean {
+  return /^[A-Za-z][A-Za-z0-9+.-]*:\/\//.test(place);
+}
+
 /** True if a line takes the URL for a pattern of several names; as in `nbdata/paths.py`. */
 export function hasGlob(url: string): boolean {
   return /[*?[]|\{[^{}]*(,|\.\.)[^{}]*\}/.test(url);

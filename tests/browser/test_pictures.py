@@ -90,7 +90,6 @@ def test_stores_in_the_panel_look_as_in_the_pictures(
         section.get_by_role("button", name="Pull here…: labels").click()
         tray = section.get_by_role("region", name="Pull here: labels")
         tray.get_by_role("textbox", name="Into").fill("/data/labels")
-        tray.get_by_role("button", name="Show the plan").click()
         expect(tray.get_by_role("status", name="The plan")).to_contain_text("60 objects")
         for name, theme, width in (("dark", "Dark", 420), ("light", "Light", 420), ("narrow", "Light", 250)):
             panel.theme(theme)
