@@ -9,6 +9,7 @@ import { hasGlob, lastName, pathOn } from './places.js';
 import { Preview } from './preview.js';
 import { MovingVerb } from './results.js';
 import { sayLine } from './runs.js';
+import { Sums } from './sums.js';
 import { printable, trans } from './text.js';
 import { Act, Tray } from './trays.js';
 import { entryAt, isFolder, Place, Tree, urlAt } from './tree.js';
@@ -61,7 +62,7 @@ function Opens(props: {
 /** What can be done with the active row. */
 export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element | null {
   const { browse, runs, insert, copy, folder, mayDelete, openSettings, tree, place } = props;
-  const [opened, open] = React.useState<'preview' | MovingVerb | null>(null);
+  const [opened, open] = React.useState<'preview' | 'sums' | MovingVerb | null>(null);
   const [copied, setCopied] = React.useState(false);
   const [isOnlyCopied, setOnlyCopied] = React.useState(false);
   const [isRefused, refuse] = React.useState(false);
@@ -81,6 +82,7 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
   const isPattern = hasGlob(url);
   const insertLabel = trans.__('Insert %pull');
   const previewLabel = trans.__('Preview');
+  const sumsLabel = trans.__('Sum up');
   const verbs = VERBS.filter(verb => verb !== 'pack' || isFolder(entry));
   const close = (): void => {
     buttons.current?.querySelector<HTMLElement>('[aria-expanded="true"]')?.focus();
@@ -120,6 +122,14 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
             of={name}
             isOpen={opened === 'preview'}
             toggle={() => open(opened === 'preview' ? null : 'preview')}
+          />
+        )}
+        {isFolder(entry) && (
+          <Opens
+            label={sumsLabel}
+            of={name}
+            isOpen={opened === 'sums'}
+            toggle={() => open(opened === 'sums' ? null : 'sums')}
           />
         )}
         {verbs.map(verb => (
@@ -162,12 +172,20 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
       {opened && (
         <Tray
           key={opened}
-          name={opened === 'preview' ? previewLabel : describe(opened).heading}
+          name={
+            opened === 'preview'
+              ? previewLabel
+              : opened === 'sums'
+                ? sumsLabel
+                : describe(opened).heading
+          }
           of={name}
           close={close}
         >
           {opened === 'preview' ? (
             <Preview {...{ source: url, connection, runs, insert }} />
+          ) : opened === 'sums' ? (
+            <Sums {...{ place: url, connection, runs, insert }} />
           ) : (
             <MovingDialog {...props} verb={opened} source={url} connection={connection} />
           )}

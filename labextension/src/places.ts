@@ -38,6 +38,20 @@ export function hasGlob(url: string): boolean {
   return /[*?[]|\{[^{}]*(,|\.\.)[^{}]*\}/.test(url);
 }
 
+/** A text as a word of a line, as Python's `shlex.quote` writes it. */
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'"'"'`)}'`;
+}
+
+/** The line that pulls a URL into the folder of a notebook; the URL alone where a cell would change what it means. */
+export function pullLine(url: string, connection: string): string {
+  if (hasGlob(url) || /[{}$\p{Cc}]/u.test(url + connection)) {
+    return url;
+  }
+  const through = connection && ` --option ${quoted(`connection=${connection}`)}`;
+  return `%pull ${quoted(url)}${through}`;
+}
+
 /** Return the folder above; null at the top. */
 export function above(place: string): string | null {
   const [scheme = '', rest = ''] = place.split(/:\/\/(.*)/s);
