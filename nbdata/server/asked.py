@@ -91,6 +91,8 @@ def asked(body: object, bounds: Bounds) -> Asked:
         _refuse_large(name, value)
     if options.get("list"):  # the panel lists archives of stores, and none of the disk
         browsed(str(options.get("source")))
+        if "target" in options:
+            raise BadOption(f"the panel cannot set target of {verb} --list")
     connection, target_connection = through.values()
     if connection:
         options["storage_options"] = {"connection": connection}
