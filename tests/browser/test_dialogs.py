@@ -67,6 +67,7 @@ def keys(url: str) -> list[str]:
     return sorted(row.path for row in report.rows)
 
 
+@pytest.mark.long
 def test_objects_are_copied_by_a_dialog_whose_plan_follows_its_filters(panel: Panel, put: Put) -> None:
     url = put({"day/a.jpg": b"12345", "day/b.txt": b"1", "day/in/c.jpg": b"123"})
     dialog = began(opened(panel, url), "Copy…", "day/")

@@ -117,6 +117,7 @@ def test_what_the_panel_may_not_name_is_refused_and_no_secret_comes_back(lab: La
     assert post(lab, "line", verb="cleanup", source=f"{data}/a").status == 200
 
 
+@pytest.mark.long
 def test_a_plan_ends_when_the_browser_leaves(
     put: Put, gate: Gate, seaweedfs: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
