@@ -2,26 +2,37 @@
 
 import * as React from 'react';
 
-import { Browse } from './browse.js';
+import { MovingDialog, Tools } from './dialog.js';
 import { moment, size } from './format.js';
-import { Insert, OnlyCopied, Parts, Problem, useAttempt } from './parts.js';
+import { OnlyCopied, Parts, Problem, useAttempt } from './parts.js';
 import { hasGlob, lastName, pathOn } from './places.js';
 import { Preview } from './preview.js';
-import { PullHere } from './pull.js';
-import { Runs, sayLine } from './runs.js';
+import { MovingVerb } from './results.js';
+import { sayLine } from './runs.js';
+import { Sums } from './sums.js';
 import { printable, trans } from './text.js';
 import { Act, Tray } from './trays.js';
 import { entryAt, isFolder, Place, Tree, urlAt } from './tree.js';
+import { describe } from './verbs.js';
 
 /** What the section Stores is given. */
-export interface Shared {
-  browse: Browse;
-  runs: Runs;
-  insert: Insert;
+export interface Shared extends Tools {
   copy: (text: string) => Promise<void>;
-  /** The folder of Lab's file browser on the disk. */
-  folder: () => string;
+  /** Whether the user has allowed in Settings that objects are deleted. */
+  mayDelete: boolean;
+  /** Opens the settings of the panel; null where there is no editor of settings. */
+  openSettings: (() => void) | null;
 }
+
+/** The verbs whose dialogs begin with a row, in the order of their buttons. */
+const VERBS: readonly MovingVerb[] = [
+  'pull',
+  'copy',
+  'md5check',
+  'untar_volumes',
+  'pack',
+  'delete'
+];
 
 /** A button that opens a tray below the buttons, and closes it again. */
 function Opens(props: {
@@ -29,9 +40,11 @@ function Opens(props: {
   of: string;
   isOpen: boolean;
   isOff?: boolean;
+  /** Says why it is off. */
+  tellWhy?: () => void;
   toggle: () => void;
 }): React.JSX.Element {
-  const { label, of, isOpen, isOff, toggle } = props;
+  const { label, of, isOpen, isOff, tellWhy, toggle } = props;
   return (
     <button
       type="button"
@@ -39,7 +52,7 @@ function Opens(props: {
       aria-expanded={isOpen}
       aria-disabled={isOff ?? false}
       aria-label={`${label}: ${of}`}
-      onClick={() => !isOff && toggle()}
+      onClick={() => (isOff ? tellWhy?.() : toggle())}
     >
       {label}
     </button>
@@ -48,10 +61,11 @@ function Opens(props: {
 
 /** What can be done with the active row. */
 export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element | null {
-  const { browse, runs, insert, copy, folder, tree, place } = props;
-  const [opened, open] = React.useState<'preview' | 'pull' | null>(null);
+  const { browse, runs, insert, copy, folder, mayDelete, openSettings, tree, place } = props;
+  const [opened, open] = React.useState<'preview' | 'sums' | MovingVerb | null>(null);
   const [copied, setCopied] = React.useState(false);
   const [isOnlyCopied, setOnlyCopied] = React.useState(false);
+  const [isRefused, refuse] = React.useState(false);
   const { problem, attempt } = useAttempt();
   const buttons = React.useRef<HTMLDivElement>(null);
   const [entry, url] = [entryAt(tree, place), urlAt(tree, place)];
@@ -60,7 +74,6 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
   }
   const { connection } = browse;
   const name = printable(lastName(url));
-  const target = pathOn(folder(), '', lastName(url));
   const facts = [
     ...(entry.size === null ? [] : [size(entry.size)]),
     ...(entry.modified === null ? [] : [moment(entry.modified)]),
@@ -69,6 +82,8 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
   const isPattern = hasGlob(url);
   const insertLabel = trans.__('Insert %pull');
   const previewLabel = trans.__('Preview');
+  const sumsLabel = trans.__('Sum up');
+  const verbs = VERBS.filter(verb => verb !== 'pack' || isFolder(entry));
   const close = (): void => {
     buttons.current?.querySelector<HTMLElement>('[aria-expanded="true"]')?.focus();
     open(null);
@@ -77,7 +92,7 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
     const { line, whyNoLine } = await sayLine({
       verb: 'pull',
       source: url,
-      target,
+      target: pathOn(await folder(), '', lastName(url)),
       ...(connection && { connection })
     });
     if (!line) {
@@ -109,13 +124,25 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
             toggle={() => open(opened === 'preview' ? null : 'preview')}
           />
         )}
-        <Opens
-          label={trans.__('Pull here…')}
-          of={name}
-          isOpen={opened === 'pull'}
-          isOff={isPattern}
-          toggle={() => open(opened === 'pull' ? null : 'pull')}
-        />
+        {isFolder(entry) && (
+          <Opens
+            label={sumsLabel}
+            of={name}
+            isOpen={opened === 'sums'}
+            toggle={() => open(opened === 'sums' ? null : 'sums')}
+          />
+        )}
+        {verbs.map(verb => (
+          <Opens
+            key={verb}
+            label={describe(verb).open}
+            of={name}
+            isOpen={opened === verb}
+            isOff={isPattern || (verb === 'delete' && !mayDelete)}
+            tellWhy={() => refuse(!isPattern)}
+            toggle={() => open(opened === verb ? null : verb)}
+          />
+        ))}
         {isFolder(entry) && (
           <Act label={trans.__('Go into')} of={name} onClick={() => browse.show(url)} />
         )}
@@ -127,17 +154,40 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
       )}
       <OnlyCopied is={isOnlyCopied} />
       <Problem text={problem} />
+      {isRefused && !mayDelete && (
+        <p className="nbd-Small nbd-Wrapped" role="status">
+          {trans.__(
+            'Deleting in stores is off: “Allow deleting in stores” in Settings turns it on.'
+          )}
+          {openSettings && (
+            <>
+              {' '}
+              <button type="button" className="nbd-Link nbd-Small" onClick={openSettings}>
+                {trans.__('Open Settings')}
+              </button>
+            </>
+          )}
+        </p>
+      )}
       {opened && (
         <Tray
           key={opened}
-          name={opened === 'pull' ? trans.__('Pull here') : previewLabel}
+          name={
+            opened === 'preview'
+              ? previewLabel
+              : opened === 'sums'
+                ? sumsLabel
+                : describe(opened).heading
+          }
           of={name}
           close={close}
         >
-          {opened === 'pull' ? (
-            <PullHere {...{ source: url, target, connection, runs, insert }} />
-          ) : (
+          {opened === 'preview' ? (
             <Preview {...{ source: url, connection, runs, insert }} />
+          ) : opened === 'sums' ? (
+            <Sums {...{ place: url, connection, runs, insert }} />
+          ) : (
+            <MovingDialog {...props} verb={opened} source={url} connection={connection} />
           )}
         </Tray>
       )}

@@ -13,6 +13,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
 
 import { act, clearCache, clearFinished, Feed, limit } from './connection.js';
+import { Files } from './files.js';
 import { Front } from './front.js';
 import { Gauges } from './gauges.js';
 import { nbdataIcon } from './icons.js';
@@ -21,9 +22,11 @@ import { Cache, Job } from './model.js';
 import { Notices } from './notices.js';
 import { Panel } from './panel.js';
 import { Deed, questionOf } from './questions.js';
+import { MovingVerb } from './results.js';
 import { parseSettings, Settings } from './settings.js';
 import { StatusItem } from './status.js';
 import { printable, shortened, trans, translateWith } from './text.js';
+import { describe } from './verbs.js';
 import { cacheFacts, cacheFolder, magic, typedRate } from './words.js';
 
 /** The most characters of a path in an error. */
@@ -60,7 +63,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
     }
     const [feed, gauges] = [new Feed(), new Gauges()];
     const front = new Front(app.shell);
-    const commands = commandsOf(app, lab, front);
+    const files = new Files(app);
+    const commands = commandsOf(app, lab, front, files);
     const panel = new Panel(feed, gauges, commands, front);
     app.shell.add(panel, 'right', { rank: 910 });
     restorer?.add(panel, panel.id);
@@ -80,6 +84,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: show
     });
     palette?.addItem({ command: SHOW, category: 'nbdata' });
+    addWishes(app, panel, files);
 
     const notices = new Notices(feed, {
       open: folder => commands.open(folder),
@@ -95,6 +100,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const apply = (settings: Settings): void => {
       notices.settings = settings;
       panel.choice = settings.transfersOf;
+      panel.mayDelete = settings.allowDeleting;
       if (status) {
         status.settings = settings;
       }
@@ -109,10 +115,34 @@ const plugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
+/** The commands in the context menu of the file browser. */
+function addWishes(app: JupyterFrontEnd, panel: Panel, files: Files): void {
+  const wishes: [string, MovingVerb][] = [
+    ['nbdata:push', 'push'],
+    ['nbdata:check', 'md5check'],
+    ['nbdata:unpack', 'untar_volumes']
+  ];
+  for (const [id, verb] of wishes) {
+    app.commands.addCommand(id, {
+      label: describe(verb).open,
+      icon: nbdataIcon,
+      isEnabled: () => files.selected !== null,
+      execute: async () => {
+        const { selected } = files;
+        if (selected) {
+          app.shell.activateById(panel.id);
+          await panel.ask(verb, selected.path);
+        }
+      }
+    });
+  }
+}
+
 function commandsOf(
   app: JupyterFrontEnd,
   lab: ILabShell | null,
-  front: Front
+  front: Front,
+  files: Files
 ): Omit<Commands, 'free'> {
   return {
     act: async (job, action) => {
@@ -160,21 +190,14 @@ function commandsOf(
     },
     copy: job => new Promise(done => done(copy(magic(job)))),
     copyLine: copy,
-    folder: () => browserFolder(app),
+    folder: () => files.folder,
+    canChoose: () => files.canChoose,
+    chooseFolder: () => files.choose(),
+    openSettings: lab
+      ? () => void app.commands.execute('settingeditor:open', { query: 'nbdata' })
+      : null,
     clearCache: askAndClear
   };
-}
-
-/** The folder that Lab's file browser shows, below the server's root; null if there is no such browser. */
-function browserFolder(app: JupyterFrontEnd): string | null {
-  for (const widget of app.shell.widgets('left')) {
-    if (widget.id === 'filebrowser') {
-      const { model } = widget as { model?: { path?: unknown } };
-      // A drive of an extension stands before a colon.
-      return typeof model?.path === 'string' ? model.path.replace(/^[^/:]*:/, '') : null;
-    }
-  }
-  return null;
 }
 
 /** Open a page of Notebook 7 in another tab of the browser. */

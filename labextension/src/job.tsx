@@ -62,6 +62,12 @@ export interface Commands {
   copyLine(line: string): Promise<void>;
   /** The folder that Lab's file browser shows, below the server's root; null if there is no such browser. */
   folder(): string | null;
+  /** Whether `chooseFolder` can ask for a folder on the disk. */
+  canChoose(): boolean;
+  /** Asks for a folder below the server's root; null if the user has chosen none. */
+  chooseFolder(): Promise<string | null>;
+  /** Opens the settings of the panel; null where there is no editor of settings. */
+  openSettings: (() => void) | null;
   /** Copies the job's command; fails if no line can express it. */
   copy(job: Job): Promise<void>;
 }

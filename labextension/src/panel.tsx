@@ -5,10 +5,12 @@ import { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
 import * as React from 'react';
 
+import { Asking, Wish } from './asking.js';
 import { Browse } from './browse.js';
 import { Caches } from './caches.js';
 import { Feed, unmount } from './connection.js';
 import { Connections } from './connections.js';
+import { Tools } from './dialog.js';
 import { Disks } from './disks.js';
 import { fullGauge, gaugeKey } from './diskwords.js';
 import { Choice, possible, wideEnough } from './filter.js';
@@ -20,6 +22,7 @@ import { Kernels } from './kernels.js';
 import { Cache, Disk, Job, Lack, Mount, sections } from './model.js';
 import { Mounts } from './mounts.js';
 import { pathOn } from './places.js';
+import { MovingVerb } from './results.js';
 import { Runs } from './runs.js';
 import { Stores } from './stores.js';
 import { printable, trans } from './text.js';
@@ -78,6 +81,23 @@ export class Panel extends ReactWidget {
     this.update();
   }
 
+  /** Open the dialog of a verb for a file or a folder below the server's root; call this after the panel is shown. */
+  async ask(verb: MovingVerb, path: string): Promise<void> {
+    const root = await this._root();
+    if (!root) {
+      throw new Error(this._gauges.problem);
+    }
+    const source = pathOn(root, path, '');
+    this._wish = { verb, source, number: (this._wish?.number ?? 0) + 1 };
+    this.update();
+  }
+
+  /** Whether objects of stores may be deleted. */
+  set mayDelete(mayDelete: boolean) {
+    this._mayDelete = mayDelete;
+    this.update();
+  }
+
   /** Whose transfers are listed. */
   set choice(choice: Choice) {
     this._choice = choice;
@@ -92,6 +112,7 @@ export class Panel extends ReactWidget {
           insert={line => this._commands.insert(line)}
           copy={line => this._commands.copyLine(line)}
         />
+        <Asking {...this._tools} wish={this._wish} close={this._endWish} />
         <Disks
           seen={this._gauges.seen}
           problem={this._gauges.problem}
@@ -102,11 +123,10 @@ export class Panel extends ReactWidget {
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Mounts mounts={this._gauges.seen?.mounts ?? []} end={mount => this._endMount(mount)} />
         <Stores
-          browse={this._browse}
-          runs={this._runs}
-          insert={this._insert}
+          {...this._tools}
           copy={this._copy}
-          folder={this._folder}
+          mayDelete={this._mayDelete}
+          openSettings={this._commands.openSettings}
         />
         <Connections browse={this._browse} />
         <Transfers
@@ -208,12 +228,44 @@ export class Panel extends ReactWidget {
   private readonly _copy = (text: string): Promise<void> => this._commands.copyLine(text);
 
   /** Lab's folder on the disk; of Notebook 7, which has none, the folder of the notebook in front. */
-  private readonly _folder = (): string => {
+  private readonly _folder = async (): Promise<string> => {
+    const root = await this._root();
     const above = this._front.path?.replace(/[^/]*$/, '') ?? '';
-    return pathOn(this._gauges.seen?.root ?? '', this._commands.folder() ?? above, '');
+    return root && pathOn(root, this._commands.folder() ?? above, '');
   };
 
+  /** The server's root folder; empty if the server does not say it. */
+  private async _root(): Promise<string> {
+    if (!this._gauges.seen) {
+      await this._gauges.refresh();
+    }
+    return this._gauges.seen?.root ?? '';
+  }
+
+  private readonly _choose = async (): Promise<string | null> => {
+    const folder = await this._commands.chooseFolder();
+    return folder === null ? null : pathOn(await this._root(), folder, '');
+  };
+
+  private readonly _endWish = (): void => {
+    this._wish = null;
+    this.update();
+    this.node.focus();
+  };
+
+  private get _tools(): Tools {
+    return {
+      browse: this._browse,
+      runs: this._runs,
+      insert: this._insert,
+      folder: this._folder,
+      choose: this._commands.canChoose() ? this._choose : null
+    };
+  }
+
   private readonly _commands: Commands;
+  private _wish: Wish | null = null;
+  private _mayDelete = false;
   private _wanted: Wanted | null = null;
   private readonly _runs = new Runs();
   private readonly _browse = new Browse();

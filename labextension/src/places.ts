@@ -28,9 +28,28 @@ export function typed(text: string): { place: string; begin: string } {
     : { place: url.slice(0, slash + 1), begin: url.slice(slash + 1) };
 }
 
+/** True if a place is in a store. */
+export function isUrl(place: string): boolean {
+  return /^[A-Za-z][A-Za-z0-9+.-]*:\/\//.test(place);
+}
+
 /** True if a line takes the URL for a pattern of several names; as in `nbdata/paths.py`. */
 export function hasGlob(url: string): boolean {
   return /[*?[]|\{[^{}]*(,|\.\.)[^{}]*\}/.test(url);
+}
+
+/** A text as a word of a line, as Python's `shlex.quote` writes it. */
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'"'"'`)}'`;
+}
+
+/** The line that pulls a URL into the folder of a notebook; the URL alone where a cell would change what it means. */
+export function pullLine(url: string, connection: string): string {
+  if (hasGlob(url) || /[{}$\p{Cc}]/u.test(url + connection)) {
+    return url;
+  }
+  const through = connection && ` --option ${quoted(`connection=${connection}`)}`;
+  return `%pull ${quoted(url)}${through}`;
 }
 
 /** Return the folder above; null at the top. */

@@ -4,17 +4,10 @@ import { printable } from './text.js';
 
 /** The verb and the options of an operation, as `nbdata/server/asked.py` takes them. */
 export type Operation =
-  | { verb: 'du'; place: string }
+  | Moving
+  | { verb: 'du'; place: string; connection?: string }
   | { verb: 'quota'; path: string; limit: string }
   | { verb: 'untar_volumes'; source: string; list: true; connection?: string }
-  | {
-      verb: 'pull';
-      source: string;
-      target: string;
-      connection?: string;
-      max_files?: number;
-      dry_run?: true;
-    }
   | {
       verb: 'cleanup';
       source: string;
@@ -23,6 +16,25 @@ export type Operation =
       only_here?: true;
       dry_run?: true;
     };
+
+/** The verbs that have a dialog. */
+export type MovingVerb =
+  'pull' | 'push' | 'copy' | 'md5check' | 'untar_volumes' | 'pack' | 'delete';
+
+/** What a dialog begins. */
+export interface Moving {
+  verb: MovingVerb;
+  source: string;
+  target?: string;
+  against?: string;
+  include?: string[];
+  members?: string[];
+  exclude?: string[];
+  verify?: string;
+  yes?: true;
+  connection?: string;
+  target_connection?: string;
+}
 
 /** The line of an operation, as it came; once it is begun also its id, and its key if it is among the jobs. */
 export interface Said {
@@ -49,6 +61,8 @@ export interface Result {
   files: number;
   /** When it ended, in seconds; 0 if that is not known. */
   ended: number;
+  /** A report in one line. */
+  line: string;
   notes: string[];
   rows: Row[];
   count: number;
@@ -56,8 +70,13 @@ export interface Result {
   frees: ReadonlyMap<string, number>;
   stays: ReadonlyMap<string, number>;
   actions: ReadonlyMap<string, number>;
+  /** The objects of each action of a plan. */
+  counts: ReadonlyMap<string, number>;
   /** The bytes that a cleanup has freed. */
   freed: number;
+  /** Of a plan that unpacks: the number of volumes, and whether all of them are unpacked. */
+  volumes: number;
+  isComplete: boolean;
   /** Of a plan that moves objects; null in other results. */
   moves: Moves | null;
 }
@@ -220,19 +239,24 @@ export function parseResult(value: unknown): Result {
   const details = raw(result.details);
   const sums = Object.entries(raw(result.actions));
   const actions = sums.map(([name, both]) => [name, count(list(both)[1])] as const);
-  const all = sum(sums.map(([, both]) => count(list(both)[0])));
+  const counts = sums.map(([name, both]) => [name, count(list(both)[0])] as const);
+  const all = sum(counts.map(([, objects]) => objects));
   return {
     state: text(result.state),
     error: printable(text(result.error)),
     files: count(result.files),
     ended: count(result.ended),
+    line: printable(text(result.line)),
     notes: list(result.notes).map(note => printable(text(note))),
     rows: list(result.rows).map(parseRow),
     count: count(result.count),
     frees: numbers(details.frees),
     stays: numbers(details.stays),
     actions: new Map(actions),
+    counts: new Map(counts),
     freed: count(details.freed),
+    volumes: count(details.volumes),
+    isComplete: details.complete === true,
     moves: parseMoves(result.moves, all)
   };
 }

@@ -10,6 +10,8 @@ export interface Settings {
   statusBar: 'both' | 'transfers' | 'disk' | 'nothing';
   workingDisk: string;
   transfersOf: Choice;
+  /** Whether objects of stores may be deleted by the panel. */
+  allowDeleting: boolean;
 }
 
 export const DEFAULTS: Settings = {
@@ -18,7 +20,8 @@ export const DEFAULTS: Settings = {
   notifyFailures: true,
   statusBar: 'both',
   workingDisk: '',
-  transfersOf: 'all'
+  transfersOf: 'all',
+  allowDeleting: false
 };
 
 /** Return the settings with the defaults for what is missing; Lab has checked them against the schema. */

@@ -5,12 +5,12 @@ import * as React from 'react';
 
 import { Browse } from './browse.js';
 import { Chosen, Shared } from './chosen.js';
-import { moment, size } from './format.js';
 import { upIcon } from './icons.js';
 import { Button, Problem, useChanges } from './parts.js';
-import { above, short, typed } from './places.js';
+import { above, pullLine, short, typed } from './places.js';
 import { printable, trans } from './text.js';
 import { Act } from './trays.js';
+import { ROW, TreeRow } from './treerow.js';
 import {
   countOf,
   entryAt,
@@ -20,7 +20,6 @@ import {
   loaded,
   parentOf,
   Place,
-  Row,
   rowOf,
   rows,
   Sorting,
@@ -30,83 +29,10 @@ import {
   windowOf
 } from './tree.js';
 
-const ROW = 24;
 const TALLEST_BOX = 14 * ROW;
 
 function number(count: number): string {
   return count.toLocaleString('en');
-}
-
-/** A row of the tree: an entry, or what is behind the last one. */
-function TreeRow(props: {
-  row: Row;
-  id: string;
-  top: number;
-  isActive: boolean;
-  press: () => void;
-  toggle: () => void;
-}): React.JSX.Element {
-  const { row, id, top, isActive, press, toggle } = props;
-  const style = { top, height: ROW, paddingLeft: 4 + 14 * row.depth };
-  if (row.kind === 'tail') {
-    const { level, why } = row;
-    const texts = {
-      more: level.asked === null ? trans.__('Load more') : trans.__('Loading…'),
-      problem: trans.__('Could not be listed. Try again'),
-      nothing: level.begin
-        ? trans.__('No name begins with “%1”.', short(printable(level.begin)))
-        : trans.__('Nothing is here.'),
-      filtered: trans.__('Nothing matches.')
-    };
-    const isButton = why === 'problem' || why === 'more';
-    return (
-      <div className="nbd-TreeRow" role="presentation" style={style}>
-        {isButton ? (
-          <button type="button" className="nbd-Link nbd-Small" tabIndex={-1} onClick={press}>
-            {texts[why]}
-          </button>
-        ) : (
-          <span className="nbd-Small">{texts[why]}</span>
-        )}
-      </div>
-    );
-  }
-  const { entry, isOpen } = row;
-  const name = entry ? printable(entry.name) : '…';
-  const folds = entry !== null && isFolder(entry);
-  return (
-    <div
-      id={id}
-      className={`nbd-TreeRow${isActive ? ' nbd-mod-active' : ''}`}
-      style={style}
-      role="treeitem"
-      aria-level={row.depth + 1}
-      aria-posinset={row.number}
-      aria-setsize={row.of}
-      aria-selected={isActive}
-      aria-expanded={folds ? isOpen : undefined}
-      title={name}
-      onClick={press}
-      onDoubleClick={folds ? toggle : undefined}
-    >
-      <span
-        className="nbd-Twist"
-        aria-hidden="true"
-        onClick={event => {
-          event.stopPropagation();
-          press();
-          toggle();
-        }}
-      >
-        {folds ? (isOpen ? '▾' : '▸') : ''}
-      </span>
-      <span className="nbd-TreeName">{name}</span>
-      {entry?.size != null && <span className="nbd-Small">{size(entry.size)}</span>}
-      {entry?.modified != null && (
-        <span className="nbd-Small nbd-When">{moment(entry.modified)}</span>
-      )}
-    </div>
-  );
 }
 
 /** The rows that are in view; the focus stays on the tree, and the keys move the active row. */
@@ -238,6 +164,7 @@ function Rows(props: {
               id={idOf(row.place)}
               top={window_.top(window_.first + n)}
               isActive={window_.first + n === at}
+              carried={() => pullLine(urlAt(tree, row.place) ?? '', browse.connection)}
               press={() => setActive(row.place)}
               toggle={() => toggle(row.place)}
             />

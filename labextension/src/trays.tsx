@@ -11,7 +11,7 @@ import { trans } from './text.js';
 /** Milliseconds for which the line waits until the user has typed on. */
 const PAUSE = 150;
 
-/** What opens below a button. It takes the focus; Escape closes it. */
+/** What opens below a button. It takes the focus, and keeps it when a button in it goes; Escape closes it. */
 export function Tray(props: {
   name: string;
   of: string;
@@ -20,11 +20,34 @@ export function Tray(props: {
 }): React.JSX.Element {
   const { name, of, close } = props;
   const heading = React.useRef<HTMLHeadingElement>(null);
-  React.useEffect(() => heading.current?.focus(), []);
+  const section = React.useRef<HTMLElement>(null);
+  const focused = React.useRef<Element | null>(null);
+  React.useEffect(() => {
+    heading.current?.focus();
+    const observer = new MutationObserver(() => {
+      if (focused.current?.isConnected === false && document.activeElement === document.body) {
+        heading.current?.focus();
+      }
+    });
+    if (section.current) {
+      observer.observe(section.current, { childList: true, subtree: true });
+    }
+    return () => observer.disconnect();
+  }, []);
   return (
     <section
+      ref={section}
       className="nbd-Tray"
       aria-label={`${name}: ${of}`}
+      onFocus={event => (focused.current = event.target)}
+      onBlur={({ target }) => {
+        // Later, because an element that goes is blurred, too.
+        window.setTimeout(() => {
+          if (target.isConnected && focused.current === target) {
+            focused.current = null;
+          }
+        }, 0);
+      }}
       onKeyDown={event => {
         if (event.key === 'Escape') {
           event.stopPropagation();
@@ -43,11 +66,14 @@ export function Tray(props: {
   );
 }
 
-/** The line of an operation, while the user still chooses: null until the server has said it. */
-export function useLine(operation: Operation): { said: Said | null; problem: string } {
-  const key = JSON.stringify(operation);
+/** The line of an operation, while the user still chooses: null until the server has said it, or without one. */
+export function useLine(operation: Operation | null): { said: Said | null; problem: string } {
+  const key = operation ? JSON.stringify(operation) : '';
   const [known, setKnown] = React.useState<{ key: string; said: Said | null; problem: string }>();
   React.useEffect(() => {
+    if (!key) {
+      return undefined;
+    }
     let isWanted = true;
     const tell = (said: Said | null, problem: string): void => {
       if (isWanted) {
@@ -66,7 +92,7 @@ export function useLine(operation: Operation): { said: Said | null; problem: str
       window.clearTimeout(timer);
     };
   }, [key]);
-  return known?.key === key ? known : { said: null, problem: '' };
+  return key && known?.key === key ? known : { said: null, problem: '' };
 }
 
 /** The line of an operation, with *Copy line* and *Insert as cell*; or why there is none. */

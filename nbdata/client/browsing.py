@@ -15,7 +15,7 @@ from nbdata.stores.resolve import children
 from nbdata.transfer.retry import Tries
 from nbdata.verbs.listing import Ls, url_of
 
-__all__ = ["BROWSED", "Browsing", "FoundPage", "browsed"]
+__all__ = ["BROWSED", "Browsing", "FoundPage", "browsed", "refuse_place"]
 
 #: The protocols that can be browsed. Others of fsspec lead to the disk, or to another URL.
 BROWSED = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https", "sftp", "ssh", "hf")
@@ -108,7 +108,12 @@ def browsed(place: str, options: Mapping[str, Any] | None = None) -> Ls:
         If it is no URL of a store that can be browsed, or holds a password or a signature.
     """
     operation = Ls(place=place, storage_options=dict(options) if options else None)
-    place = operation.place
+    refuse_place(operation.place)
+    return operation
+
+
+def refuse_place(place: str) -> None:
+    """Raise BadOption if a place is no URL of a store that can be browsed, or holds a password or a signature."""
     if not is_url(place) or place.partition("://")[0] not in BROWSED:
         raise BadOption(
             "this is no URL of a store that can be browsed",
@@ -121,7 +126,6 @@ def browsed(place: str, options: Mapping[str, Any] | None = None) -> Ls:
             path=redacted(place),
             remedy="Keep the credentials in a profile or in variables of the server",
         )
-    return operation
 
 
 def _without_user(place: str) -> str:

@@ -18,6 +18,7 @@ __all__ = ["_load_jupyter_server_extension"]
 def _load_jupyter_server_extension(app: ServerApp) -> None:
     """Add the routes, and keep the server awake while jobs run. Jupyter calls this function and requires its name."""
     from nbdata.client.context import own
+    from nbdata.server.bounds import Bounds, Nbdata
     from nbdata.server.disks import Disks
     from nbdata.server.feed import Feed
     from nbdata.server.routes import routes
@@ -27,7 +28,14 @@ def _load_jupyter_server_extension(app: ServerApp) -> None:
     workers, root = Workers(), str(app.root_dir)
     feed = Feed(workers, root, app.web_app.settings)
     app.web_app.add_handlers(  # type: ignore[no-untyped-call]
-        ".*$", routes(app.web_app.settings["base_url"], feed, Disks(workers, root, feed.written), workers)
+        ".*$",
+        routes(
+            app.web_app.settings["base_url"],
+            feed,
+            Disks(workers, root, feed.written),
+            workers,
+            Bounds(Nbdata(parent=app).roots, root),
+        ),
     )
     app.io_loop.add_callback(feed.start)
     app.log.info("nbdata: panel at nbdata/api")

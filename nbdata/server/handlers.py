@@ -7,6 +7,7 @@ import json
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound
+from nbdata.server.bounds import Bounds
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed
 from nbdata.server.runs import Runs
@@ -24,8 +25,18 @@ class Route(JupyterHandler):
 
     auth_resource = "nbdata"
 
-    def initialize(self, feed: Feed, disks: Disks, workers: Workers, runs: Runs, listers: Workers) -> None:
-        self.feed, self.disks, self.workers, self.runs, self.listers = feed, disks, workers, runs, listers
+    def initialize(
+        self,
+        feed: Feed,
+        disks: Disks,
+        workers: Workers,
+        runs: Runs,
+        listers: Workers,
+        planners: Workers,
+        bounds: Bounds,
+    ) -> None:
+        self.feed, self.disks, self.workers, self.runs = feed, disks, workers, runs
+        self.listers, self.planners, self.bounds = listers, planners, bounds
         self.request.uri = self.request.path
 
 

@@ -11,6 +11,7 @@ from tornado import web
 
 from nbdata.errors import BadOption, Cancelled, NbdataError, StoreUnavailable
 from nbdata.server.handlers import Handler
+from nbdata.server.workers import Workers
 
 __all__ = ["LookRoute", "Looking", "texts_of", "through"]
 
@@ -31,6 +32,8 @@ class LookRoute(Handler):
     """Base of routes that ask a store. They end that when the browser leaves, or when it takes too long."""
 
     _track_activity = True
+    #: Most seconds for one answer.
+    patience = _PATIENCE
     _looking: Looking | None = None
     _left = False
 
@@ -39,11 +42,11 @@ class LookRoute(Handler):
     async def post(self) -> None:
         try:
             self._looking, answer = self.asked(self.get_json_body())
-            found = await asyncio.wait_for(self.listers.run(answer), _PATIENCE)
+            found = await asyncio.wait_for(self.threads.run(answer), self.patience)
         except asyncio.TimeoutError:
             self.refuse(
                 StoreUnavailable(
-                    f"the store has not answered this within {_PATIENCE:.0f} s", remedy="Try again"
+                    f"the store has not answered this within {self.patience:.0f} s", remedy="Try again"
                 )
             )
         except Cancelled as error:
@@ -59,6 +62,11 @@ class LookRoute(Handler):
         finally:
             if self._looking is not None:
                 self._looking.stop()
+
+    @property
+    def threads(self) -> Workers:
+        """The threads that wait for stores."""
+        return self.listers
 
     def asked(self, body: object) -> tuple[Looking, Callable[[], str]]:
         """Return what looks into the store, and a function that returns the answer and may take long."""

@@ -60,7 +60,7 @@ def shown_report(job: Job, actions: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def shown_plan(plan: Plan) -> dict[str, Any]:
+def shown_plan(plan: Plan, most: int = MOST_ROWS) -> dict[str, Any]:
     """Convert a plan to JSON-able data, with its first rows: if it deletes what is only here, the first of these."""
     rows: Iterable[Row] = plan.rows
     if plan.details.get("frees", {}).get("only_here"):
@@ -79,7 +79,7 @@ def shown_plan(plan: Plan) -> dict[str, Any]:
             "free": plan.free,
             "fits": plan.fits,
         },
-        "rows": [_shown(row) for row in itertools.islice(rows, MOST_ROWS)],
+        "rows": [_shown(row) for row in itertools.islice(rows, most)],
         "count": len(plan.rows),
     }
 

@@ -2,11 +2,12 @@
 
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
 ``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
-``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`, those
-that look into stores in `nbdata.server.stores`, and those of connections in `nbdata.server.connections`. The websocket
-``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem": text, "version": nbdata's}``; its first
-message lists all jobs, and one without changes shows now and then that the connection is alive. All routes require the
-server's token or cookie. All that are asked by POST require the XSRF token too.
+``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`, the one
+that plans in `nbdata.server.plans`, those that look into stores in `nbdata.server.stores`, and those of connections in
+`nbdata.server.connections`. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem":
+text, "version": nbdata's}``; its first message lists all jobs, and one without changes shows now and then that the
+connection is alive. All routes require the server's token or cookie. All that are asked by POST require the XSRF token
+too.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from nbdata.errors import NbdataError
 from nbdata.protocols import Job
+from nbdata.server.bounds import Bounds
 from nbdata.server.connections import ConnectionsRoute, ForgetRoute, KeepRoute
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
 from nbdata.server.handlers import Handler, Route
+from nbdata.server.plans import PlanRoute
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
 from nbdata.server.stores import ListRoute, PreviewRoute, StartsRoute
@@ -195,16 +198,23 @@ class _Live(WebSocketMixin, WebSocketHandler, Route):
 
 
 def routes(
-    base_url: str, feed: Feed, disks: Disks, workers: Workers
+    base_url: str, feed: Feed, disks: Disks, workers: Workers, bounds: Bounds
 ) -> list[tuple[str, type[Any], dict[str, Any]]]:
     """Return the handlers with their paths, for a tornado application."""
 
     def at(path: str) -> str:
         return str(url_path_join(base_url, "nbdata/api", path))
 
-    # Stores that are slow to answer hold threads of their own, so the other routes answer meanwhile.
-    listers = Workers("nbdata-list")
-    shared = {"feed": feed, "disks": disks, "workers": workers, "runs": Runs(), "listers": listers}
+    shared = {
+        "feed": feed,
+        "disks": disks,
+        "workers": workers,
+        "runs": Runs(),
+        # Stores that are slow to answer hold threads of their own, so the other routes answer meanwhile.
+        "listers": Workers("nbdata-list"),
+        "planners": Workers("nbdata-plan"),
+        "bounds": bounds,
+    }
     return [
         (at("jobs"), _Jobs, shared),
         (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)"), _Action, shared),
@@ -213,6 +223,7 @@ def routes(
         (at("jobs/finished/clear"), _ClearFinished, shared),
         (at("run"), RunRoute, shared),
         (at("line"), LineRoute, shared),
+        (at("plan"), PlanRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),

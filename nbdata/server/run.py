@@ -33,7 +33,7 @@ class LineRoute(Handler):
         """Return what the request asks for; None if it was refused."""
         body = self.get_json_body()
         try:
-            return await self.workers.run(lambda: asked(body))
+            return await self.workers.run(lambda: asked(body, self.bounds))
         except BadOption as error:
             self.refuse(error, 400)
         except NbdataError as error:

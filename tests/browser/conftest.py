@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 from tests.browser.panel import Panel
 from tests.capabilities import system_chromium
@@ -45,13 +45,13 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def shoot(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Page, str], None]:
+def shoot(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Page | Locator, str], None]:
     """Returns a function that saves a screenshot in ``$NBDATA_SCREENSHOTS``, or else in the test's folder."""
     folder = Path(os.environ.get("NBDATA_SCREENSHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
 
-    def save(page: Page, name: str) -> None:
-        page.screenshot(path=folder / f"{name}.png")
+    def save(shown: Page | Locator, name: str) -> None:
+        shown.screenshot(path=folder / f"{name}.png")
 
     return save
 

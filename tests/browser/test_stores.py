@@ -89,7 +89,6 @@ def test_a_bucket_is_browsed_and_a_folder_pulled_by_mouse(panel: Panel, lab: Lab
     expect(target).to_have_value(f"{lab.root}/in")
     target.fill(f"{lab.root}/pulled")
     expect(tray.locator(".nbd-Line code")).to_have_text(f"%pull {url}day/in/ {lab.root}/pulled")
-    tray.get_by_role("button", name="Show the plan").click()
     expect(tray.get_by_role("status", name="The plan")).to_contain_text("2 objects, 50.0 kB")
     expect(tray.get_by_role("status", name="The plan")).to_contain_text("free after that")
     tray.get_by_role("button", name="Start").click()
@@ -317,10 +316,32 @@ def test_the_section_can_be_read_in_both_themes_and_at_any_width(
     row(section, "2026/").click()
     section.get_by_role("button", name="Pull here…: 2026").click()
     tray = section.get_by_role("region", name="Pull here: 2026")
-    tray.get_by_role("button", name="Show the plan").click()
     expect(tray.get_by_role("status", name="The plan")).to_contain_text("12 objects")
     section.scroll_into_view_if_needed()
     shoot(panel.page, f"stores-{theme.lower()}-{width}")
     assert overflow(panel, ".nbd-Path, .nbd-TreeName, .nbd-Tree") == []
     poor = {name: round(ratio, 2) for name, ratio in contrasts(panel).items() if ratio < 4.5}
     assert poor == {}
+
+
+@pytest.mark.long
+def test_a_folder_is_summed_up_and_a_row_is_dragged_into_a_cell(
+    context: BrowserContext, lab: Lab, put: Put
+) -> None:
+    url = put({"day/a/1": bytes(5000), "day/a/2": bytes(5000), "day/b/3": b"1", "day/4 5.bin": b"12"})
+    with Notebook(context, lab, "dragged", "%load_ext nbdata") as notebook:
+        panel, page = notebook.panel, notebook.panel.page
+        section = opened(panel, url)
+        row(section, "day/").click()
+        section.get_by_role("button", name="Sum up: day").click()
+        tray = section.get_by_role("region", name="Sum up: day")
+        expect(tray.locator(".nbd-Line code")).to_have_text(f"%du {url}day/")
+        expect(tray.get_by_role("listitem")).to_have_text(
+            ["4 objects, 10.0 kB", "a/: 2 objects, 10.0 kB", "b/: 1 object, 1 B"]
+        )
+        row(section, "day/").locator(".nbd-Twist").click()
+        page.evaluate("() => jupyterapp.commands.execute('notebook:insert-cell-below')")
+        cell = page.locator(".jp-CodeCell").nth(1)
+        row(section, "4 5.bin").drag_to(cell.locator(".cm-content"))
+        expect(cell.locator(".cm-content")).to_have_text(f"%pull '{url}day/4 5.bin'")
+    assert panel.errors == []

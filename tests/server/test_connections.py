@@ -117,7 +117,8 @@ def test_what_makes_no_connection_is_refused(lab: Lab, body: dict[str, Any], why
 
 def test_only_verbs_that_reach_a_store_take_a_connection(lab: Lab) -> None:
     for body in (
-        {"verb": "du", "place": "s3://b/", "connection": "a"},
+        {"verb": "quota", "path": "/w", "limit": "none", "connection": "a"},
+        {"verb": "pull", "source": "s3://b/", "target": "/w", "target_connection": "a"},
         {"verb": "pull", "source": "s3://b/", "target": "/w", "connection": {"key": "k"}},
         {"verb": "pull", "source": "s3://b/", "target": "/w", "storage_options": {"connection": "a"}},
     ):

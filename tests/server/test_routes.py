@@ -39,6 +39,7 @@ ROUTES = {
     "nbdata/api/jobs/finished/clear": ["POST"],
     "nbdata/api/run": ["POST"],
     "nbdata/api/line": ["POST"],
+    "nbdata/api/plan": ["POST"],
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/mounts/unmount": ["POST"],
@@ -81,7 +82,7 @@ def probe(tag: str, items: int = 1000) -> Any:
 
 def test_the_list_of_routes_is_complete() -> None:
     known: Any = None
-    assert [path for path, _, _ in routes("/", known, known, known)] == [f"/{path}" for path in ROUTES]
+    assert [path for path, _, _ in routes("/", known, known, known, known)] == [f"/{path}" for path in ROUTES]
 
 
 def answered() -> list[tuple[str, str]]:
@@ -89,7 +90,7 @@ def answered() -> list[tuple[str, str]]:
     known: Any = None
     return [
         (re.sub(r"\(([^()]*)\)", lambda group: _example(group[1]), path).lstrip("/"), method)
-        for path, handler, _ in routes("/", known, known, known)
+        for path, handler, _ in routes("/", known, known, known, known)
         for method in METHODS
         if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
     ]
@@ -490,5 +491,6 @@ def test_looking_does_not_keep_an_agent_alive(lab: Lab, monkeypatch: pytest.Monk
 def test_a_feed_without_news_says_that_it_is_alive(lab: Lab) -> None:
     stop_all(now=True)
     with live(lab) as message:
-        message()
-        wait_until(lambda: message() == {"jobs": [], "gone": [], "problem": ""})
+        version = message()["version"]
+        nothing = {"jobs": [], "gone": [], "problem": "", "version": version}
+        wait_until(lambda: message() == nothing)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { moving } from '../moves.js';
-import { above, hasGlob, lastName, pathOn, typed } from '../places.js';
+import { above, hasGlob, lastName, pathOn, pullLine, typed } from '../places.js';
 
 test('a typed URL leads to its folder, and to the names that begin as its end', () => {
   assert.deepEqual(typed(' s3://b/a/ '), { place: 's3://b/a/', begin: '' });
@@ -10,6 +10,15 @@ test('a typed URL leads to its folder, and to the names that begin as its end', 
   assert.deepEqual(typed('s3://b'), { place: 's3://b', begin: '' });
   assert.deepEqual(typed('s3://'), { place: 's3://', begin: '' });
   assert.deepEqual(typed('data'), { place: 'data', begin: '' });
+});
+
+test('what is dragged is a line that a cell runs as it is, or else the URL', () => {
+  assert.equal(pullLine('s3://b/a/', ''), '%pull s3://b/a/');
+  assert.equal(pullLine('s3://b/1 a.bin', 'lab'), "%pull 's3://b/1 a.bin' --option connection=lab");
+  assert.equal(pullLine("s3://b/it's", ''), `%pull 's3://b/it'"'"'s'`);
+  for (const odd of ['s3://b/{key}', 's3://b/$x', 's3://b/a*', 's3://b/a\nb']) {
+    assert.equal(pullLine(odd, ''), odd);
+  }
 });
 
 test('the folder above a bucket is the account, where there is one', () => {
