@@ -14,6 +14,7 @@ import pytest
 import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
+from nbdata.disk import PARTIAL
 from nbdata.lock_files import held
 from nbdata.operation import Operation
 from nbdata.runtime import endpoint
@@ -25,8 +26,10 @@ from tests.waiting import wait_until
 Stored = Callable[[str], dict[str, bytes]]
 FILES, SIZE = 240, 20_000
 OBJECTS = {f"d{n % 7}/f{n:03}.bin": random.Random(n).randbytes(SIZE) for n in range(FILES)}
+#: What is done meanwhile: six works at four moments are 24 kills of each kind of process.
+WORKS = ("pull", "copy", "pack", "pack-to-disk", "records", "records-to-disk")
 #: When the process dies: after this share of the bytes that the store answers.
-MOMENTS = (0.15, 0.5, 0.85)
+MOMENTS = (0.15, 0.5, 0.7, 0.85)
 
 
 def digests(found: dict[str, bytes]) -> dict[str, str]:
@@ -37,39 +40,44 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and ".nbdata" not in path.parts
+        if path.is_file() and ".nbdata" not in path.parts and not path.name.endswith(PARTIAL)
     }
 
 
 class Case:
-    """One verb, its operation, and what it has made."""
+    """One of `WORKS`: its operation, and what it has made."""
 
-    def __init__(self, verb: str, source: str, bucket: str, folder: Path, stored: Stored) -> None:
-        self.verb, self.source, self.bucket, self.folder, self.stored = verb, source, bucket, folder, stored
+    def __init__(self, work: str, source: str, bucket: str, folder: Path, stored: Stored) -> None:
+        self.work, self.source, self.bucket, self.folder, self.stored = work, source, bucket, folder, stored
+        self.on_disk = work == "pull" or work.endswith("-to-disk")
         self.wanted = OBJECTS
-        if verb == "pack":
-            self._pack(f"s3://{bucket}/wanted/", None).run(quiet=True)
-            self.wanted = stored("wanted/")
+        if self.outcome == "packed":
+            wanted = folder.with_name("wanted")
+            self._pack(f"{wanted}/" if self.on_disk else f"s3://{bucket}/wanted/", None).run(quiet=True)
+            self.wanted = files_in(wanted) if self.on_disk else stored("wanted/")
 
     def operation(self, cluster: str | None) -> Operation:
-        if self.verb == "pull":
-            return nbdata.Pull(self.source, str(self.folder), cluster=cluster, concurrency=4)
-        target = f"s3://{self.bucket}/out/"
-        if self.verb == "pack":
-            return self._pack(target, cluster)
-        return nbdata.Copy(self.source, target, cluster=cluster, concurrency=4)
+        target = f"{self.folder}/" if self.on_disk else f"s3://{self.bucket}/out/"
+        if self.work == "pull":
+            return nbdata.Pull(self.source, target, cluster=cluster, concurrency=4)
+        if self.work == "copy":
+            return nbdata.Copy(self.source, target, cluster=cluster, concurrency=4)
+        return self._pack(target, cluster)
 
     def _pack(self, target: str, cluster: str | None) -> Operation:
-        return nbdata.Pack(self.source, f"{target}x-%d.tar", by="file", shard_size=200_000, cluster=cluster)
+        suffix = "ffr" if self.work.startswith("records") else "tar"
+        return nbdata.Pack(
+            self.source, f"{target}x-%d.{suffix}", by="file", shard_size=200_000, cluster=cluster
+        )
 
     @property
     def answered(self) -> int:
         """About how many bytes the store answers: a copy within a store moves no content."""
-        return FILES * (700 if self.verb == "copy" else SIZE)
+        return FILES * (700 if self.work == "copy" else SIZE)
 
     @property
     def outcome(self) -> str:
-        return {"pull": "fetched", "copy": "copied", "pack": "packed"}[self.verb]
+        return {"pull": "fetched", "copy": "copied"}.get(self.work, "packed")
 
     @property
     def shares(self) -> dict[str, bytes]:
@@ -82,7 +90,7 @@ class Case:
         return sum(map(len, self.shares.values()))
 
     def made(self) -> dict[str, bytes]:
-        return files_in(self.folder) if self.verb == "pull" else self.stored("out/")
+        return files_in(self.folder) if self.on_disk else self.stored("out/")
 
     def is_part(self) -> None:
         """Fail if what is there under final names is wrong."""
@@ -98,7 +106,7 @@ class Case:
         assert not (self.folder / ".nbdata").exists()
 
 
-@pytest.fixture(params=["pull", "copy", "pack"])
+@pytest.fixture(params=WORKS)
 def case(request: pytest.FixtureRequest, put: Put, bucket: str, tmp_path: Path, stored: Stored) -> Case:
     return Case(request.param, put(OBJECTS), bucket, tmp_path / "out", stored)
 
@@ -172,7 +180,7 @@ def test_a_lost_scheduler_ends_the_job_which_resumes(
     separate.start()
     again = case.operation(separate.address).run(quiet=True)
     case.is_whole(again)
-    if case.verb == "pull":
+    if case.work == "pull":
         assert again.counts.get("unchanged", 0) == there, "what has its name is recorded"
 
 
