@@ -451,6 +451,8 @@ class _RecordPacking(_Packing):
                         file.write(buffer[:count])
                         sent += count
                 file.put_first(layout.header())
+                control.advance(bytes=layout.begin)
+                sent += layout.begin
                 own_files.making(self._index, [name])
                 file.finish()
             except BaseException:
