@@ -25,7 +25,8 @@ from listing import ListServer
 import nbdata
 from nbdata.cluster import performer
 from nbdata.cluster.opening import Cluster
-from nbdata.engine.job.dealing import PartReport
+from nbdata.engine.job.dealing import MOST, PartReport
+from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.report import Row
 from nbdata.transfer.index import Record
 
@@ -107,8 +108,10 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--works", default="copy,pull")
+    parser.add_argument("--most", type=int, default=MOST, help="objects of a part at most")
     parser.add_argument("--threads", action="store_true", help="tell the CPU of each thread, too")
     args = parser.parse_args()
+    DealtPlan.most = args.most
     os.environ["NBDATA_HOST"] = "inline"
     folder = Path(tempfile.mkdtemp(prefix="nbdata-bench-coordinator-"))
     os.environ["NBDATA_STATE_DIR"] = str(folder / "state")

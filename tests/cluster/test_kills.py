@@ -74,7 +74,7 @@ class Case:
     @property
     def answered(self) -> int:
         """About how many bytes the store answers: a copy within a store moves no content."""
-        return FILES * (700 if self.work == "copy" else SIZE)
+        return FILES * (380 if self.work == "copy" else SIZE)
 
     @property
     def outcome(self) -> str:

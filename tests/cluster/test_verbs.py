@@ -227,6 +227,7 @@ def test_md5check_by_workers_finds_what_one_process_finds(
     alike(report, alone)
 
 
+@pytest.mark.long
 def test_a_failure_of_one_object_is_in_the_report_and_the_rest_is_done(
     put: Put, bucket: str, stored: Stored, workers: distributed.Client
 ) -> None:
