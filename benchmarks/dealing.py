@@ -1,6 +1,6 @@
 """Simulates a dealt job with 2 to 1,000 workers: the real cutting into parts, and costs that were measured.
 
-``python benchmarks/dealing.py`` prints the table of docs/scale.md in some ten seconds; it transfers nothing. The
+``python benchmarks/dealing.py`` prints the table of docs/scale.md in a minute at most; it transfers nothing. The
 coordinator is one core: it plans first, then deals and merges. Workers differ in speed. Some die in the middle, and
 their parts are done again; one prefix of the source, a fiftieth of it, is ten times as slow as the rest.
 """
