@@ -18,7 +18,7 @@ from nbdata.engine.job import run
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.stores.http import client
 from tests.cluster.conftest import Put
-from tests.waiting import AT_ONCE, wait_until
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -154,7 +154,7 @@ def test_a_part_whose_report_hangs_is_performed_again(
     monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "2")
     small = {name: data for name, data in OBJECTS.items() if name != "large"}
     source, lost = put(small), Lost(monkeypatch)
-    report = nbdata.copy(source, f"s3://{bucket}/dealt/", cluster=workers, quiet=True)
+    report = nbdata.Copy(source, f"s3://{bucket}/dealt/", cluster=workers).start().wait(PATIENCE)
     assert lost.asked > report.details["cluster"]["parts"]
     assert report.counts == {"copied": len(small)}
     assert stored("dealt/") == small
