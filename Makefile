@@ -32,6 +32,7 @@
 ##  make bench-files       the file system beside s3fs, obstore and pyarrow, also below pandas and zarr (some ten minutes)
 ##  make bench-service     a loader service beside DataLoaders and a pickled queue (minutes)
 ##  make bench-cluster     --cluster local:2 beside one process: seconds and CPU (some ten minutes)
+##  make bench-coordinator the coordinator's own CPU per object of --cluster (some minutes)
 ##  make bench-aistore     pulls from AIStore's stand-in beside its SDK (minutes)
 ##  make bench-mount       a mount beside those of rclone and s3fs, needs root on a Debian-like system (half an hour)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
@@ -58,7 +59,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss mount-hour bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-cluster bench-service bench-files bench-mount bench-aistore test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
+.PHONY: help quick test-all budget where words docs pictures prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss mount-hour bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle bench-cluster bench-coordinator bench-service bench-files bench-mount bench-aistore test-files test-browser test-frameworks test-shift test-ipython test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -249,6 +250,9 @@ bench-service: $(VENV)/.nbdata
 
 bench-cluster: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/cluster.py $(ARGS)
+
+bench-coordinator: $(VENV)/.nbdata $(VENV)/.bench
+	$(BIN)/python benchmarks/coordinator.py $(ARGS)
 
 bench-cached-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/cached_loaders.py $(ARGS)

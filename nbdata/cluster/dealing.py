@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from nbdata.cluster.cutting import Cutter, cost
 from nbdata.cluster.opening import Cluster, distributed, refuse_unguarded
 from nbdata.engine.job.dealing import Dealer, Dealt, Moved, encoded_rows, report_in
 from nbdata.engine.job.task import Task
-from nbdata.errors import NbdataError
+from nbdata.errors import Cancelled, NbdataError
 from nbdata.operation import Context, Operation
 from nbdata.report import Row
 from nbdata.sizes import counted
@@ -31,7 +32,7 @@ _LOOK, _NOBODY = 0.1, 60.0
 # A part is dealt again if its worker reported nothing for so many times the stall limit. Within one, a request reports
 # that it is made again; the others are for the waits between its tries, and for the disk.
 _STALLS = 4
-# How often a part is dealt to workers that do not know the job, before something is wrong.
+# How often a part is dealt to workers that do not know the job, or die with its report, before something is wrong.
 _TRIES = 10
 # The most parts that a Report tells of.
 _TOLD = 1000
@@ -70,9 +71,20 @@ class _Dealt:
     tries: int = 0
     moved: Moved = Moved()  # as it was last told
     future: Any = None
+    answer: Future[Any] | None = None  # its report, which is on its way; the worker has ended it
     worker: str = ""  # which has begun it
     heard: float = 0.0  # when that last reported something
     again: bool = False  # dealt a second time, because the first worker hangs
+
+    @property
+    def is_out(self) -> bool:
+        """True while it is performed, or its report is fetched."""
+        return not (self.future.done() if self.answer is None else self.answer.done())
+
+    def leave_answer(self) -> None:
+        """Fetch the report no longer."""
+        if self.answer is not None:
+            self.answer.cancel()
 
 
 class ClusterDealer:
@@ -82,7 +94,7 @@ class ClusterDealer:
         self._operation, self._context, self._task = operation, context, task
         self._open = contextlib.ExitStack()
         # Parts that ended, and by which future: as many as are dealt.
-        self._done: queue.SimpleQueue[tuple[_Dealt, Any, float]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Dealt, Any]] = queue.SimpleQueue()
         self._dealt: dict[int, _Dealt] = {}
         self._quiet = _STALLS * stall_limit(context.env)
         self._heard = 0.0  # when any worker last reported something
@@ -102,6 +114,7 @@ class ClusterDealer:
     def close(self) -> None:
         """Take back what is dealt, and end the cluster if it was started for this job."""
         for part in self._dealt.values():
+            part.leave_answer()
             with contextlib.suppress(Exception):  # the scheduler may be gone
                 part.future.cancel()
         self._dealt.clear()
@@ -132,9 +145,13 @@ class ClusterDealer:
                 return
             places = self._looked(cluster, work, places)
             with contextlib.suppress(queue.Empty):
-                part, future, ended = self._done.get(timeout=_LOOK)
-                if future is part.future:  # else another worker has got the part
-                    self._take(cluster, work, cutter, part, places, ended)
+                part, future = self._done.get(timeout=_LOOK)
+                if future is not part.future:  # another worker has got the part
+                    continue
+                if part.answer is None and future.status == "finished":
+                    self._fetch(cluster, part)
+                else:
+                    self._take(cluster, work, cutter, part, places)
 
     def _cluster(self) -> Cluster:
         self._task.phase("starts the workers")
@@ -162,7 +179,7 @@ class ClusterDealer:
     def _submit(self, cluster: Cluster, part: _Dealt, places: int) -> None:
         rate = self._task.rate
         part.tries += 1
-        part.worker = ""
+        part.worker, part.answer = "", None
         future = part.future = cluster.client.submit(
             performer.perform_part,
             self._task.id,
@@ -173,18 +190,24 @@ class ClusterDealer:
             pure=False,
             workers=sorted(cluster.workers.keys() - self._hanging) if self._hanging else None,
         )
-        future.add_done_callback(lambda _: self._done.put((part, future, time.monotonic())))
+        future.add_done_callback(lambda _: self._done.put((part, future)))
 
-    def _take(
-        self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int, ended: float
-    ) -> None:
-        """Merge a part that has ended; deal it again to a worker that did not know the job."""
-        worker, data = self._result(cluster, part)
-        self._heard = time.monotonic()
+    def _fetch(self, cluster: Cluster, part: _Dealt) -> None:
+        """Begin to fetch the report of a part that has ended. Its worker may hang by now, so nothing waits here."""
+        future, part.heard = part.future, time.monotonic()
+        part.answer = cluster.fetched(future.key)
+        part.answer.add_done_callback(lambda _: self._done.put((part, future)))
+
+    def _take(self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int) -> None:
+        """Merge a part that has ended; deal it again to a worker that did not know the job, or if it died since."""
+        found = self._result(cluster, part)
+        ended = self._heard = time.monotonic()
+        worker, data = found or ("", b"")
         if not data:
             if part.tries >= _TRIES:
                 raise NbdataError("the workers of the cluster forget the job", path=cluster.name)
-            cluster.enter([worker])
+            if worker:
+                cluster.enter([worker])
             self._submit(cluster, part, places)
             return
         report = report_in(data)
@@ -206,14 +229,17 @@ class ClusterDealer:
             begin = max(0.0, ended - self._began - seconds)
             self._times.append([number, round(begin, 3), round(begin + seconds, 3), len(part.rows)])
 
-    def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes]:
+    def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes] | None:
+        """Return who performed a part and the report; None if that is lost with its worker."""
         future, part.future = part.future, None
         try:
-            if future.status == "finished":
-                worker, data = future.result()
+            if part.answer is not None:
+                if (found := part.answer.result()) is None:
+                    return None
+                worker, data = found
                 return str(worker), bytes(data)
             error = future.exception() if future.status == "error" else None
-        except Exception as raised:  # while the answer was fetched
+        except (Exception, CancelledError) as raised:  # while the answer was fetched
             error = raised
         finally:
             with contextlib.suppress(Exception):
@@ -225,7 +251,11 @@ class ClusterDealer:
                 f"{counted(len(part.rows), 'objects')}, the first of which is {first}",
                 remedy=f"See the logs of the workers; they may lack memory. {_AGAIN}",
             )
-        if cluster.client.status != "running" or future.status in ("cancelled", "lost"):
+        if (
+            (part.answer is not None and isinstance(error, (OSError, CancelledError)))
+            or cluster.client.status != "running"
+            or future.status in ("cancelled", "lost")
+        ):
             raise self._lost(cluster)
         raise NbdataError(f"a part failed on its worker: {type(error).__name__}: {error}", remedy=_AGAIN)
 
@@ -249,6 +279,8 @@ class ClusterDealer:
             if cluster.workers:
                 self._seen = now
             self._leave_hanging(cluster, work, places, now)
+        except Cancelled:
+            raise
         except Exception:
             raise self._lost(cluster) from None
         if now - self._seen > _NOBODY:
@@ -260,24 +292,33 @@ class ClusterDealer:
     def _leave_hanging(self, cluster: Cluster, work: Dealt, places: int, now: float) -> None:
         """Deal parts of which nothing was heard for too long to other workers, once.
 
-        A worker that hangs before it begins a part shows when nothing is heard of any part any more.
+        A worker that hangs before it begins a part shows when nothing is heard of any part any more. One may also hang
+        while it has the report of a part that it has performed.
         """
         with self._lock:
-            parts = [part for part in self._dealt.values() if not (part.again or part.future.done())]
+            parts = [part for part in self._dealt.values() if not part.again and part.is_out]
             found = {part.worker for part in parts if part.worker and now - part.heard > self._quiet}
-        waiting = {part.future.key: part for part in parts if work.may_repeat(part.rows.values())}
+        waiting = {
+            part.future.key: part
+            for part in parts
+            if part.answer is not None or work.may_repeat(part.rows.values())
+        }
         if not waiting or (not found and now - self._heard <= self._quiet):
             return
         of_workers = {
             worker: [waiting[key] for key in keys if key in waiting]
-            for worker, keys in cluster.client.processing().items()
+            for worker, keys in cluster.parts_of_workers().items()
         }
+        for part in waiting.values():
+            if part.answer is not None:
+                of_workers.setdefault(part.worker, []).append(part)
         found = found or {worker for worker, theirs in of_workers.items() if theirs}
         if not cluster.workers.keys() - self._hanging - found:
             return  # there is nobody else
         self._hanging |= found
         for part in itertools.chain.from_iterable(of_workers.get(worker, ()) for worker in found):
             late, part.again = part.future, True
+            part.leave_answer()
             self._submit(cluster, part, places)
             late.cancel()
         self._heard = now

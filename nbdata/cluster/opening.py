@@ -6,11 +6,13 @@ cluster that is started here has certificates of its own, in memory only, and no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from typing import Any
@@ -164,7 +166,49 @@ class Cluster:
 
     def look(self) -> None:
         """Ask which workers there are."""
-        self.workers = self.client.nthreads()
+        self.workers = self._waited(self.client.nthreads)
+
+    def parts_of_workers(self) -> dict[str, Iterable[str]]:
+        """Ask for the keys of the tasks that each worker has and has not ended."""
+        found: dict[str, Iterable[str]] = self._waited(self.client.processing)
+        return found
+
+    def fetched(self, key: str) -> Future[Any]:
+        """Begin to fetch what a task has returned; None comes if that is lost with its worker.
+
+        Each task by itself: `Client.gather` may fetch several together, and then one worker that hangs holds up all.
+        """
+
+        async def fetch() -> Any:
+            answer = await self.client.scheduler.gather(keys=[key])
+            return answer["data"][key] if answer["status"] == "OK" else None
+
+        return asyncio.run_coroutine_threadsafe(fetch(), self.client.loop.asyncio_loop)
+
+    def _waited(self, function: Any, *args: Any, **options: Any) -> Any:
+        """Call something that waits for the scheduler or for workers, which may hang; a stop of the job ends the wait.
+
+        Raises
+        ------
+        TimeoutError
+            If they do not answer.
+        """
+        answer: Future[Any] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(function(*args, **options))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        Daemon(ask, name="question").start()
+        until = time.monotonic() + _PATIENCE
+        while not wait([answer], _LOOK).done:
+            if self._control.is_set():
+                self._control.checkpoint()
+            if time.monotonic() > until:
+                raise TimeoutError("no answer")
+        return answer.result()
 
     def enter(self, workers: Iterable[str]) -> None:
         """Tell workers of the job.
@@ -192,7 +236,13 @@ class Cluster:
         A worker that just died has no answer. One that comes in its place learns of the job with its first part.
         """
         try:
-            found: dict[str, Any] = self.client.run(function, *args, workers=workers, on_error="return")
+            found: dict[str, Any] = self._waited(
+                self.client.run, function, *args, workers=workers, on_error="return"
+            )
+        except TimeoutError:
+            raise NbdataError(
+                "a worker does not answer", path=self.name, remedy="Look at the workers; one of them may hang"
+            ) from None
         except (OSError, ValueError):  # none of them is there any more
             return {}
         return {worker: answer for worker, answer in found.items() if not isinstance(answer, OSError)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 
 from nbdata.disk import PARTIAL, begin_writing, disk_error, give_name, new_file
@@ -30,6 +31,9 @@ class GrowingFile:
     name : str
     claim : callable
         Reserves room for that many bytes before they are written.
+    apart : bool
+        Whether another process may make the same file meanwhile. Then the unfinished file has a name of its own; if the
+        process is killed, only `cleanup` finds it.
 
     Attributes
     ----------
@@ -42,7 +46,9 @@ class GrowingFile:
 
     verified = False
 
-    def __init__(self, store: LocalStore, folder: str, name: str, claim: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: LocalStore, folder: str, name: str, claim: Callable[[int], None], *, apart: bool = False
+    ) -> None:
         self.name, self.size = name, 0
         self.made: ObjectInfo | None = None
         self._store, self._key, self._path, self._claim = store, folder + name, f"/{folder}{name}", claim
@@ -53,7 +59,7 @@ class GrowingFile:
                 remedy="Name a file or a folder",
             )
         # Named after the file: a later run replaces what a killed process left, or `remove_left` finds it.
-        self._partial = _partial_of(name)
+        self._partial = f".{secrets.token_hex(8)}{PARTIAL}" if apart else _partial_of(name)
         with self._opened(make=True) as above:
             # Not written into: it may be a pipe, or another name of somebody's file.
             with contextlib.suppress(FileNotFoundError):

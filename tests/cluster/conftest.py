@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -41,7 +42,9 @@ def workers(seaweedfs: EmbeddedServer) -> Iterator[distributed.Client]:
             # Its connections open when they are first used.
             client.run(os.getpid)
             client.run(os.getpid, nanny=True)
-            client.gather([client.submit(abs, number) for number in range(8)])
+            futures = [client.submit(abs, number, pure=False) for number in range(16)]
+            client.gather(futures)
+            client.sync(_open_connections, client, futures)
             yield client
     finally:
         opening._restore()
@@ -50,6 +53,11 @@ def workers(seaweedfs: EmbeddedServer) -> Iterator[distributed.Client]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+async def _open_connections(client: distributed.Client, futures: list[distributed.Future]) -> None:
+    """Have the client and the scheduler open more connections than a job needs at a time: they keep them."""
+    await asyncio.gather(*(client.scheduler.gather(keys=[future.key]) for future in futures))
 
 
 @pytest.fixture

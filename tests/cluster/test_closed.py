@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -30,7 +30,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, report_in
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.report import Plan, Row
-from nbdata.transfer.control import Control
+from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.index import Record
 from nbdata.transfer.staged_files import StagedFile
 from tests.cluster.conftest import Put
@@ -121,7 +121,7 @@ def test_a_password_in_a_url_is_not_sent_to_workers_of_a_cluster_that_runs(
     source: str, options: dict[str, str], workers: distributed.Client
 ) -> None:
     operation = nbdata.Pull(source, "/w", cluster=workers, storage_options=options)
-    cluster = Cluster("job", operation, capture(operation), cast("Control", None))
+    cluster = Cluster("job", operation, capture(operation), FreeControl())
     cluster.client = workers
     with pytest.raises(nbdata.BadOption, match="not sent to the workers") as caught:
         cluster.enter(workers.nthreads())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import distributed
 import pytest
 
 import nbdata
+from nbdata.cluster.opening import Cluster
 from nbdata.engine.job import run
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.stores.http import client
 from tests.cluster.conftest import Put
-from tests.waiting import wait_until
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -119,6 +121,45 @@ def test_a_worker_opens_a_store_once_for_all_its_parts_and_keeps_no_connection_a
     wait_until(lambda: not any(workers.run(_idle_connections).values()))
 
 
+class Lost:
+    """Loses the first report of a part, as if its worker hung while it has that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked, fetched = 0, Cluster.fetched
+
+        def fetch(cluster: Cluster, key: str) -> Future[Any]:
+            self.asked += 1
+            return fetched(cluster, key) if self.asked > 1 else Future()
+
+        monkeypatch.setattr(Cluster, "fetched", fetch)
+
+
+def test_a_job_whose_worker_hangs_with_a_report_is_cancelled_at_once(
+    put: Put, bucket: str, workers: distributed.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    source, lost = put(small), Lost(monkeypatch)
+    job = nbdata.Copy(source, f"s3://{bucket}/dealt/", cluster=workers).start()
+    wait_until(lambda: lost.asked)
+    assert job.snapshot().state == "RUNNING"
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(AT_ONCE)
+
+
+@pytest.mark.long
+def test_a_part_whose_report_hangs_is_performed_again(
+    put: Put, bucket: str, stored: Stored, workers: distributed.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "2")
+    small = {name: data for name, data in OBJECTS.items() if name != "large"}
+    source, lost = put(small), Lost(monkeypatch)
+    report = nbdata.Copy(source, f"s3://{bucket}/dealt/", cluster=workers).start().wait(PATIENCE)
+    assert lost.asked > report.details["cluster"]["parts"]
+    assert report.counts == {"copied": len(small)}
+    assert stored("dealt/") == small
+
+
 def test_pull_by_workers_is_the_pull_of_one_process(
     put: Put, tmp_path: Path, workers: distributed.Client
 ) -> None:
@@ -186,6 +227,7 @@ def test_md5check_by_workers_finds_what_one_process_finds(
     alike(report, alone)
 
 
+@pytest.mark.long
 def test_a_failure_of_one_object_is_in_the_report_and_the_rest_is_done(
     put: Put, bucket: str, stored: Stored, workers: distributed.Client
 ) -> None:

@@ -195,9 +195,10 @@ class _Copying:
     def run_all(self) -> Report:
         self.index.open(_NOWHERE, needed=False)
         try:
-            run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.run.dealer is not None:
                 self.run.dealer.deal(_DealtCopy(self.run, self.plan, self.results, self.index))
+            else:
+                run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
                 delete_planned(self.run, self.plan, self.target, self.index, self.results, "copied")
         finally:
@@ -207,11 +208,9 @@ class _Copying:
         return self.results.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        """Yield the work of this process: all of it, unless it is dealt."""
+        """Yield the work for all objects."""
         for row in self.plan.rows:
             if row.action in _MOVES:
-                if self.run.dealer is not None:
-                    continue
                 item = CopyRow.of(row)
                 yield from (partial(self._announced, item, unit) for unit in self._copy(item))
             else:

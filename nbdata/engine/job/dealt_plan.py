@@ -23,7 +23,7 @@ class DealtPlan:
     plan : Plan
     results : Results
     moves : tuple of str
-        The actions whose rows are dealt.
+        The actions whose rows are dealt. All other rows are recorded as they are passed.
     """
 
     most = MOST
@@ -35,7 +35,12 @@ class DealtPlan:
         return self.plan.details
 
     def rows(self) -> Iterator[Row]:
-        return (row for row in self.plan.rows if row.action in self.moves)
+        for row in self.plan.rows:
+            if row.action in self.moves:
+                yield row
+            else:
+                self.run.control.checkpoint()
+                self.results.left(row)
 
     def begin(self, rows: list[Row]) -> list[Row]:
         return rows

@@ -437,7 +437,9 @@ class _RecordPacking(_Packing):
         store, folder, control = self._target.store, self._target.key, self._control
         try:
             assert isinstance(store, LocalStore)
-            file = GrowingFile(store, folder, name, lambda _size: None)
+            # A worker that was thought dead may come back to it.
+            apart = self._run.as_part is not None
+            file = GrowingFile(store, folder, name, lambda _size: None, apart=apart)
             sent = 0
             try:
                 file.leave_room(layout.begin)
@@ -449,6 +451,8 @@ class _RecordPacking(_Packing):
                         file.write(buffer[:count])
                         sent += count
                 file.put_first(layout.header())
+                control.advance(bytes=layout.begin)
+                sent += layout.begin
                 own_files.making(self._index, [name])
                 file.finish()
             except BaseException:

@@ -87,9 +87,10 @@ class _Pushing:
     def run_all(self) -> Report:
         self._index.open(self._identity, needed=False)
         try:
-            self._workers.run(self._units())
             if self._run.dealer is not None:
                 self._run.dealer.deal(_DealtPush(self._run, self._plan, self._results, self._index))
+            else:
+                self._workers.run(self._units())
             if self._op.delete:
                 delete_planned(self._run, self._plan, self._target, self._index, self._results, "sent")
         finally:
@@ -99,13 +100,11 @@ class _Pushing:
         return self._results.report()
 
     def _units(self) -> Iterator[Unit]:
-        """Yield the work of this process: all of it, unless it is dealt."""
+        """Yield the work for all files."""
         batch: list[PushRow] = []
         for row in self._plan.rows:
             if row.action not in MOVES:
                 self._results.left(row)
-                continue
-            if self._run.dealer is not None:
                 continue
             item = PushRow.of(row)
             gathered = (

@@ -340,6 +340,20 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
 
 
+def test_processes_that_make_the_same_file_do_not_name_the_half_of_another(tmp_path: Path) -> None:
+    late, other = (
+        GrowingFile(LocalStore(umask=0o022), f"{tmp_path}/"[1:], "x.ffr", lambda _: None, apart=True)
+        for _ in range(2)
+    )
+    late.write(b"whole")
+    other.write(b"wh")
+    late.finish()
+    assert (tmp_path / "x.ffr").read_bytes() == b"whole"
+    other.write(b"ole")
+    other.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.ffr"]
+
+
 def test_no_checksum_of_an_earlier_volume_is_left(put: Put, there: Any) -> None:
     url = put(files(30))
     nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", md5=True, quiet=True)

@@ -72,8 +72,10 @@ def test_samples_become_files_that_every_reader_reads(
         place = f"{url}shards/shard-*.tar"
     out = f"{url}out.ffr/" if target == "store" else f"{tmp_path}/out.ffr/"
     line = nbdata.Pack(place, out, format="ffrecord", shard_size=60_000)
-    report = line.run(quiet=True)
+    job = line.start()
+    report = job.wait()
     assert report.ok
+    assert job.snapshot().bytes == report.bytes == sum(row.size for row in report.rows)
     found = there("out.ffr/") if target == "store" else files_in(tmp_path / "out.ffr")
     assert len(found) > 3
     assert sorted(found) == [f"PART_{number:05}.ffr" for number in range(len(found))]
