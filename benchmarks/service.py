@@ -97,9 +97,14 @@ def make(folder: Path) -> None:
 
 
 def cpu() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its children, also of workers that have not ended."""
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in both)
+    ticks = 0
+    for child in multiprocessing.active_children():
+        with contextlib.suppress(FileNotFoundError):
+            user, system = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            ticks += int(user) + int(system)
+    return sum(one.ru_utime + one.ru_stime for one in both) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def taken(batches: Iterator[Any], count: int) -> float:
@@ -120,33 +125,35 @@ def endless(source: Any) -> Iterator[Any]:
 
 
 def serve(loader: Any, options: str) -> None:
-    """Serve until standard input ends; then print the CPU seconds and the peak memory of this process."""
+    """Serve until standard input ends; then print the CPU seconds since it was ready, and the peak memory."""
     from nbdata.loaders.service import serve as start
 
     with start(loader, ahead=AHEAD, name=f"bench-{os.getpid()}", **json.loads(options)) as service:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, cpu()
         print(service.address, flush=True)
-        os.read(0, 1)  # a worker that is forked meanwhile would wait for the lock of sys.stdin
+        sys.stdin.read()
     del loader
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"cpu": cpu(), "before": before, "peak": peak}), flush=True)
+    print(json.dumps({"cpu": cpu() - began, "before": before, "peak": peak}), flush=True)
 
 
 def consume(address: str, count: int) -> None:
     """Take batches of a service; print the seconds, and the CPU seconds."""
     from nbdata.loaders.service import Client
 
+    began = cpu()
     with Client(address) as client:
         wall = taken(endless(client), count)
-    print(json.dumps({"wall": wall, "cpu": cpu()}), flush=True)
+    print(json.dumps({"wall": wall, "cpu": cpu() - began}), flush=True)
 
 
 def load(folder: str, kind: str, count: int) -> None:
     """Take batches of a loader in this process; print the same."""
-    batches = endless(loader_of(folder, kind))
+    loader = loader_of(folder, kind)
+    batches, began = endless(loader), cpu()
     wall = taken(batches, count)
     del batches
-    print(json.dumps({"wall": wall, "cpu": cpu()}), flush=True)
+    print(json.dumps({"wall": wall, "cpu": cpu() - began}), flush=True)
 
 
 def started(*words: object) -> subprocess.Popen[str]:
@@ -243,7 +250,7 @@ def measure(folder: str, rounds: int, handed: int, read: int) -> None:
             beside = loaders(folder, kind, 2, read)
             for name, two in (("service", both), ("DataLoaders", beside)):
                 rates[name].append(2 * read / two["wall"])
-                spent[name].append(two["cpu"] / (2 * read))
+                spent[name].append(two["cpu"] / (2 * (read + WARM)))
             memory["peak"].append(max(run["peak"], both["peak"]) / 1e3)
             memory["allowed"].append(AHEAD / 1e6 + 150 + both["before"] / 1e3)
         row(f"read {kind}: one consumer", one)

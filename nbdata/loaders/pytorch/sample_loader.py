@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
 from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
+from nbdata.loaders.pytorch.workers import are_alive, raise_of, watch
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
@@ -166,10 +168,15 @@ class SampleLoader(DataLoader[Any]):
             self.load_state_dict(left)
         epoch, taken = self._order.epoch, self._order.start
         self._at = (epoch, taken)
+        if not are_alive(self._iterator):  # persistent workers, of which one was killed
+            self._iterator = None
         batches, done = super().__iter__(), time.monotonic()
         while True:
             asked = time.monotonic()
-            batch = next(batches, _END)
+            try:
+                batch = next(batches, _END)
+            except Exception as error:
+                raise_of(batches, error)
             now = time.monotonic()
             self._timeline.add(self._seconds + asked - done, self._seconds + now - done)
             self._seconds, self._waited = self._seconds + now - done, self._waited + now - asked
@@ -180,6 +187,12 @@ class SampleLoader(DataLoader[Any]):
             self._at = (epoch, taken)
             yield batch
         self._at = None
+
+    def _get_iterator(self) -> Any:
+        iterator = super()._get_iterator()
+        if threading.current_thread() is not threading.main_thread():
+            watch(iterator)
+        return iterator
 
     # -- the position -----------------------------------------------------------------------------
 

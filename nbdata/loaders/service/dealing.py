@@ -87,9 +87,18 @@ class Pass:
         The number of the first batch that is made.
     done : iterable of int
         Those behind it that are acknowledged already, so they are not dealt.
+    absent : dict, optional
+        What `out` returned before a restart of the service: batches that wait for consumers to come back.
     """
 
-    def __init__(self, turn: int, mode: str, first: int = 0, done: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        turn: int,
+        mode: str,
+        first: int = 0,
+        done: Iterable[int] = (),
+        absent: dict[str, list[int]] | None = None,
+    ) -> None:
         self.turn, self.mode, self.first = turn, mode, first
         self.epoch: int = 0
         self.running = False
@@ -97,6 +106,7 @@ class Pass:
         self.whole = False  # whether the last one is made
         self.next_state: dict[str, Any] | None = None  # the loader's before that one
         self.done = {number for number in done if number >= first}
+        self.absent = absent or {}
         self.batches: dict[int, Batch] = {}
         self.held = self.last = 0  # bytes of all batches here, and of the latest one
         self._ready: list[int] = []  # share: those that nobody has
@@ -116,7 +126,7 @@ class Pass:
         self.held += self.last
         if batch.number in self._claimed:
             self._claimed.discard(batch.number)
-        else:
+        elif not any(batch.number in held for held in self.absent.values()):
             heapq.heappush(self._ready, batch.number)
 
     def wants_more(self, ahead: int, consumers: Iterable[Consumer]) -> bool:
@@ -131,6 +141,7 @@ class Pass:
 
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take part, from what is there on."""
+        self.release(consumer.id)
         consumer.turn, consumer.out = self.turn, {}
         consumer.next = min(self.batches, default=self.made)
 
@@ -156,6 +167,18 @@ class Pass:
         if self.mode == "broadcast" and following is not None:
             consumer.next = max(consumer.next, following)
         return theirs
+
+    def release(self, who: str) -> None:
+        """Deal what waits for a consumer that had it before a restart of the service."""
+        for number in self.absent.pop(who, ()):
+            if self.mode == "share" and number in self.batches and number not in self._ready:
+                heapq.heappush(self._ready, number)
+
+    def release_all(self, consumers: Iterable[Consumer]) -> None:
+        """Wait for no consumer any more that has not come back."""
+        for who in list(self.absent):
+            self.release(who)
+        self._retire(consumers)
 
     def deal(self, consumer: Consumer) -> Iterator[Batch]:
         """Yield what a consumer gets now; it counts as sent."""
@@ -208,6 +231,7 @@ class Pass:
         part = [one for one in consumers if one.turn == self.turn]
         if self.mode == "broadcast" and part:
             lowest = min(one.lowest for one in part)
+            lowest = min([lowest, *(number for held in self.absent.values() for number in held)])
             for number in [number for number in self.batches if number < lowest]:
                 self._forget(number)
         low = self.lowest
@@ -215,6 +239,12 @@ class Pass:
             self.done = {number for number in self.done if number >= low}
 
     # -- where it stands ------------------------------------------------------------------------
+
+    def out(self, consumers: Iterable[Consumer]) -> dict[str, list[int]]:
+        """Return the batches that each consumer may have; in a broadcast, the first one that it may not have used."""
+        part = [one for one in consumers if one.turn == self.turn]
+        share = self.mode == "share"
+        return {**self.absent, **{one.id: sorted(one.out) if share else [one.lowest] for one in part}}
 
     @property
     def lowest(self) -> int:
@@ -225,6 +255,8 @@ class Pass:
         """True if all batches are made, and acknowledged by all who take part and are still there."""
         if not self.batches or self.mode == "share":
             return self.whole and not self.batches
+        if self.absent:
+            return False
         there = list(consumers)
         return self.ended_for(*(one for one in there if one.turn == self.turn)) and any(
             one.ended == self.turn for one in there

@@ -105,7 +105,8 @@ class Making:
             raise BadOption("state: this is no file of a service's state", path=path) from None
         _refuse_no_state(state)
         self.id = str(state["service"])
-        self._begin(Pass(int(state["turn"]), self._mode, int(state["first"]), map(int, state["done"])))
+        absent = _absent(state)
+        self._begin(Pass(state["turn"], self._mode, state["first"], state["done"], absent))
         self._order = Order(state=state["loader"])
 
     def _begin(self, new: Pass) -> None:
@@ -336,6 +337,10 @@ class Making:
                 "loader": self.current.state_before(first),
             }
 
+    def _state_with_consumers(self) -> dict[str, Any]:
+        with self.lock:
+            return {**self.state(), "out": self.current.out(self.consumers.values())}
+
     @property
     def length(self) -> int | None:
         """The batches of an epoch, if the loader knows."""
@@ -353,7 +358,7 @@ class Making:
             try:
                 # Always the same name, so that kills leave one at most.
                 with os.fdopen(new_record(f"{name}.new", at), "wb") as file:
-                    file.write(json.dumps(self.state()).encode())
+                    file.write(json.dumps(self._state_with_consumers()).encode())
                     file.flush()
                     fsync(file.fileno())
                 os.replace(f"{name}.new", name, src_dir_fd=at, dst_dir_fd=at)
@@ -373,3 +378,13 @@ def _refuse_no_state(state: Any) -> None:
         or not all(type(n) is int and n >= 0 for n in [state.get("first"), state.get("turn"), *state["done"]])
     ):
         raise BadOption("this is no state of a loader service", expected="what state_dict() of it returned")
+
+
+def _absent(state: dict[str, Any]) -> dict[str, list[int]]:
+    """Return which consumers may have which batches, by a file of the state."""
+    out = state.get("out", {})
+    if not isinstance(out, dict) or not all(
+        isinstance(held, list) and all(type(number) is int for number in held) for held in out.values()
+    ):
+        raise BadOption("state: this is no file of a service's state")
+    return {str(who): held for who, held in out.items() if held}

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket as sockets
 import stat
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -133,7 +134,14 @@ class Service:
         return f"<loader service: Client({self.address!r})>"
 
     def let_go(self) -> None:
-        """Close the copies of its sockets in the child of a fork, which would outlive a service that is killed."""
+        """In the child of a fork: close the copies of its sockets, which would outlive a service that is killed.
+
+        A worker also gets an empty standard input, as `multiprocessing` would give it. That closes the parent's before,
+        which hangs forever if another thread of the parent was reading it.
+        """
+        if threading.current_thread() is self._maker:
+            with contextlib.suppress(OSError):
+                self._parents_stdin, sys.stdin = sys.stdin, open(os.devnull, encoding="utf-8")  # noqa: SIM115
         for fd in _descriptors():
             with contextlib.suppress(OSError):
                 if not stat.S_ISSOCK(os.fstat(fd).st_mode):

@@ -20,7 +20,7 @@ from zmq.utils.z85 import encode
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service.address import Place, endpoint_of
-from nbdata.loaders.service.dealing import Consumer
+from nbdata.loaders.service.dealing import Batch, Consumer, Pass
 from nbdata.loaders.service.making import Making, Order
 from nbdata.version import __version__
 
@@ -32,6 +32,8 @@ _MESSAGE, _CONSUMERS, _ROOM, _NUMBERS = 16 << 20, 1024, 64, 4096
 _BEAT, _SILENCE = 2_000, 10_000
 # Seconds between two looks for consumers that are gone, and for how long it looks after a connection has ended.
 _LOOK, _LOOKING = 0.05, 1.0
+# Seconds that batches wait for consumers that had them before a restart. A trainer comes back with its next question.
+ABSENT = 30.0
 # Milliseconds that a last message has at the end, and the most messages that are answered together.
 _FAREWELL, _TOGETHER = 200, 256
 _ZAP = "inproc://zeromq.zap.01"
@@ -58,6 +60,8 @@ class Serving:
         self._ended = making.current.turn - 1  # the last pass that came to its end
         self._look_until = self._looked = 0.0
         self._acknowledged = False
+        self._leaving: list[tuple[bytes, int]] = []
+        self._absent_until = 0.0
         self._at: Any = None
         self._closed = False
 
@@ -114,9 +118,9 @@ class Serving:
             poller.register(one, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
         try:
+            self._absent_until = time.monotonic() + ABSENT
             while not self._making.stopped:
-                looking = self._look_until > time.monotonic()
-                poller.poll(int(1000 * _LOOK) if looking else None)
+                poller.poll(self._most_to_wait())
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, 4096)
                 self._authenticate()
@@ -131,6 +135,13 @@ class Serving:
             if failure is not None:
                 for consumer in list(self._routes.values()):
                     self._send(consumer.route, {"type": "refused", "error": failure.to_dict()})
+
+    def _most_to_wait(self) -> int | None:
+        """Return the milliseconds after which there is something to do, even if nobody says anything."""
+        now = time.monotonic()
+        if self._look_until > now:
+            return int(1000 * _LOOK)
+        return int(1000 * max(_LOOK, self._absent_until - now)) if self._making.current.absent else None
 
     def _authenticate(self) -> None:
         """Answer ZeroMQ, which asks who may connect: only a client with the key of the address file."""
@@ -174,6 +185,8 @@ class Serving:
                     del self._making.consumers[consumer.id]
                 self._making.current.gone(consumer, self._making.consumers.values())
                 self._making.lock.notify_all()
+            self._acknowledged = True  # the file of the state must not have it wait for this one
+            self.wake()
 
     def _look(self) -> None:
         """After a connection has ended: see which consumers have no route any more."""
@@ -204,17 +217,24 @@ class Serving:
                 for consumer in told:
                     consumer.asks, consumer.ended = False, now.turn
             begins = self._begin_if_all_ask()
-        if self._acknowledged or told or begins:
+            now = making.current
+            if now.absent and time.monotonic() > self._absent_until:
+                now.release_all(making.consumers.values())
+            dealt = [(consumer, list(now.deal(consumer))) for consumer in self._routes.values()]
+        if self._acknowledged or told or begins or any(batches for _, batches in dealt):
             self._acknowledged = False
             making.write_state()
         for consumer in told:
-            self._end(consumer, now.turn)
+            assert consumer.ended is not None
+            self._end(consumer, consumer.ended)
+        while self._leaving:
+            self._reply(*self._leaving.pop(), None)
         for route, seq, order in list(self._orders):
             if order.done.is_set():
                 self._orders.remove((route, seq, order))
                 self._reply(route, seq, order.error)
-        for consumer in list(self._routes.values()):
-            self._deal_to(consumer)
+        for consumer, batches in dealt:
+            self._send_batches(consumer, now, batches)
 
     def _begin_if_all_ask(self) -> bool:
         """Let consumers take part that ask; return True if the pass begins by that."""
@@ -229,11 +249,9 @@ class Serving:
             making.lock.notify_all()
         return begins
 
-    def _deal_to(self, consumer: Consumer) -> None:
+    def _send_batches(self, consumer: Consumer, now: Pass, batches: list[Batch]) -> None:
         making = self._making
         with making.lock:
-            now = making.current
-            batches = list(now.deal(consumer))
             ends = now.mode == "broadcast" and consumer.turn == now.turn and now.ended_for(consumer)
             if making.error is not None and consumer.asks and not consumer.out:
                 self._send(consumer.route, {"type": "refused", "error": making.error.to_dict()})
@@ -302,6 +320,8 @@ class Serving:
             known = told["service"] == making.id
             if before is not None:
                 now.gone(before, making.consumers.values())
+            if known:
+                self._acknowledge(consumer, told)
             making.consumers[who] = self._routes[route] = consumer
             if known:
                 consumer.ended = told["ended"]
@@ -378,8 +398,7 @@ class Serving:
 
     def _bye(self, consumer: Consumer, seq: int, told: dict[str, Any]) -> None:
         self._forget(consumer.route)
-        with contextlib.suppress(zmq.ZMQError):
-            self._reply(consumer.route, seq, None)
+        self._leaving.append((consumer.route, seq))
 
     def _reply(self, route: bytes, seq: int, error: NbdataError | None) -> None:
         told = {"type": "reply", "to": seq, "error": None if error is None else error.to_dict()}

@@ -57,9 +57,10 @@ class Program:
 
 
 def _serve(name: str, count: str, options: str) -> None:
-    from nbdata.loaders.service import serve
+    from nbdata.loaders.service import serve, serving
     from tests.loaders.service.loaders import Numbers
 
+    serving.ABSENT = PATIENCE
     with serve(Numbers(int(count)), name=name, **json.loads(options)) as service:
         print(service.address, flush=True)
         sys.stdin.read()

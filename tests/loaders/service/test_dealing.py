@@ -114,3 +114,41 @@ def test_broadcast_gives_all_who_stay_the_same(moves: list[tuple[str, int, int]]
     assert scene.used[0] == list(range(COUNT))
     assert scene.now.ended(scene.there.values())
     assert not scene.now.batches
+
+
+def made(mode: str, absent: dict[str, list[int]]) -> Pass:
+    now = Pass(1, mode, absent=absent)
+    now.running = True
+    for number in range(5):
+        now.add(Batch(number, Encoded(b"", [], 1), None))
+    return now
+
+
+def test_what_a_consumer_had_before_a_restart_waits_for_it() -> None:
+    now = made("share", {"back": [0, 2], "gone": [3]})
+    other, back = Consumer("other", "", b"", 9, asks=True), Consumer("back", "", b"", 9, asks=True)
+    assert now.out([]) == {"back": [0, 2], "gone": [3]}
+    now.join(other)
+    assert [batch.number for batch in now.deal(other)] == [1, 4]
+    assert now.rejoin(back, [2], None) == []
+    assert list(back.out) == [2]
+    assert now.out([other, back]) == {"other": [1, 4], "back": [2], "gone": [3]}
+    assert [batch.number for batch in now.deal(other)] == [0], "it has never arrived"
+    now.release_all([other, back])
+    assert [batch.number for batch in now.deal(other)] == [3]
+
+
+def test_a_broadcast_keeps_what_a_consumer_may_not_have_had_before_a_restart() -> None:
+    now = made("broadcast", {"back": [1]})
+    now.whole = True
+    other, back = Consumer("other", "", b"", 9, asks=True), Consumer("back", "", b"", 9, asks=True)
+    now.join(other)
+    now.acknowledge(other, [batch.number for batch in now.deal(other)], [other])
+    assert now.out([other]) == {"back": [1], "other": [5]}
+    other.ended = 1
+    assert not now.ended([other])
+    now.rejoin(back, [1], 2)
+    assert [batch.number for batch in now.deal(back)] == [2, 3, 4]
+    now.acknowledge(back, [1, 2, 3, 4], [other, back])
+    back.ended = 1
+    assert now.ended([other, back])

@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Any
 import pytest
 
 from nbdata.errors import BadOption
-from nbdata.loaders.service import Client, serve
+from nbdata.loaders.service import Client, serve, serving
 from nbdata.loaders.service.address import Address
 from nbdata.runtime import runtime_folder
 from tests.loaders.service.loaders import Numbers, number_of
 from tests.loaders.service.programs import Program
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 COUNT = 24
 
@@ -67,6 +68,131 @@ def test_after_a_kill_of_the_service_each_batch_is_used_once(seed: int, tmp_path
     assert {path.name for path in tmp_path.iterdir()} <= {"state", "state.new"}
 
 
+def test_after_a_restart_what_one_consumer_has_used_goes_to_no_other(tmp_path: Path) -> None:
+    options, got = {"state": str(tmp_path / "state")}, list[int]()
+    with contextlib.ExitStack() as stack:
+        with serve(Numbers(COUNT), **options) as service:
+            slow = stack.enter_context(Client(service.address, ahead=1))
+            batches = iter(slow)
+            assert number_of(next(batches)) == 0
+        with serve(Numbers(COUNT), **options) as service:  # no other than after a kill
+            fast = stack.enter_context(Client(service.address, ahead=9))
+            rest = threading.Thread(target=lambda: got.extend(map(number_of, fast)))
+            rest.start()
+            wait_until(lambda: len(got) >= COUNT - 1)
+            assert list(batches) == []
+            rest.join()
+    assert got == list(range(1, COUNT))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_kill_of_the_service_no_batch_of_one_consumer_goes_to_another(
+    seed: int, tmp_path: Path
+) -> None:
+    draw, name = random.Random(seed), f"two-{seed}"
+    options = {"state": str(tmp_path / "state"), "ahead": draw.choice([1, 200_000])}
+    got: list[int] = []
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(served(name, **options))
+        slow = stack.enter_context(Client(service.line(), ahead=2))
+        fast = stack.enter_context(Client(address_of(name), ahead=draw.randint(1, 3)))
+        batches = iter(slow)
+        mine = [number_of(next(batches)) for _ in range(draw.randint(1, 3))]
+        rest = threading.Thread(target=lambda: got.extend(map(number_of, fast)))
+        if draw.random() < 0.5:
+            got += [number_of(next(iter(fast))) for _ in range(3)]
+        service.kill()
+        service = stack.enter_context(served(name, **options))
+        assert service.line()
+        rest.start()
+        # The trainer computes meanwhile: it has one batch in its hand, and perhaps another one.
+        wait_until(lambda: len(got) >= COUNT - len(mine) - 1 or not rest.is_alive())
+        mine += map(number_of, batches)
+        rest.join()
+    assert sorted(got + mine) == list(range(COUNT))
+
+
+def test_the_file_of_the_state_says_who_gets_a_batch_before_that_is_sent(tmp_path: Path) -> None:
+    path, gate, got = tmp_path / "state", threading.Event(), list[int]()
+
+    class Gated(Numbers):
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            for batch in super().__iter__():
+                assert batch["n"][0] != 1 or gate.wait(PATIENCE)
+                yield batch
+
+    with serve(Gated(3), state=str(path)) as service, Client(service.address, ahead=1) as one:
+        batches = iter(one)
+        assert number_of(next(batches)) == 0
+        thread = threading.Thread(target=lambda: got.append(number_of(next(batches))))
+        thread.start()
+        wait_until(lambda: json.loads(path.read_text())["first"] == 1)
+        gate.set()
+        thread.join()
+        assert got == [1]
+        assert list(json.loads(path.read_text())["out"].values()) == [[1]]
+
+
+def test_a_consumer_leaves_once_the_file_of_the_state_has_what_it_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, early = threading.Event(), list[bool]()
+    with serve(Numbers(3), state=str(tmp_path / "state")) as service:
+        one = Client(service.address)
+        assert number_of(next(iter(one))) == 0
+        write = service._making.write_state
+        monkeypatch.setattr(service._making, "write_state", lambda: (early.append(left.wait(0.3)), write()))
+        one.close()
+        left.set()
+        wait_until(lambda: early)
+    assert early[0] is False
+    assert json.loads((tmp_path / "state").read_text())["first"] == 1
+
+
+@pytest.mark.long
+def test_after_a_kill_of_the_service_no_consumer_of_a_broadcast_misses_a_batch(tmp_path: Path) -> None:
+    options = {"state": str(tmp_path / "state"), "mode": "broadcast", "consumers": 2, "ahead": 200_000}
+    got: list[list[int]] = [[], []]
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(served("all", **options))
+        service.line()
+        slow, fast = (stack.enter_context(Client(address_of("all"), ahead=1)) for _ in range(2))
+        rest = threading.Thread(target=lambda: got[1].extend(map(number_of, fast)))
+        rest.start()
+        batches = iter(slow)
+        got[0] += [number_of(next(batches)) for _ in range(3)]
+        wait_until(lambda: len(got[1]) >= 4)
+        service.kill()
+        service = stack.enter_context(served("all", **options))
+        assert service.line()
+        wait_until(lambda: len(got[1]) >= 6)
+        got[0] += map(number_of, batches)
+        rest.join()
+    assert got == 2 * [list(range(COUNT))]
+
+
+def test_the_batches_of_a_consumer_that_does_not_come_back_are_dealt_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, count = tmp_path / "state", 6
+    with serve(Numbers(count), state=str(path)) as service, Client(service.address, ahead=1) as one:
+        batches = iter(one)
+        assert [number_of(next(batches)) for _ in range(2)] == [0, 1]
+        (held,) = json.loads(path.read_text())["out"].values()
+        assert held == [1]
+    state = json.loads(path.read_text())
+    assert (state["first"], state["out"]) == (2, {}), "whoever says goodbye is not waited for"
+    path.write_text(json.dumps({**state, "out": {"gone": [3, 4]}}))
+    monkeypatch.setattr(serving, "ABSENT", PATIENCE)
+    with serve(Numbers(count), state=str(path)) as service, Client(service.address) as one:
+        batches = iter(one)
+        assert [number_of(next(batches)) for _ in range(2)] == [2, 5]
+        service._serving._absent_until = 0.0
+        service._serving.wake()
+        assert [number_of(batch) for batch in batches] == [3, 4]
+
+
 def test_the_file_of_the_state_is_there_before_the_first_batch(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with serve(Numbers(COUNT), state=str(state)) as service, Client(service.address) as one:
@@ -85,7 +211,13 @@ def test_what_was_reported_to_a_service_that_was_killed_is_reported_to_the_next(
             assert [number_of(batch) for batch in batches] == list(range(1, COUNT))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", '{"version": 1}'),
+        '{"version": 1, "service": "a", "turn": 1, "first": 0, "done": [], "loader": {}, "out": {"b": 1}}',
+    ],
+)
 def test_a_file_that_has_no_state_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_text(text)
@@ -149,16 +281,21 @@ import nbdata
 from nbdata.loaders.pytorch import SampleLoader
 from nbdata.loaders.service import serve
 import os
+import torch
+
+# Of tensors a worker sends only where they are; of many bytes, a part until they are asked for.
+VALUES = {"bytes": lambda data: data, "tensors": lambda data: torch.zeros(5000), "many": lambda data: 500 * data}
 
 def keyed(sample):
-    return {"key": int(sample["__key__"]), "pid": os.getpid(), "x": sample["bin"]}
+    return {"key": int(sample["__key__"]), "pid": os.getpid(), "x": VALUES[sys.argv[2]](sample["bin"])}
 
 if __name__ == "__main__":
     samples = nbdata.samples(sys.argv[1])
-    loader = SampleLoader(samples, 2, transform=keyed, collate_fn=list, num_workers=2, ahead=2)
+    options = {"persistent_workers": len(sys.argv) > 3}
+    loader = SampleLoader(samples, 2, transform=keyed, collate_fn=list, num_workers=2, ahead=2, **options)
     with serve(loader, name="worker", ahead=1000) as service:
         print(service.address, flush=True)
-        os.read(0, 1)  # a worker that is forked meanwhile would wait for the lock of sys.stdin
+        sys.stdin.read()  # which holds the lock of sys.stdin while workers are forked
 """
 
 
@@ -167,18 +304,24 @@ def test_after_a_kill_of_a_worker_each_batch_is_used_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_twenty_kills_of_workers_lose_nothing(tmp_path: Path) -> None:
-    _worker_killed(tmp_path, list(range(3, 63, 3)))
+@pytest.mark.parametrize("kind", ["bytes", "tensors", "many"])
+def test_twenty_kills_of_workers_lose_nothing(kind: str, tmp_path: Path) -> None:
+    _worker_killed(tmp_path, list(range(3, 63, 3)), kind)
 
 
-def _worker_killed(tmp_path: Path, after: list[int]) -> None:
+@pytest.mark.long
+def test_after_a_kill_of_a_persistent_worker_each_batch_is_used_once(tmp_path: Path) -> None:
+    _worker_killed(tmp_path, [5], "bytes", "persistent")
+
+
+def _worker_killed(tmp_path: Path, after: list[int], *options: str) -> None:
     (tmp_path / "data").mkdir()
     count = 2 * max(after) + 20
     for number in range(count):
         (tmp_path / f"data/{number:04}.bin").write_bytes(os.urandom(600))
     script = tmp_path / "trainer.py"
     script.write_text(TRAINER)
-    command = [sys.executable, str(script), str(tmp_path / "data")]
+    command = [sys.executable, str(script), str(tmp_path / "data"), *(options or ["bytes"])]
     got: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
@@ -251,6 +394,25 @@ def test_a_worker_keeps_no_socket_of_the_service_which_would_outlive_it() -> Non
             if not (child := os.fork()):
                 os._exit(len(_sockets_at(at)))
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_worker_gets_no_standard_input_that_the_trainer_may_be_reading() -> None:
+    before, of_worker = sys.stdin, list[int]()
+
+    def has_it() -> int:
+        if not (child := os.fork()):
+            os._exit(int(sys.stdin is before))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    class Forking(Numbers):
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            of_worker.append(has_it())
+            return super().__iter__()
+
+    with serve(Forking(3)):
+        assert has_it(), "only workers lose it"
+    assert of_worker == [0]
 
 
 def _sockets_at(at: str | int) -> list[int]:

@@ -1,0 +1,74 @@
+"""Notices that a worker of a DataLoader was killed, also where PyTorch hangs or raises whatever came first."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from multiprocessing import connection
+from typing import Any, NoReturn
+
+from nbdata.ending import Daemon
+
+__all__ = ["are_alive", "raise_of", "watch"]
+
+# Seconds between two looks; until PyTorch must have noticed a death, for which it looks every 5; and until a process
+# whose connection has broken must have ended.
+_LOOK, _PATIENCE, _DYING = 0.2, 8.0, 1.0
+
+
+def watch(iterator: Any) -> None:
+    """Have the pass over a DataLoader fail, instead of waiting forever, if a worker is killed in the middle of a batch.
+
+    The pass would wait for the rest of the batch, and the other workers for the lock that the dead one held. PyTorch
+    interrupts that by a signal, but only in the main thread.
+    """
+    if workers := getattr(iterator, "_workers", None):
+        Daemon(_watch, weakref.ref(iterator), list(workers), name="loader-workers").start()
+
+
+def _watch(iterator: weakref.ref[Any], workers: list[Any]) -> None:
+    sentinels = [worker.sentinel for worker in workers]
+    while not connection.wait(sentinels, _LOOK):
+        if _has_noticed(iterator()):
+            return
+    until = time.monotonic() + _PATIENCE
+    while not _has_noticed(iterator()):
+        if time.monotonic() > until:
+            _break(iterator(), workers)
+            return
+        time.sleep(_LOOK)
+
+
+def _has_noticed(iterator: Any) -> bool:
+    return iterator is None or iterator._shutdown or not all(iterator._workers_status)
+
+
+def _break(iterator: Any, workers: list[Any]) -> None:
+    """End all that can write to the pipe of the batches, so that whoever reads it comes to its end."""
+    for worker in workers:
+        worker.kill()
+    if iterator is not None:
+        iterator._worker_result_queue._writer.close()
+
+
+def are_alive(iterator: Any) -> bool:
+    """False if a worker of this iterator has ended."""
+    return all(worker.is_alive() for worker in getattr(iterator, "_workers", ()))
+
+
+def raise_of(iterator: Any, error: Exception) -> NoReturn:
+    """Raise an error of a pass; if a worker was killed meanwhile, that of PyTorch for it.
+
+    Tensors come over a connection to the worker, which breaks a moment before the worker has ended.
+    """
+    workers = {worker.sentinel: worker for worker in getattr(iterator, "_workers", ())}
+    if str(error).startswith("Caught "):  # by a worker
+        raise error
+    ended = connection.wait([*workers], _DYING) if workers else []
+    if not ended:
+        raise error
+    iterator._shutdown_workers()  # else the workers of the next pass would do that, in their copies of it
+    if str(error).startswith("DataLoader worker (pid"):
+        raise error
+    pids = ", ".join(str(worker.pid) for sentinel, worker in workers.items() if sentinel in ended)
+    raise RuntimeError(f"DataLoader worker (pid(s) {pids}) was killed") from error

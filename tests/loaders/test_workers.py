@@ -1,0 +1,91 @@
+"""A pass over a `SampleLoader` ends with an error if a worker is killed, in any thread and at any moment."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import termios
+import threading
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.loaders.pytorch import SampleLoader, workers
+from tests.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork")
+
+
+def large(sample: dict[str, Any]) -> bytes:
+    return sample["bin"] * 400_000  # type: ignore[no-any-return]
+
+
+def waiting(fd: int) -> int:
+    """Return the bytes in a pipe."""
+    size = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, size)
+    return size[0]
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_in_the_middle_of_a_batch_ends_the_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_PATIENCE", 0.5)
+    for number in range(8):
+        (tmp_path / f"{number}.bin").write_bytes(b"x")
+    samples = nbdata.samples(str(tmp_path))
+    loader = SampleLoader(
+        samples, 1, transform=large, collate_fn=list, num_workers=1, persistent_workers=True
+    )
+    ends: list[Any] = []
+
+    def train() -> None:
+        batches = iter(loader)
+        next(batches)
+        at: Any = loader._iterator
+        wait_until(lambda: waiting(at._worker_result_queue._reader.fileno()) >= 1 << 15)
+        os.kill(at._workers[0].pid, signal.SIGKILL)
+        try:
+            next(batches)
+        except RuntimeError as error:
+            ends.append(str(error))
+        ends.append(len(list(loader)))
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert len(ends) == 2
+    assert ends[0].startswith("DataLoader worker (pid")
+    assert ends[1] == 8, "the next pass has new workers"
+
+
+class Iterator:
+    """What PyTorch's iterator is to `raise_of`."""
+
+    def __init__(self) -> None:
+        self._workers = [get_context("fork").Process(target=os._exit, args=(3,))]
+        self._workers[0].start()
+        self.shut = False
+
+    def _shutdown_workers(self) -> None:
+        self.shut = True
+
+
+def test_a_connection_that_breaks_because_a_worker_was_killed_names_the_worker() -> None:
+    of_it, of_transform = ConnectionResetError("reset"), OSError("Caught OSError in DataLoader worker")
+    iterator = Iterator()
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) was killed") as caught:
+        workers.raise_of(iterator, of_it)
+    assert caught.value.__cause__ is of_it
+    assert iterator.shut
+    iterator._workers[0].join()
+    with pytest.raises(OSError, match="Caught OSError"):
+        workers.raise_of(iterator, of_transform)
+    with pytest.raises(ConnectionResetError):
+        workers.raise_of(object(), of_it)
