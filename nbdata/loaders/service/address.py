@@ -25,10 +25,14 @@ from nbdata.own_files import small_file
 from nbdata.redaction import remember
 from nbdata.runtime import runtime_folder
 
-__all__ = ["Address", "Place", "endpoint_of", "is_tcp", "reached"]
+__all__ = ["OVER_TCP", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+#: The most bytes of a consumer's message over TCP.
+OVER_TCP = 256 << 10
+# Milliseconds within which a connection over TCP must show its keys.
+_HANDSHAKE = 2_000
 # The most bytes of the file, and the longest path of a Unix socket.
 _MOST, _PATH = 4096, 100
 # Seconds that a new service waits for a port that the workers of a killed one may hold, and for a lock.
@@ -163,6 +167,9 @@ class Place:
             socket.curve_server = True
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
+            # Strangers may send as much as a message before they show their keys, each of them.
+            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP)
+            socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
             socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)
             port = endpoint_of(socket).rpartition(":")[2]

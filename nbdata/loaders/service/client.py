@@ -19,8 +19,9 @@ import zmq
 
 from nbdata.ending import at_end
 from nbdata.errors import BadOption, NbdataError, NotFound, StoreUnavailable, error_from_dict
-from nbdata.loaders.service.address import Address, is_tcp, reached
+from nbdata.loaders.service.address import OVER_TCP, Address, is_tcp, reached
 from nbdata.loaders.service.batches import FRAME_MOST, decoded, refuse_too_many
+from nbdata.sizes import format_size
 from nbdata.version import __version__
 
 if TYPE_CHECKING:
@@ -282,8 +283,15 @@ class Client(_Dataset):
         self._seq += 1
         self._said = time.monotonic()
         told = {"seq": self._seq, "turn": self._turn, "done": [*self._done], **told}
+        data = json.dumps(told).encode()
+        if len(data) > OVER_TCP and is_tcp(self._endpoint or self._address.endpoint):
+            raise BadOption(
+                "this is too long for a loader service",
+                expected=f"at most {format_size(OVER_TCP)}",
+                got=format_size(len(data)),
+            )
         with contextlib.suppress(zmq.Again):  # it is said again
-            self._socket.send(json.dumps(told).encode(), zmq.NOBLOCK)
+            self._socket.send(data, zmq.NOBLOCK)
         return self._seq
 
     def _hello(self) -> None:

@@ -328,6 +328,8 @@ class Serving:
                 if told["turn"] == now.turn:
                     now.running = True  # it was dealing before it was killed
                     following = told["following"]
+                    if following is not None and _number(following) > now.made + _NUMBERS:
+                        raise ValueError("it cannot expect that batch")
                     theirs = now.rejoin(consumer, _numbers(told["holds"]), following)
                     if now.mode == "broadcast" and following is not None:
                         missed = max(0, consumer.next - following)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.loaders.service import Client, serve
-from nbdata.loaders.service.address import Address
+from nbdata.loaders.service.address import OVER_TCP, Address
 from nbdata.version import __version__
 from tests.hostile.users import User, anna, reachable
 from tests.loaders.service.loaders import Numbers
@@ -121,6 +123,22 @@ def test_who_has_no_keys_is_refused_over_tcp_and_cannot_stop_it() -> None:
         ours = {"curve_publickey": address.public.encode(), "curve_secretkey": address.secret.encode()}
         assert came(address, **ours, **known) == "answered"
         assert taken(service.address) == [[0, 1, 2]]
+
+
+def test_a_stranger_over_tcp_cannot_fill_the_memory() -> None:
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+    with serve(Numbers(3), listen="tcp://127.0.0.1:0") as service:
+        port = int(Address.read(service.address).endpoint.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(greeting + b"\x06" + struct.pack(">Q", 15 << 20))  # a command of a handshake
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                stranger.sendall(bytes(15 << 20))
+        assert taken(service.address) == [[0, 1, 2]]
+        with (
+            Client(service.address) as client,
+            pytest.raises(BadOption, match="too long for a loader service"),
+        ):
+            client.load_state_dict({"of": "x" * OVER_TCP})
 
 
 def test_keys_are_new_at_each_start_and_in_no_error() -> None:
