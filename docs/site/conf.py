@@ -20,6 +20,7 @@ myst_enable_extensions = ["colon_fence"]
 
 # Notebooks are run where the site is built for people, and shown without outputs where only the pages are checked.
 nb_execution_mode = os.environ.get("NBDATA_DOCS_NOTEBOOKS", "force")
+nb_execution_excludepatterns = ["examples/two-trainers/*"]  # they run side by side
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True

@@ -40,6 +40,8 @@ docs/api
 :glob:
 
 notebooks/*
+examples/two-trainers/first
+examples/two-trainers/second
 ```
 
 ```{toctree}
