@@ -111,8 +111,8 @@ class Connection:
     def given(self) -> dict[str, Any]:
         """The storage options that a store gets. They say which server it is, so nothing else decides that.
 
-        Without keys of its own, a connection to an S3-like server is anonymous: those of the environment are for
-        another server.
+        Without keys of its own, a connection to an S3-like server or to Azure is anonymous: those of the environment
+        are for another server. One to Google has the login of the environment, which goes to Google alone.
 
         Raises
         ------
@@ -122,7 +122,9 @@ class Connection:
         if self.kind == "gs":
             return {"endpoint_url": _GOOGLE, **self.options}
         if self.kind == "az":
-            return {"endpoint_url": f"https://{self._account_host}", **self.options}
+            has_key = {"account_key", "sas_token", "anon"} & set(self.options)
+            anon = {} if has_key else {"anon": "true"}
+            return {"endpoint_url": f"https://{self._account_host}", **anon, **self.options}
         if self.kind in _WITH_ENDPOINT and not {"key", "secret", "token", "anon"} & set(self.options):
             return {"anon": "true", **self.options}
         return dict(self.options)
@@ -197,7 +199,8 @@ def connected(
     if not urls:
         schemes = KINDS[found.kind][0]
         raise BadOption(
-            f"the connection {name} is for {schemes[0]}://, and no place here is", remedy="Leave it out"
+            f"the connection {name} is for {schemes[0]}://, and no place here is",
+            remedy="Leave it out; it is not given to what a list on the disk names",
         )
     others = {key: value for key, value in options.items() if key != "connection"}
     for where in _WHERE:

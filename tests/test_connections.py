@@ -215,6 +215,8 @@ def test_a_connection_that_is_not_there_is_said(state: str) -> None:
 def test_a_connection_without_keys_uses_none_of_the_environment(state: str) -> None:
     bare = Connection("bare", "s3", "s3://bucket/", {"endpoint_url": _ENDPOINT})
     assert bare.given == {"endpoint_url": _ENDPOINT, "anon": "true"}
+    guest = Connection("guest", "az", "abfss://c@host.example/", {})
+    assert guest.given == {"endpoint_url": "https://host.example", "anon": "true"}
     lost = Connection("lost", "az", "az://container/", {"account_key": "aHVudGVyMjI="})
     with pytest.raises(BadOption, match="the connection lost has no account"):
         _ = lost.given

@@ -14,6 +14,7 @@ export interface Wish {
   verb: MovingVerb;
   /** Its path on the disk. */
   source: string;
+  isFolder: boolean;
   /** Counts the wishes, so that the same one can be had twice. */
   number: number;
 }
@@ -25,7 +26,7 @@ export const Asking = React.memo(function Asking(
   if (!wish) {
     return null;
   }
-  const { verb, source, number } = wish;
+  const { verb, source, isFolder, number } = wish;
   const { heading } = describe(verb);
   return (
     <section className="nbd-Section" aria-label={heading}>
@@ -38,7 +39,7 @@ export const Asking = React.memo(function Asking(
             )}
           </p>
         ) : (
-          <MovingDialog {...props} verb={verb} source={source} connection="" />
+          <MovingDialog {...props} verb={verb} source={source} isFile={!isFolder} connection="" />
         )}
       </Tray>
     </section>

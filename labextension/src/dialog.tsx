@@ -15,6 +15,7 @@ import { Act, Busy, Ended, isRunning, Line, useLine } from './trays.js';
 import {
   describe,
   Fields,
+  hasConnectionOfItsOwn,
   isComplete,
   operationOf,
   suggested,
@@ -40,9 +41,9 @@ export interface Tools {
 
 /** The content of the dialog. */
 export function MovingDialog(
-  props: Tools & { verb: MovingVerb; source: string; connection: string }
+  props: Tools & { verb: MovingVerb; source: string; isFile?: boolean; connection: string }
 ): React.JSX.Element {
-  const { verb, source, connection, browse, runs, insert, folder } = props;
+  const { verb, source, isFile = false, connection, browse, runs, insert, folder } = props;
   const about = describe(verb);
   const [fields, setFields] = React.useState<Fields>(() => ({
     target: '',
@@ -57,10 +58,10 @@ export function MovingDialog(
   React.useEffect(() => {
     const stored = browse.tree?.root ?? null;
     void folder().then(here => {
-      const target = suggested(verb, source, here, stored);
+      const target = suggested(verb, source, here, stored, isFile);
       setFields(before => (before.target ? before : { ...before, target }));
     });
-  }, [browse, folder, source, verb]);
+  }, [browse, folder, isFile, source, verb]);
   const operation = operationOf(verb, source, fields, connection);
   const key = JSON.stringify(operation);
   const line = useLine(isComplete(verb, fields.target) ? operation : null);
@@ -225,7 +226,7 @@ function Target(
         </div>
       )}
       <Problem text={problem} />
-      {isStored && connections.length > 0 && (
+      {isStored && hasConnectionOfItsOwn(verb, source) && connections.length > 0 && (
         <label className="nbd-Field nbd-mod-stacked">
           {trans.__('Through')}
           <select value={fields.through} onChange={event => set({ through: event.target.value })}>

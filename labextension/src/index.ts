@@ -131,7 +131,7 @@ function addWishes(app: JupyterFrontEnd, panel: Panel, files: Files): void {
         const { selected } = files;
         if (selected) {
           app.shell.activateById(panel.id);
-          await panel.ask(verb, selected.path);
+          await panel.ask(verb, selected);
         }
       }
     });

@@ -13,6 +13,7 @@ import { Connections } from './connections.js';
 import { Tools } from './dialog.js';
 import { Disks } from './disks.js';
 import { fullGauge, gaugeKey } from './diskwords.js';
+import { Item } from './files.js';
 import { Choice, possible, wideEnough } from './filter.js';
 import { Front } from './front.js';
 import { Gauges } from './gauges.js';
@@ -82,13 +83,14 @@ export class Panel extends ReactWidget {
   }
 
   /** Open the dialog of a verb for a file or a folder below the server's root; call this after the panel is shown. */
-  async ask(verb: MovingVerb, path: string): Promise<void> {
+  async ask(verb: MovingVerb, item: Item): Promise<void> {
     const root = await this._root();
     if (!root) {
       throw new Error(this._gauges.problem);
     }
-    const source = pathOn(root, path, '');
-    this._wish = { verb, source, number: (this._wish?.number ?? 0) + 1 };
+    const source = pathOn(root, item.path, '');
+    const { isFolder } = item;
+    this._wish = { verb, source, isFolder, number: (this._wish?.number ?? 0) + 1 };
     this.update();
   }
 

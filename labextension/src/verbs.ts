@@ -155,6 +155,11 @@ export function patterns(text: string): string[] {
   return text.split(/\s+/).filter(Boolean);
 }
 
+/** True if the target of a verb, in a store, may have another connection than the source. */
+export function hasConnectionOfItsOwn(verb: MovingVerb, source: string): boolean {
+  return verb !== 'md5check' || !isUrl(source);
+}
+
 /** Return the operation of a dialog; `connection` is that of the source. */
 export function operationOf(
   verb: MovingVerb,
@@ -165,7 +170,7 @@ export function operationOf(
   const { target: place, only, verify } = describe(verb);
   const target = fields.target.trim();
   const [wanted, unwanted] = [patterns(fields.only), patterns(fields.without)];
-  const isStored = isUrl(target) && fields.through !== '';
+  const isStored = isUrl(target) && fields.through !== '' && hasConnectionOfItsOwn(verb, source);
   // A verb with one store takes its connection as that of the operation.
   const own = place === 'either' || verb === 'copy' ? 'target_connection' : 'connection';
   return {
@@ -206,7 +211,8 @@ export function suggested(
   verb: MovingVerb,
   source: string,
   folder: string,
-  stored: string | null
+  stored: string | null,
+  isFile = false
 ): string {
   const join = (base: string, name: string): string =>
     base && `${base.replace(/\/+$/, '')}/${name}`;
@@ -214,7 +220,8 @@ export function suggested(
     case 'pull':
       return join(folder, lastName(source));
     case 'push':
-      return stored ? join(stored, `${lastName(source)}/`) : '';
+      // A file goes into a folder of the store, a folder's content below one of its name.
+      return stored ? join(stored, isFile ? '' : `${lastName(source)}/`) : '';
     case 'untar_volumes':
       return join(folder, unpackedName(source));
     case 'pack':

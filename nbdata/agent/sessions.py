@@ -351,7 +351,10 @@ class Session:
         if folder:
             if not re.fullmatch(r"[0-9a-f]{32}", folder):
                 raise BadOption("no such plan")
-            rows, after = read_page(os.path.join(runtime_folder(), "jobs", folder, "plan.rows"), offset)
+            path = os.path.join(runtime_folder(), "jobs", folder, "plan.rows")
+            if not os.path.exists(path):
+                raise NotFound("the rows of this plan are kept no longer", remedy="Make the plan again")
+            rows, after = read_page(path, offset)
         else:
             rows, after = self._job(message).page("report", offset)
         return {"rows": rows, "next": after}

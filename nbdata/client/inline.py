@@ -16,6 +16,7 @@ from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.naming import named
 from nbdata.cluster.dealing import dealer_of
 from nbdata.ending import at_end
+from nbdata.engine import runner
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.operation import Operation
@@ -125,13 +126,13 @@ class InlinePlanning:
     """A plan of this process; the Planning protocol of nbdata.protocols."""
 
     def __init__(self, operation: Operation) -> None:
-        self._operation = operation
+        self._operation, self._control = operation, runner.Planning()
 
     def wait(self) -> Plan:
-        return inline_host().plan(self._operation)
+        return inline_host().plan(self._operation, self._control)
 
     def cancel(self) -> None:
-        pass
+        self._control.cancel()
 
 
 class InlineHost:
@@ -146,8 +147,8 @@ class InlineHost:
             job.task.interrupt()
         self._jobs.close()
 
-    def plan(self, operation: Operation) -> Plan:
-        planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
+    def plan(self, operation: Operation, control: runner.Planning | None = None) -> Plan:
+        planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation), control)
         planned.rows = Rows(len(planned.rows), lambda offset: read_page(f"{folder}/plan.rows", offset))
         return planned
 

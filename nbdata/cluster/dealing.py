@@ -148,7 +148,9 @@ class ClusterDealer:
                 part, future = self._done.get(timeout=_LOOK)
                 if future is not part.future:  # another worker has got the part
                     continue
-                if part.answer is None and future.status == "finished":
+                if self._is_lost(cluster, part):
+                    self._wait_again(cluster, part)
+                elif part.answer is None and future.status == "finished":
                     self._fetch(cluster, part)
                 else:
                     self._take(cluster, work, cutter, part, places)
@@ -198,16 +200,32 @@ class ClusterDealer:
         part.answer = cluster.fetched(future.key)
         part.answer.add_done_callback(lambda _: self._done.put((part, future)))
 
+    def _is_lost(self, cluster: Cluster, part: _Dealt) -> bool:
+        """Return whether a part has ended, and its report is lost with its worker."""
+        if cluster.client.status != "running":
+            return False
+        answer = part.answer
+        if answer is None:
+            return part.future.status in ("lost", "pending")
+        return not answer.cancelled() and answer.exception() is None and answer.result() is None
+
+    def _wait_again(self, cluster: Cluster, part: _Dealt) -> None:
+        """Wait for a part that the scheduler has another worker do. Dealt here, two would do it at a time."""
+        if part.tries >= _TRIES:
+            raise NbdataError("the workers of the cluster die with their reports", path=cluster.name)
+        part.tries += 1
+        part.worker, part.answer, future = "", None, part.future
+        cluster.wait_again(future.key)
+        future.add_done_callback(lambda _: self._done.put((part, future)))
+
     def _take(self, cluster: Cluster, work: Dealt, cutter: Cutter, part: _Dealt, places: int) -> None:
-        """Merge a part that has ended; deal it again to a worker that did not know the job, or if it died since."""
-        found = self._result(cluster, part)
+        """Merge a part that has ended; deal it again to a worker that did not know the job."""
+        worker, data = self._result(cluster, part)
         ended = self._heard = time.monotonic()
-        worker, data = found or ("", b"")
         if not data:
             if part.tries >= _TRIES:
                 raise NbdataError("the workers of the cluster forget the job", path=cluster.name)
-            if worker:
-                cluster.enter([worker])
+            cluster.enter([worker])
             self._submit(cluster, part, places)
             return
         report = report_in(data)
@@ -229,14 +247,12 @@ class ClusterDealer:
             begin = max(0.0, ended - self._began - seconds)
             self._times.append([number, round(begin, 3), round(begin + seconds, 3), len(part.rows)])
 
-    def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes] | None:
-        """Return who performed a part and the report; None if that is lost with its worker."""
+    def _result(self, cluster: Cluster, part: _Dealt) -> tuple[str, bytes]:
+        """Return who performed a part and the report."""
         future, part.future = part.future, None
         try:
             if part.answer is not None:
-                if (found := part.answer.result()) is None:
-                    return None
-                worker, data = found
+                worker, data = part.answer.result()
                 return str(worker), bytes(data)
             error = future.exception() if future.status == "error" else None
         except (Exception, CancelledError) as raised:  # while the answer was fetched

@@ -106,7 +106,7 @@ class Cluster:
                 self._control.checkpoint()
         self._open = begun.result()
         try:
-            self.enter(self.client.nthreads())
+            self.enter(self._waited(self.client.nthreads))
         except BaseException:
             self._open.close()
             raise
@@ -174,7 +174,7 @@ class Cluster:
         return found
 
     def fetched(self, key: str) -> Future[Any]:
-        """Begin to fetch what a task has returned; None comes if that is lost with its worker.
+        """Begin to fetch what a task has returned; None comes if that is lost with its worker: see `wait_again`.
 
         Each task by itself: `Client.gather` may fetch several together, and then one worker that hangs holds up all.
         """
@@ -184,6 +184,19 @@ class Cluster:
             return answer["data"][key] if answer["status"] == "OK" else None
 
         return asyncio.run_coroutine_threadsafe(fetch(), self.client.loop.asyncio_loop)
+
+    def wait_again(self, key: str) -> None:
+        """Wait for a task once more whose answer is lost: the scheduler has another worker do it.
+
+        As `Client.gather` does.
+        """
+
+        def reset() -> None:
+            if (state := self.client.futures.get(key)) is not None:
+                state.reset()
+                self.client._send_to_scheduler({"op": "report-key", "key": key})
+
+        self.client.loop.add_callback(reset)
 
     def _waited(self, function: Any, *args: Any, **options: Any) -> Any:
         """Call something that waits for the scheduler or for workers, which may hang; a stop of the job ends the wait.

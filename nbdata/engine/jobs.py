@@ -22,8 +22,8 @@ from nbdata.verbs.options import Storing, refuse_slow
 
 __all__ = ["EngineJob", "Jobs"]
 
-# Number of finished jobs, and of plans, that are kept.
-_KEPT, _KEPT_PLANS = 200, 20
+# Number of finished jobs, of plans and of questions that are kept.
+_KEPT, _KEPT_PLANS, _KEPT_QUERIES = 200, 100, 20
 # Jobs that move bytes at a time: this many in the foreground, and as many in the background. So a foreground job need
 # not wait for a background job that takes a day. Further jobs wait in QUEUED.
 _RUNNING = 8
@@ -262,7 +262,7 @@ class Jobs:
     def _forget_old(self) -> None:
         finished = [job for job in self._jobs.values() if job.task.finished]
         queries = [job for job in finished if job.operation.query]
-        for job in [*queries[:-_KEPT_PLANS], *finished[:-_KEPT]]:
+        for job in [*queries[:-_KEPT_QUERIES], *finished[:-_KEPT]]:
             if self._jobs.pop(job.id, None) is not None:
                 runner.forget(job.folder)
 

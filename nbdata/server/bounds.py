@@ -55,6 +55,11 @@ class Bounds:
                 is_changed = name in ("target", _CHANGED.get(operation.verb))
                 self._refuse_outside(place, self._written if is_changed else self._read)
 
+    def refuse_written(self, place: str) -> None:
+        """Raise BadOption for a folder that the panel may not change."""
+        if self._written:
+            self._refuse_outside(place, self._written)
+
     def _refuse_outside(self, place: str, allowed: list[str]) -> None:
         real = os.path.realpath(place)
         inside = any(os.path.commonpath([folder, real]) == folder for folder in allowed)

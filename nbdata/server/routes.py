@@ -145,11 +145,13 @@ class _WithPath(Handler):
 
 class _ClearCache(_WithPath):
     async def do(self, path: str) -> None:
+        self.bounds.refuse_written(path)
         await self.disks.clear(path)
 
 
 class _Unmount(_WithPath):
     async def do(self, path: str) -> None:
+        self.bounds.refuse_written(path)
         await self.disks.unmount(path)
 
 

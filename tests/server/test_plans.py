@@ -109,6 +109,9 @@ def test_what_the_panel_may_not_name_is_refused_and_no_secret_comes_back(lab: La
             refused = post(lab, route, **body)
             assert (refused.status, why in refused.body) == (400, True), (route, body, refused)
             assert "hunter22" not in refused.body
+    for route in ("caches/clear", "mounts/unmount"):
+        refused = post(lab, route, path=str(lab.root))
+        assert (refused.status, "administrator" in refused.body) == (409, True)
     assert "does not plan" in post(lab, "plan", verb="du", place=str(data)).body
     assert post(lab, "plan", verb="delete", **source, count_all=1).status == 400
     assert (

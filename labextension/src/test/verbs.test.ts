@@ -58,6 +58,7 @@ test('the connection of a target is that of the operation, where the verb has on
   assert.equal(operationOf('pack', '/w', to('/x.zip'), '').target_connection, undefined);
   assert.equal(operationOf('copy', 's3://a/', to('s3://b/'), 'other').target_connection, undefined);
   assert.equal(operationOf('md5check', '/w', to('s3://b/'), '').connection, 'other');
+  assert.equal(operationOf('md5check', 's3://a/', to('s3://b/'), 'mine').connection, 'mine');
 });
 
 test('what is unpacked or packed gets a name of its own', () => {
@@ -74,6 +75,7 @@ test('what is unpacked or packed gets a name of its own', () => {
   assert.equal(suggested('pull', 's3://b/a/', '/w/', null), '/w/a');
   assert.equal(suggested('push', '/w/a', '/w', 's3://b/'), 's3://b/a/');
   assert.equal(suggested('push', '/w/a', '/w', null), '');
+  assert.equal(suggested('push', '/w/f.csv', '/w', 's3://b/', true), 's3://b/');
   assert.equal(suggested('pack', 's3://b/a/', '/w', null), '/w/a.tar.gz');
   assert.equal(suggested('copy', 's3://b/a/', '/w', 's3://b/'), '');
   assert.deepEqual(

@@ -72,8 +72,8 @@ class RowFile:
 
     def _write_block(self) -> None:
         data = self._compressor.compress(bytes(self._block))
-        self._block.clear()
         self._size += len(data)
+        self._block.clear()
         if self._size > _LITTLE:
             self._leave_free()
         with self._disk():

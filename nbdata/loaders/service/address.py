@@ -31,6 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 #: The most bytes of a consumer's message over TCP.
 OVER_TCP = 256 << 10
+# Bytes that its encryption adds at most.
+_SEALED = 64
 # Milliseconds within which a connection over TCP must show its keys.
 _HANDSHAKE = 2_000
 # The most bytes of the file, and the longest path of a Unix socket.
@@ -168,7 +170,7 @@ class Place:
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
             # Strangers may send as much as a message before they show their keys, each of them.
-            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP)
+            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + _SEALED)
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
             socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)

@@ -28,6 +28,8 @@ __all__ = ["Serving"]
 
 # The most bytes of a consumer's message; the most consumers, batches that one may hold, and numbers in a message.
 _MESSAGE, _CONSUMERS, _ROOM, _NUMBERS = 16 << 20, 1024, 64, 4096
+# The most batches that a consumer of a broadcast may be before a service that was started again.
+_FAR = 1 << 20
 # Milliseconds between two signs of life on a connection, and until one without them is closed.
 _BEAT, _SILENCE = 2_000, 10_000
 # Seconds between two looks for consumers that are gone, and for how long it looks after a connection has ended.
@@ -305,6 +307,9 @@ class Serving:
             self._send(route, {"type": "refused", "error": error.to_dict()})
             return
         who, room = str(told["id"])[:40], min(max(1, _number(told["room"])), _ROOM)
+        following = told["following"] if making.current.mode == "broadcast" else None
+        if following is not None and _number(following) > making.current.made + _FAR:
+            raise ValueError("it cannot expect that batch")
         with making.lock:
             before = making.consumers.pop(who, None)
             if before is not None:  # its connection broke, and nobody has noticed so far
@@ -327,11 +332,8 @@ class Serving:
                 consumer.ended = told["ended"]
                 if told["turn"] == now.turn:
                     now.running = True  # it was dealing before it was killed
-                    following = told["following"]
-                    if following is not None and _number(following) > now.made + _NUMBERS:
-                        raise ValueError("it cannot expect that batch")
                     theirs = now.rejoin(consumer, _numbers(told["holds"]), following)
-                    if now.mode == "broadcast" and following is not None:
+                    if following is not None:
                         missed = max(0, consumer.next - following)
                 elif now.mode == "broadcast" and told["turn"] is not None and told["turn"] == self._ended:
                     missed = 1  # at least
