@@ -36,10 +36,10 @@ from nbdata.version import __version__
 
 __all__ = ["Session"]
 
-# Jupyter interrupts a kernel before it restarts it. The process ends 0.14 s later (measured; on a busy machine after
-# more than a second). So an interrupt only pauses the transfer. It becomes a cancel unless the connection is gone by
-# then.
-_RESTART_WINDOW = 2.0
+# Jupyter interrupts a kernel before it restarts it. The process ends 0.14 s later (measured); on a busy machine Jupyter
+# ends it after 2.5 s, and kills it after 5 (``shutdown_wait_time`` of jupyter_client). So an interrupt only pauses the
+# transfer. It becomes a cancel unless the connection is gone by then.
+_RESTART_WINDOW = 7.0
 _SNAPSHOT_EVERY = 0.25
 # Seconds between two checks that a client still waits for its plan.
 _LOOK = 0.25

@@ -32,7 +32,7 @@ __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
 
 # Seconds for which an interrupted kernel shows the agent that it still runs; longer than the agent waits.
-_LINGER = 6.0
+_LINGER = 10.0
 # Seconds to wait until a closed stream has deleted its files.
 _RELEASED = 10.0
 # Seconds for an answer that needs no work, while a caller waits for it.
