@@ -196,6 +196,7 @@ class FaultProxy:
         self._run = _Run(lambda request, before: None, None, lambda: None)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._over = False
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -208,6 +209,8 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        with self._lock:
+            self._over = True
         self._hang_up()
 
     def begin(
@@ -249,7 +252,10 @@ class FaultProxy:
         store = socket.socket()
         with self._lock:
             self._open |= {client, store}
+            over = self._over
         try:
+            if over:  # it was accepted just before the end, and `_hang_up` did not see it
+                return
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             store.connect(self._to)
             store.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
