@@ -1,4 +1,4 @@
-/** The sidebar panel: the kernel if something is wrong there, disks, caches and mounts if there are any, stores, transfers. */
+/** The sidebar panel: the kernel if something is wrong there, disks, caches, mounts and services if any, stores, transfers. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
@@ -25,6 +25,7 @@ import { Mounts } from './mounts.js';
 import { pathOn } from './places.js';
 import { MovingVerb } from './results.js';
 import { Runs } from './runs.js';
+import { Services } from './services.js';
 import { Stores } from './stores.js';
 import { printable, trans } from './text.js';
 import { Wanted } from './tools.js';
@@ -124,6 +125,7 @@ export class Panel extends ReactWidget {
         />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Mounts mounts={this._gauges.seen?.mounts ?? []} end={mount => this._endMount(mount)} />
+        <Services services={this._gauges.seen?.services ?? []} />
         <Stores
           {...this._tools}
           copy={this._copy}

@@ -52,7 +52,7 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(workers: Wor
     async def ask() -> None:
         disks = SlowDisks(workers, str(tmp_path))
         browsers = [asyncio.ensure_future(disks.seen()) for _ in range(8)]
-        seen = {"root": str(tmp_path), "disks": [{"path": "/"}], "caches": [], "mounts": []}
+        seen = {"root": str(tmp_path), "disks": [{"path": "/"}], "caches": [], "mounts": [], "services": []}
         try:
             assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), PATIENCE) == "meanwhile"
             browsers.pop().cancel()  # a browser that leaves does not disturb the others

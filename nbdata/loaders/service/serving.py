@@ -22,6 +22,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service.address import Place, endpoint_of
 from nbdata.loaders.service.dealing import Batch, Consumer, Pass
 from nbdata.loaders.service.making import Making, Order
+from nbdata.loaders.service.telling import Telling
 from nbdata.version import __version__
 
 __all__ = ["Serving"]
@@ -66,6 +67,7 @@ class Serving:
         self._absent_until = 0.0
         self._at: Any = None
         self._closed = False
+        self._telling = Telling(making, place)
 
     def listen(self) -> None:
         """Bind the socket; write the address file."""
@@ -129,6 +131,7 @@ class Serving:
                 self._receive()
                 self._look()
                 self._deal()
+                self._telling.look()
         except NbdataError as error:  # the file of the state cannot be written
             self._making.error = self._making.error or error
             self._making.stop()
@@ -143,7 +146,9 @@ class Serving:
         now = time.monotonic()
         if self._look_until > now:
             return int(1000 * _LOOK)
-        return int(1000 * max(_LOOK, self._absent_until - now)) if self._making.current.absent else None
+        absent = max(_LOOK, self._absent_until - now) if self._making.current.absent else None
+        waits = [seconds for seconds in (absent, self._telling.seconds) if seconds is not None]
+        return 1 + int(1000 * min(waits)) if waits else None
 
     def _authenticate(self) -> None:
         """Answer ZeroMQ, which asks who may connect: only a client with the key of the address file."""
@@ -267,6 +272,7 @@ class Serving:
             }
             if not self._send(consumer.route, told, batch.content.header, *batch.content.frames):
                 return
+            self._telling.sent(batch.content.size)
         if ends and consumer.asks:
             self._end(consumer, now.turn)
 
@@ -358,6 +364,7 @@ class Serving:
         done = _numbers(told["done"])
         with making.lock:
             if done and told["turn"] == making.current.turn:
+                self._telling.used(consumer, sum(number in consumer.out for number in done))
                 making.current.acknowledge(consumer, done, making.consumers.values())
                 self._acknowledged = True
                 making.lock.notify_all()

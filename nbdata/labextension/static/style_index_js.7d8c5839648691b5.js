@@ -115,6 +115,12 @@
   overflow-wrap: anywhere;
 }
 
+.nbd-Service-consumers {
+  list-style: none;
+  margin: 2px 0 0;
+  padding: 0 0 0 8px;
+}
+
 .nbd-Strong {
   flex: none;
   font-weight: 600;
