@@ -269,6 +269,7 @@ def test_after_an_upgrade_another_agent_serves_and_the_old_one_ends_after_its_la
     stop_all(now=True)
 
 
+@pytest.mark.long
 def test_an_agent_of_another_build_elsewhere_runs_beside_this_one(tmp_path: Path) -> None:
     """The other build belongs to a checkout, for example, whose user also has nbdata installed."""
     pid, environment = hello()["pid"], copied(tmp_path)

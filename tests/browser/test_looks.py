@@ -82,6 +82,7 @@ def contrasts(panel: Panel) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["Dark", "Light"])
 @pytest.mark.in_ci("Dark")
 @pytest.mark.usefixtures("busy")

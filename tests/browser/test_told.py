@@ -167,6 +167,7 @@ def poor_bars(panel: Panel) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["Light", "Dark", "Dark High Contrast"])
 @pytest.mark.in_ci("Dark")
 def test_every_state_can_be_read_and_used_by_everyone(

@@ -456,6 +456,7 @@ sys.meta_path.insert(0, Held())
 """
 
 
+@pytest.mark.in_ci("*-script-2", "nbdata.cli-module-15")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", [[NBDATA], [sys.executable, "-m", "nbdata"]], ids=["script", "module"])
 @pytest.mark.parametrize("module", ["nbdata.errors", "nbdata.cli", "nbdata.client.agents"])

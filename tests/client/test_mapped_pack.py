@@ -454,6 +454,7 @@ def test_a_command_line_and_a_cell_change_samples(
     assert there(s3, bucket)["cell/x-0.tar"] == there(s3, bucket)["out/x-0.tar"]
 
 
+@pytest.mark.in_ci("function")
 @pytest.mark.parametrize("kind", ["function", "command"])
 def test_the_stop_button_ends_it_and_says_how_to_go_on(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, kernel: Kernel, kind: str

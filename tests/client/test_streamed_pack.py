@@ -29,6 +29,7 @@ def run(*words: str, data: bytes = b"", **options: Any) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.in_ci("store")
 def test_a_tar_comes_from_standard_input(shelf: Shelf) -> None:
     tar = tar_of(WHOLE)
     done = run("pack", "-", f"{shelf.root}out/x-%06d.tar", "--shard-samples", "25", data=gzip.compress(tar))
@@ -40,6 +41,7 @@ def test_a_tar_comes_from_standard_input(shelf: Shelf) -> None:
     assert list(shelf.samples("out/")) == [(f"{n:02}", {"cls": fields_of(n + 1)["cls"]}) for n in (0, 1)]
 
 
+@pytest.mark.in_ci("store")
 def test_a_tar_goes_to_standard_output_and_nothing_else_does(shelf: Shelf) -> None:
     places = shelf.shards()
     nbdata.pack(places, f"{shelf.root}one/x-%06d.tar", shard_count=1, quiet=True)
@@ -67,6 +69,7 @@ def test_a_reader_that_goes_away_ends_it(tmp_path: Path, inline: None) -> None:
     assert b"Traceback" not in errors
 
 
+@pytest.mark.in_ci("store")
 def test_what_comes_damaged_or_is_no_tar_makes_no_shard_and_no_whole_stream(shelf: Shelf) -> None:
     tar = tar_of(WHOLE)
     target = f"{shelf.root}out/x-%06d.tar"
@@ -117,6 +120,7 @@ def packed(shelf: Shelf, **options: Any) -> Any:
     return nbdata.pack(shelf.shards(), f"{shelf.root}out/x-%06d.tar", quiet=True, fields="cls", **options)
 
 
+@pytest.mark.in_ci("disk")
 def test_a_command_reads_and_writes_the_key(shelf: Shelf, tmp_path: Path) -> None:
     code = "key = here / 'sample.__key__'\nkey.write_text('new/' + key.read_text() + '\\n')"
     packed(shelf, map=program(tmp_path, code))

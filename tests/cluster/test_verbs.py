@@ -106,6 +106,7 @@ def _idle_connections() -> int:
     return sum(len(pool._idle) for pool in client._all_pools)
 
 
+@pytest.mark.long
 def test_a_worker_opens_a_store_once_for_all_its_parts_and_keeps_no_connection_after_them(
     put: Put, bucket: str, workers: distributed.Client
 ) -> None:

@@ -97,6 +97,7 @@ def test_the_sockets_in_the_folder_of_all_are_closed_to_others(server: EmbeddedS
         assert not path.stat().st_mode & 0o077, path
 
 
+@pytest.mark.long
 def test_an_open_server_forgets_the_settings_of_a_closed_one(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path, kind="seaweedfs") as server:
         server.create_bucket("demo")

@@ -105,6 +105,7 @@ def test_in_python_it_lasts_as_long_as_its_block(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.glob("nbdata-demo-*"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_what_is_in_a_folder_that_was_named_stays(tmp_path: Path) -> None:
     with nbdata.demo.serve(folder=tmp_path / "kept", size=2_000_000):

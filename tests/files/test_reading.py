@@ -274,7 +274,7 @@ def test_threads_read_files_of_one_file_system(big: str) -> None:
     assert not wrong
 
 
-@pytest.mark.in_ci("1048576-cut", "1048576-drop", "22020096-reset")
+@pytest.mark.in_ci("1048576-cut", "22020096-reset")
 @pytest.mark.parametrize("kind", ["cut", "reset", "drop", "refuse"])
 @pytest.mark.parametrize("step", [1 << 20, len(BIG)])
 def test_reading_goes_on_after_a_break(proxy: FaultProxy, big: str, kind: str, step: int) -> None:

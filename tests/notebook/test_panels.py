@@ -252,6 +252,7 @@ def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probin
     )
 
 
+@pytest.mark.long
 def test_when_the_agent_does_not_answer_no_panel_says_that_its_job_runs_or_was_interrupted(
     probing: Kernel,
 ) -> None:
@@ -272,6 +273,7 @@ def test_when_the_agent_does_not_answer_no_panel_says_that_its_job_runs_or_was_i
     nbdata.Transfers(newest(), cancel=True).run()
 
 
+@pytest.mark.long
 def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:
     with Kernel(tmp_path) as kernel:
         kernel.run("import sys; sys.modules['ipywidgets'] = None")
@@ -358,6 +360,7 @@ def test_a_job_of_this_kernel_says_that_it_ends_with_it(
         kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
 
 
+@pytest.mark.long
 def test_the_table_of_transfers_moves_until_all_are_finished(probing: Kernel) -> None:
     probing.run("j = Probe(items=150, delay=100, tag='in the table').start()")
     job = newest()

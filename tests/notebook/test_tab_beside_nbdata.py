@@ -104,6 +104,7 @@ def test_each_way_to_ask_ipython_gives_the_same_as_without_nbdata(
             assert kept == offered, (way, line)
 
 
+@pytest.mark.long
 def test_after_unloading_tab_is_as_before(in_process: dict[str, dict[str, Any]]) -> None:
     for line, ways in in_process["unloaded"].items():
         for way in ("complete", "completions"):

@@ -169,6 +169,7 @@ def test_no_secret_is_in_a_verbose_traceback(scene: Scene, host: str) -> None:
         nothing_is_left(scene)
 
 
+@pytest.mark.long
 def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Path) -> None:
     with Lab(tmp_path) as lab:
         jobs = [

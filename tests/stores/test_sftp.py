@@ -79,6 +79,7 @@ def test_a_big_file_comes_whole_though_it_comes_in_parts(tmp_path: Path, server:
     assert (tmp_path / "big").read_bytes() == data
 
 
+@pytest.mark.long
 def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_path: Path) -> None:
     served = tmp_path / "served"
     served.mkdir()

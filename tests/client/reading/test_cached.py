@@ -256,6 +256,7 @@ def test_ctrl_c_while_objects_are_waited_for_leaves_no_answer_to_be_taken_for_an
         assert samples.fetch([number]) == in_order(images)[number : number + 1]
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_close_wakes_who_waits_in_another_thread(
     gate: Gate,
@@ -290,6 +291,7 @@ def _used_by(cache: Path) -> int:
     return int(job.phase.rpartition(" ")[2]) if "used by" in job.phase else -1
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_after_its_job_was_cancelled_the_next_call_begins_another(
     s3: EmbeddedServer,
@@ -502,6 +504,7 @@ def test_a_pass_that_the_garbage_collector_ends_during_a_read_holds_up_nothing(
     assert got == in_order(images)[5:6]
 
 
+@pytest.mark.in_ci("245760")
 @pytest.mark.parametrize("limit", [50 << 20, 60 * 4096])
 def test_files_whose_seals_are_gone_keep_within_the_room_that_is_reserved(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None, limit: int
@@ -621,6 +624,7 @@ def test_a_report_says_that_the_batches_ahead_fill_the_cache(
         assert not loader.report.crowding, "half of the reads were hits"
 
 
+@pytest.mark.in_ci("2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_report_says_what_was_there_and_what_was_fetched(
     s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int
@@ -788,6 +792,7 @@ def _half() -> int:
     return len(FILES) * room_of_object(4096, 4096) // 2 + KeptFolder.overhead_of(4096)
 
 
+@pytest.mark.in_ci("True")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_shuffled_epochs_that_are_larger_than_the_cache_find_there_what_fits(
     s3: EmbeddedServer, images: str, cache: Path, ended: None, persistent: bool

@@ -44,7 +44,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.in_ci("*chosen*", "*sorted*")
+@pytest.mark.in_ci("store-some shards", "disk-records")
 def test_after_a_kill_only_missing_shards_are_made(shelf: Shelf, name: str) -> None:
     options, end = {"shard_samples": 8, **OPTIONS[name]}, "ffr" if name == "records" else "tar"
     places = shelf.shards()
@@ -86,6 +86,7 @@ nbdata.pack("/dev/stdin", sys.argv[1], shard_samples=8, quiet=True)
 """
 
 
+@pytest.mark.in_ci("store")
 def test_after_a_kill_of_a_stream_whole_shards_are_there_and_it_starts_over(shelf: Shelf) -> None:
     target, data = f"{shelf.root}out/x-%06d.tar", tar_of(WHOLE)
     words = [sys.executable, "-c", _SENT, target]

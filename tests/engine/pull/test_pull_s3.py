@@ -162,6 +162,7 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     assert report.notes == []
 
 
+@pytest.mark.long
 def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_replaced_archive_is_an_error_and_no_mix(put: Put, tmp_path: Path) -> 
             Path(mount.folder, "top").read_bytes()
 
 
+@pytest.mark.in_ci("8")
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_member_is_an_error_and_the_others_are_not(method: int, put: Put, tmp_path: Path) -> None:
     data = bytearray(by_python(method))

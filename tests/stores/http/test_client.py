@@ -496,6 +496,7 @@ def test_a_server_that_takes_no_more_of_an_upload_is_given_up() -> None:
     assert caught.value.details["retry"] is True
 
 
+@pytest.mark.long
 def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
     """The upload takes longer than the silence limit, but the server is never silent for that long."""
     size = 16 * MIB
