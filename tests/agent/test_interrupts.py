@@ -214,6 +214,7 @@ def test_no_other_process_gets_the_signal_of_an_agent(agent: Rig, monkeypatch: p
         other.wait()
 
 
+@pytest.mark.long
 def test_the_list_of_transfers_says_that_some_are_missing(agent: Rig) -> None:
     HOST.submit(Probe(items=2000, delay=50, tag="missing"), background=True)
     with stopped(agent.pid):

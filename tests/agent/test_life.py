@@ -306,6 +306,7 @@ def test_what_agents_left_long_ago_is_removed_by_the_next_one() -> None:
         path.unlink()
 
 
+@pytest.mark.long
 def test_the_first_jobs_of_a_list_are_dropped_not_the_running_ones() -> None:
     host = AgentHost()
     running = host.submit(Probe(items=20_000, delay=50, tag="long"), background=True)

@@ -65,6 +65,7 @@ def test_a_transfer_is_shown_live_from_its_start_to_its_end(
     assert panel.errors == []
 
 
+@pytest.mark.long
 def test_a_transfer_can_be_paused_and_resumed(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:

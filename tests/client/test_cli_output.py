@@ -93,6 +93,7 @@ def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) ->
     assert "ago by" in narrow
 
 
+@pytest.mark.long
 def test_the_json_of_a_listing_has_all_members(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for number in range(1234):

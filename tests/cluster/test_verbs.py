@@ -239,6 +239,7 @@ def test_a_failure_of_one_object_is_in_the_report_and_the_rest_is_done(
     alike(report, alone)
 
 
+@pytest.mark.long
 def test_a_mirror_deletes_once_and_by_the_coordinator(
     put: Put, bucket: str, stored: Stored, tmp_path: Path, workers: distributed.Client
 ) -> None:

@@ -183,6 +183,7 @@ def test_a_data_set_without_a_seal_is_made_anew(tmp_path: Path, seal: str) -> No
     assert first.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_link_is_no_volume_and_no_object(tmp_path: Path, thesis: Path) -> None:
     made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
     for file in (made.volumes[0], made.sidecars[1]):

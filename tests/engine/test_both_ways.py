@@ -98,6 +98,7 @@ def test_a_pull_does_not_replace_what_was_edited_since_the_push(put: Put, tmp_pa
     assert (folder / "f").read_bytes() == b"edited here"
 
 
+@pytest.mark.long
 def test_a_push_after_a_killed_pull_leaves_what_the_pull_was_replacing(put: Put, tmp_path: Path) -> None:
     """After the kill the file may be the old version or the new one."""
     url, folder = put({"d/f": b"first", "d/g": b"same"}) + "d/", tmp_path / "d"

@@ -146,6 +146,7 @@ def test_rounds_converge_though_the_agent_is_killed_in_each(
     assert sorted(set(sent)) == sorted(content)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_without_the_option_what_is_gone_is_written_again_and_the_message_says_so(
     tmp_path: Path, small: Path

@@ -278,6 +278,7 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
     assert hashes(files_of(target)) == hashes(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["tar.gz", "zip"])
 @pytest.mark.in_ci("zip")
 def test_a_cancelled_pack_leaves_no_upload(

@@ -331,6 +331,7 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     assert peak < _OWN
 
 
+@pytest.mark.in_ci("(")
 @pytest.mark.parametrize("step", [b"\x94", b"(", b"h\x00)R"])
 def test_the_instructions_of_a_packed_folder_do_not_fill_the_memory(run: Run, step: bytes) -> None:
     """Each makes one more entry of the memo or of the stack."""
@@ -472,6 +473,7 @@ def lying(data: bytes, size: int) -> Iterator[str]:
 _SUM = b"0" * 32
 
 
+@pytest.mark.long
 def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -171,6 +171,7 @@ def test_the_buttons_pause_resume_and_cancel(probing: Kernel) -> None:
     assert AgentHost().job(job).snapshot().state == "CANCELLED"
 
 
+@pytest.mark.long
 def test_a_page_that_was_loaded_again_reads_the_end_where_the_buttons_were(probing: Kernel) -> None:
     """The reloaded page knows no display ids any more, but gets the widgets from the kernel."""
     cell = probing.start("Probe(items=12, delay=100, tag='loaded again').start()")

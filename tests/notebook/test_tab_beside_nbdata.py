@@ -111,6 +111,7 @@ def test_after_unloading_tab_is_as_before(in_process: dict[str, dict[str, Any]])
             assert ways[way] == in_process["without"][line][way], (way, line)
 
 
+@pytest.mark.long
 def test_a_terminal_completes_python(folder: Path) -> None:
     ours, theirs = os.openpty()
     environment = {

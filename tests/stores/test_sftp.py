@@ -92,6 +92,7 @@ def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_p
     assert below(tmp_path / "out") == below(served)
 
 
+@pytest.mark.long
 def test_connections_end_with_their_file_system(home: Path, server: SshServer) -> None:
     def transports() -> set[int]:
         gc.collect()

@@ -121,7 +121,7 @@ def test_what_is_put_beside_the_files_during_the_run_is_removed(
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "none", "other bytes"])
-@pytest.mark.in_ci("link", "none")
+@pytest.mark.in_ci("link")
 def test_a_file_that_is_exchanged_during_the_run_is_refused_and_made_anew(
     tmp_path: Path, split: Path, what: str
 ) -> None:

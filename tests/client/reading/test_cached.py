@@ -611,6 +611,7 @@ def test_quota_shows_a_cache_during_and_after_its_use(
     assert _caches(cache) == []
 
 
+@pytest.mark.long
 def test_a_report_says_that_the_batches_ahead_fill_the_cache(
     s3: EmbeddedServer, inline: None, images: str, cache: Path
 ) -> None:
@@ -694,7 +695,7 @@ def test_shards_are_cached_whole_and_read_in_place(
 
 @pytest.mark.parametrize("way", ["SampleLoader", "batch_sampler", "sampler", "SampleStream", "stream"])
 @pytest.mark.parametrize("packing", ["loose", "shards", "records"])
-@pytest.mark.in_ci("loose-SampleLoader", "shards-SampleStream", "records-batch_sampler")
+@pytest.mark.in_ci("loose-SampleLoader")
 def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     s3: EmbeddedServer, inline: None, bucket: str, images: str, opened: Open, cache: Path, packing: str, way: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -736,6 +737,7 @@ def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     assert len({epoch.loop for epoch in told}) == 1
 
 
+@pytest.mark.long
 def test_a_pass_that_resumes_tells_an_epoch_that_is_not_whole(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -748,6 +750,7 @@ def test_a_pass_that_resumes_tells_an_epoch_that_is_not_whole(
     assert [epoch.whole for epoch in told if not epoch.over] == [True, False]
 
 
+@pytest.mark.long
 def test_of_an_epoch_in_which_the_agent_was_killed_the_next_one_knows_the_rest(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
 ) -> None:
@@ -823,6 +826,7 @@ def test_hits_are_all_bytes_that_did_not_come_from_the_store(
     assert _caches(cache)[0]["hit_rate"] == pytest.approx(report.hits / (4 * _BYTES))
 
 
+@pytest.mark.long
 def test_another_selection_has_the_cache_from_its_third_epoch_on(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:

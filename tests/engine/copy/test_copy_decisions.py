@@ -61,6 +61,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None
     assert target.get("a") == b"three"
 
 
+@pytest.mark.long
 def test_an_object_that_was_copied_just_before_a_kill_is_no_conflict(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,6 +314,7 @@ def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Put
                 verb(f"{url}deep/{wrong}")
 
 
+@pytest.mark.long
 def test_a_job_says_how_many_of_its_files_were_compared_with_a_checksum(put: Put, tmp_path: Path) -> None:
     url = put({f"{n}.bin": b"12345" for n in range(3)})
     (tmp_path / "x").mkdir()

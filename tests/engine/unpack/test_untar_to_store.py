@@ -281,6 +281,7 @@ def test_a_name_that_is_no_utf8_fails_and_the_rest_is_stored(
     assert stored(s3, bucket, "out/") == {"good": b"1"}
 
 
+@pytest.mark.long
 def test_what_came_before_damage_is_stored_and_written_anew_when_it_is_mended(
     put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

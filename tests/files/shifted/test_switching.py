@@ -263,6 +263,7 @@ def test_switching_in_many_threads_ends_off(unshifted: str) -> None:
     assert _same(_held(), before)
 
 
+@pytest.mark.long
 def test_a_forked_child_has_it_and_a_spawned_one_by_an_initializer(folder: str) -> None:
     os.makedirs(f"{folder}/in")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
