@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import nbdata
+from tests.ports import free_port
 from tests.waiting import PATIENCE, wait_until
 
 _SOURCE = Path(__file__).parents[1]
@@ -43,8 +43,7 @@ class Lab:
         self._folder, self._options, self._more = folder, options, environment or {}
         self.root = folder / "root"
         self.token = secrets.token_hex(16)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "lab.log"
 

@@ -17,7 +17,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.shard_writing import END
 from tests.client.test_mapped_pack import PYTHON, nothing_left
 from tests.engine.pack.shards import NUMBER, WHOLE, Shelf, fields_of, members, shelf, tar_of
-from tests.waiting import AT_ONCE
+from tests.waiting import AT_ONCE, PATIENCE
 
 __all__ = ["nothing_left", "shelf"]
 
@@ -25,7 +25,12 @@ __all__ = ["nothing_left", "shelf"]
 def run(*words: str, data: bytes = b"", **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Run a command line in a process of its own."""
     return subprocess.run(
-        [PYTHON, "-m", "nbdata", *words], input=data, capture_output=True, check=False, timeout=120, **options
+        [PYTHON, "-m", "nbdata", *words],
+        input=data,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+        **options,
     )
 
 

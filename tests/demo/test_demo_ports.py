@@ -14,6 +14,7 @@ import pytest
 
 from nbdata.demo import programs
 from nbdata.demo.server import EmbeddedServer
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def asked(url: str, data: bytes | None = None, trusted: ssl.SSLContext | None = 
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     try:
-        with opener.open(urllib.request.Request(url, data=data), timeout=10) as answer:
+        with opener.open(urllib.request.Request(url, data=data), timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         try:

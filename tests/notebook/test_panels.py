@@ -95,7 +95,7 @@ def test_a_report_that_is_also_the_cells_value_is_shown_once_and_again_when_it_i
 
 @pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
 def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
-    for attempt in range(10):
+    for attempt in range(100):
         cell = probing.start(how.format(f"Probe(items=2, delay=75, tag='{how} {attempt}')"))
         probing.finish(cell)
         probing.until(lambda cell=cell: "2 handed out" in probing.page.texts(cell))  # type: ignore[misc]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.pack.shards import NUMBER, WHOLE, Shelf, members, shelf, tar_of
+from tests.waiting import PATIENCE
 
 __all__ = ["shelf"]
 
@@ -104,7 +105,7 @@ def test_a_line_of_tarp_has_its_counterpart(shelf: Shelf, tmp_path: Path, line: 
         capture_output=True,
         check=False,
         cwd=tmp_path,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr.decode()
     if words[-1] == "-":

@@ -407,7 +407,7 @@ def test_a_mount_that_does_not_answer_holds_up_nobody_who_asks_for_it(scene: Sce
                     [sys.executable, "-m", "nbdata", *words],
                     capture_output=True,
                     text=True,
-                    timeout=60,
+                    timeout=PATIENCE,
                     check=False,
                 )
                 assert mount.folder in done.stdout or "mounted there already" in done.stderr

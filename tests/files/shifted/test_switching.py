@@ -33,6 +33,7 @@ from nbdata.errors import BadOption
 from nbdata.files.shifted import active
 from nbdata.files.shifted.places import target
 from nbdata.files.shifted.replacing import REFUSED, REPLACED
+from tests.waiting import PATIENCE
 
 
 def _held() -> dict[str, Any]:
@@ -378,7 +379,7 @@ def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: s
     locked.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # ends it, where it waits for ever
+        signal.alarm(int(PATIENCE))  # ends it, where it waits for ever
         with nbdata.shift():
             os._exit(0)
     go_on.set()
