@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -96,8 +97,9 @@ class Lab:
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._process.send_signal(signal.SIGABRT)  # its log then says where each of its threads is
             self._process.wait()
+            print(f"JupyterLab did not end:\n{self.log.read_text()[-10_000:]}")
 
     def _environment(self) -> dict[str, str]:
         """Return an environment without the user's Jupyter settings.
@@ -109,6 +111,7 @@ class Lab:
             environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
         environment["JUPYTERLAB_SETTINGS_DIR"] = str(self._folder / "settings")
         environment["JUPYTERLAB_WORKSPACES_DIR"] = str(self._folder / "workspaces")
+        environment["PYTHONFAULTHANDLER"] = "1"
         environment.update(self._more)
         environment["IPYTHONDIR"] = str(self._folder / "ipython")
         if "site-packages" not in nbdata.__file__:
