@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-import socket
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import nbdata
+from tests.ports import free_port
 from tests.waiting import PATIENCE, wait_until
 
 _SOURCE = Path(__file__).parents[1]
@@ -52,8 +53,7 @@ class Lab:
         self._folder, self._options, self._more = folder, options, environment or {}
         self.root = folder / "root"
         self.token = secrets.token_hex(16)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "lab.log"
 
@@ -110,8 +110,9 @@ class Lab:
         try:
             self._process.wait(_LAST)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._process.send_signal(signal.SIGABRT)  # its log then says where each of its threads is
             self._process.wait()
+            print(f"JupyterLab did not end:\n{self.log.read_text()[-10_000:]}")
 
     def _kernels(self) -> list[str]:
         """Return the processes of kernels that this JupyterLab has started and not yet ended."""
@@ -131,6 +132,7 @@ class Lab:
             environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
         environment["JUPYTERLAB_SETTINGS_DIR"] = str(self._folder / "settings")
         environment["JUPYTERLAB_WORKSPACES_DIR"] = str(self._folder / "workspaces")
+        environment["PYTHONFAULTHANDLER"] = "1"
         environment.update(self._more)
         environment["IPYTHONDIR"] = str(self._folder / "ipython")
         if "site-packages" not in nbdata.__file__:

@@ -12,6 +12,8 @@ import time
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from tests.waiting import PATIENCE
+
 
 def take(seconds: float) -> None:
     """Take time, as a slow server, a slow consumer or a piece of work does. Never wait for an event with this."""
@@ -35,13 +37,16 @@ class SlowProxy:
         self.answered = self.asked = 0
         self._listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> SlowProxy:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor.start()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.take_no_more()
+        if self._acceptor.ident is not None:
+            self._acceptor.join(PATIENCE)  # it may have accepted a connection just before
         for sock in list(self._sockets):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -60,7 +65,11 @@ class SlowProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(self._to)
+            try:
+                server = socket.create_connection(self._to)
+            except OSError:
+                client.close()
+                continue
             self._sockets |= {client, server}
             threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()

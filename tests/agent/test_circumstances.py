@@ -93,6 +93,7 @@ def test_a_command_in_another_network_asks_no_server_of_this_one(tmp_path: Path)
 # -- groups ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_ci("how0")
 @pytest.mark.needs("other users")
 @pytest.mark.parametrize("how", [{"group": GROUP}, {"extra_groups": [GROUP]}])
 def test_files_get_the_group_of_the_command_not_of_one_before(tmp_path: Path, how: dict[str, object]) -> None:
@@ -148,6 +149,7 @@ def test_a_process_that_changes_is_served_by_another_agent(tmp_path: Path) -> No
 # -- all of them ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.needs("other users")
 def test_the_agents_and_jobs_of_all_circumstances_are_seen_and_ended(first: int) -> None:
     say = "from nbdata.verbs.probe import Probe; print(Probe(items=1000, delay=20, tag='other').start().id)"

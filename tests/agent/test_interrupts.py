@@ -113,6 +113,7 @@ Probe(items=2000, delay=50, tag="followed").run(quiet={quiet})
 """
 
 
+@pytest.mark.in_ci("False")
 @pytest.mark.parametrize("quiet", [False, True])
 def test_ctrl_c_ends_a_wait_for_a_job_and_the_agent_cancels_it_once_it_goes_on(
     agent: Rig, quiet: bool
@@ -190,6 +191,7 @@ def test_agent_stop_kills_an_agent_that_hangs_only_with_now(
     clear_up_after_the_killed()
 
 
+@pytest.mark.long
 def test_agent_stop_refuses_while_jobs_of_a_stopped_agent_run(agent: Rig) -> None:
     job = HOST.submit(Probe(items=2000, delay=50, tag="runs"), background=True)
     with stopped(agent.pid), pytest.raises(BadOption, match="jobs that are not finished"):
@@ -212,6 +214,7 @@ def test_no_other_process_gets_the_signal_of_an_agent(agent: Rig, monkeypatch: p
         other.wait()
 
 
+@pytest.mark.long
 def test_the_list_of_transfers_says_that_some_are_missing(agent: Rig) -> None:
     HOST.submit(Probe(items=2000, delay=50, tag="missing"), background=True)
     with stopped(agent.pid):

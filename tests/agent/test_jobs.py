@@ -179,6 +179,7 @@ def test_a_loop_is_left_in_time_though_the_agent_stands_still(monkeypatch: pytes
     assert time.monotonic() - began < AT_ONCE
 
 
+@pytest.mark.long
 def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None:
     running = HOST.submit(Probe(items=2000, delay=50, tag="first"), background=True)
     queued = [

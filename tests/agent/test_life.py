@@ -269,6 +269,7 @@ def test_after_an_upgrade_another_agent_serves_and_the_old_one_ends_after_its_la
     stop_all(now=True)
 
 
+@pytest.mark.long
 def test_an_agent_of_another_build_elsewhere_runs_beside_this_one(tmp_path: Path) -> None:
     """The other build belongs to a checkout, for example, whose user also has nbdata installed."""
     pid, environment = hello()["pid"], copied(tmp_path)
@@ -305,6 +306,7 @@ def test_what_agents_left_long_ago_is_removed_by_the_next_one() -> None:
         path.unlink()
 
 
+@pytest.mark.long
 def test_the_first_jobs_of_a_list_are_dropped_not_the_running_ones() -> None:
     host = AgentHost()
     running = host.submit(Probe(items=20_000, delay=50, tag="long"), background=True)

@@ -21,6 +21,7 @@ from nbdata.report import Snapshot
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged
 from tests.stores.servers import read_head, serving
+from tests.waiting import PATIENCE
 
 HOST = AgentHost()
 LONG = "x" * 3_000_000
@@ -115,7 +116,7 @@ def test_a_listing_with_a_key_of_megabytes_ends_no_session(agent: Rig, tmp_path:
 def sent(message: dict[str, Any]) -> Any:
     one, other = socket.socketpair()
     with one, other:
-        one.settimeout(60)
+        one.settimeout(PATIENCE)
         other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         wire.send_shown(other, message)
         return wire.receive(one)
@@ -140,7 +141,7 @@ def test_what_stays_too_long_is_named() -> None:
 def test_an_answer_that_cannot_be_sent_is_answered_by_an_error() -> None:
     one, other = socket.socketpair()
     with one, other:
-        one.settimeout(60)
+        one.settimeout(PATIENCE)
         session = Session.__new__(Session)
         session._sock, session._sending = other, threading.Lock()
         session._send({"ok": True, "numbers": [*range(1_000_000)]})
@@ -162,7 +163,7 @@ def test_jobs_with_long_texts_hide_no_others_from_the_list() -> None:
 def test_an_answer_with_texts_of_megabytes_is_sent_shortened() -> None:
     one, other = socket.socketpair()
     with one, other:
-        one.settimeout(60)
+        one.settimeout(PATIENCE)
         other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         session = Session.__new__(Session)
         session._sock, session._sending = other, threading.Lock()

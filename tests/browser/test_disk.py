@@ -67,6 +67,7 @@ def fill(root: Path, files: dict[str, int]) -> None:
         (root / path).write_bytes(os.urandom(size))
 
 
+@pytest.mark.long
 def test_what_fills_a_folder_is_shown_by_size_and_can_be_looked_into(
     panel: Panel, lab: Lab, folder: Path, put: Put, s3: EmbeddedServer, shoot: Shoot
 ) -> None:

@@ -82,6 +82,7 @@ def contrasts(panel: Panel) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["Dark", "Light"])
 @pytest.mark.in_ci("Dark")
 @pytest.mark.usefixtures("busy")
@@ -94,6 +95,7 @@ def test_both_themes_can_be_read(panel: Panel, theme: str, shoot: Shoot) -> None
     assert poor == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [240, 600])
 @pytest.mark.in_ci("240")
 @pytest.mark.usefixtures("busy")

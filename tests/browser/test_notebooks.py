@@ -30,6 +30,7 @@ Put = Callable[[dict[str, bytes]], str]
 # -- a job's panel below its cell --
 
 
+@pytest.mark.long
 def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_report(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -159,6 +160,7 @@ def test_where_scripts_are_stripped_tables_are_shown_and_nothing_offers_to_sort_
 # -- Tab --
 
 
+@pytest.mark.long
 def test_tab_in_a_cell_completes_python_and_nbdatas_magics(context: BrowserContext, lab: Lab) -> None:
     loading = "import os\n%load_ext nbdata\nopen('loaded', 'w').write('loaded\\n')"
     with Notebook(context, lab, "completer", loading, "os.pa", "%pull --over") as notebook:
@@ -326,6 +328,7 @@ def test_cancel_works_at_once_while_a_cell_spins_in_plain_python(
         assert [kernel["execution_state"] for kernel in kernels] == ["busy"]
 
 
+@pytest.mark.long
 def test_a_transfer_goes_on_and_is_shown_when_its_kernel_is_killed(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:

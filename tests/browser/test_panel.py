@@ -30,6 +30,7 @@ def big(count: int = 30) -> dict[str, bytes]:
     return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 
+@pytest.mark.long
 def test_without_an_agent_it_says_kindly_that_there_is_nothing(
     context: BrowserContext, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_transfer_is_shown_live_from_its_start_to_its_end(
     assert panel.errors == []
 
 
+@pytest.mark.long
 def test_a_transfer_can_be_paused_and_resumed(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -131,6 +133,7 @@ def test_names_of_objects_are_shown_as_text(
     job.cancel()
 
 
+@pytest.mark.long
 def test_keys_alone_are_enough_to_cancel(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -290,6 +293,7 @@ def test_what_is_finished_can_be_cleared(panel: Panel) -> None:
     expect(panel.job(running.id)).to_contain_text("Cancelled")
 
 
+@pytest.mark.long
 def test_a_server_that_cannot_be_reached_is_said_and_tried_again_ever_more_slowly(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:

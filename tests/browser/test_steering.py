@@ -58,6 +58,7 @@ def close_notebook(page: Page) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_rate_of_a_live_job_is_limited_and_the_limit_lifted(
     panel: Panel, gate: Gate, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
@@ -222,6 +223,7 @@ def test_the_transfers_of_the_notebook_in_front_are_listed_and_the_choice_is_kep
         page.evaluate("() => void jupyterapp.serviceManager.settings.save('nbdata:panel', '{}')")
 
 
+@pytest.mark.long
 def test_edit_and_run_puts_the_line_into_a_new_cell_and_does_not_run_it(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:

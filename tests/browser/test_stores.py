@@ -70,6 +70,7 @@ def scroll(section: Locator, to: str) -> None:
     section.get_by_role("tree").evaluate(f"tree => tree.scrollTop = {to}")
 
 
+@pytest.mark.long
 def test_a_bucket_is_browsed_and_a_folder_pulled_by_mouse(panel: Panel, lab: Lab, put: Put) -> None:
     data = os.urandom(50_000)
     url = put({"day/in/1.bin": data, "day/in/2.bin": b"2", "notes é.txt": b"12345"})

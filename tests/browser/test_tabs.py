@@ -91,6 +91,7 @@ def wait_until_on(page: Page, feed: CountedFeed, connections: tuple[int, int]) -
     wait_until(reached, why=lambda: f"opened {feed.opened}, closed {feed.closed}, and not {connections}")
 
 
+@pytest.mark.long
 def test_a_page_that_nobody_sees_costs_nothing_and_is_right_when_it_is_seen_again(
     context: BrowserContext, page: Page, lab: Lab
 ) -> None:

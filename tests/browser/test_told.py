@@ -113,6 +113,7 @@ def test_the_end_of_a_transfer_is_told_once_with_what_to_do_next(
     assert panel.errors == []
 
 
+@pytest.mark.long
 def test_hostile_and_long_names_are_escaped_and_keep_their_place(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:
@@ -167,6 +168,7 @@ def poor_bars(panel: Panel) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["Light", "Dark", "Dark High Contrast"])
 @pytest.mark.in_ci("Dark")
 def test_every_state_can_be_read_and_used_by_everyone(

@@ -20,6 +20,7 @@ from nbdata.cache.cached_objects import Wanted
 from nbdata.cache.contents import CacheContents
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound
 from nbdata.protocols import Epoch
+from tests.waiting import PATIENCE
 
 ROOMS = {f"object-{n}": 1 + n % 4 for n in range(14)}
 NAMES = st.lists(st.sampled_from(sorted(ROOMS)), min_size=1, max_size=5, unique=True)
@@ -44,7 +45,7 @@ def test_a_waiter_is_told_when_another_thread_releases_its_lease():
     cache.acquire("lease", "A", [Wanted("a", 1, None)])
     threading.Timer(0.05, cache.end, ["A"]).start()
     with pytest.raises(Cancelled):
-        cache.wait("lease", 60)
+        cache.wait("lease", PATIENCE)
 
 
 class Caches(RuleBasedStateMachine):
@@ -280,10 +281,10 @@ def test_a_waiter_is_told_of_a_removal_that_fails():
 def test_a_new_lease_wakes_the_thread_that_waits_for_something_to_fetch():
     cache, _ = cache_with(capacity=1)
     found = []
-    waiting = threading.Thread(target=lambda: found.append(cache.next(60)))
+    waiting = threading.Thread(target=lambda: found.append(cache.next(PATIENCE)))
     waiting.start()
     cache.acquire(1, "A", one("a"))
-    waiting.join(60)
+    waiting.join(PATIENCE)
     assert found[0].name == "a"
 
 

@@ -456,6 +456,7 @@ sys.meta_path.insert(0, Held())
 """
 
 
+@pytest.mark.in_ci("*-script-2", "nbdata.cli-module-15")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", [[NBDATA], [sys.executable, "-m", "nbdata"]], ids=["script", "module"])
 @pytest.mark.parametrize("module", ["nbdata.errors", "nbdata.cli", "nbdata.client.agents"])
@@ -471,7 +472,7 @@ def test_a_ctrl_c_while_python_imports_the_command_ends_it_without_a_word(
         wait_until(lambda: held.exists() or process.poll() is not None)
         assert process.poll() is None
         process.send_signal(signum)
-        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
+        assert (*process.communicate(timeout=PATIENCE), process.returncode) == ("", "", 130)
 
 
 def test_a_program_that_imports_nbdata_keeps_its_own_ctrl_c(tmp_path: Path) -> None:
@@ -480,4 +481,4 @@ def test_a_program_that_imports_nbdata_keeps_its_own_ctrl_c(tmp_path: Path) -> N
     )
     (tmp_path / "program.py").write_text(code)
     for command in ([sys.executable, "-c", code], [sys.executable, tmp_path / "program.py", "-m", "nbdata"]):
-        assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True\n"
+        assert subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stdout == "True\n"

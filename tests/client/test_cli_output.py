@@ -35,6 +35,7 @@ def terminal_output(*words: object, columns: int) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.in_ci("words0-True", "words1-False")
 @pytest.mark.parametrize(
     ("words", "buffered"),
     [
@@ -71,6 +72,7 @@ def test_without_standard_error_the_work_is_done_and_stdout_has_only_results(
         assert "no such object" not in run.stdout
 
 
+@pytest.mark.in_ci("ascii")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
 def test_characters_that_a_terminal_cannot_show_are_escaped(
     encoding: str, tree: Path, tmp_path: Path
@@ -82,6 +84,7 @@ def test_characters_that_a_terminal_cannot_show_are_escaped(
         assert (rb"\u2192" in run.stdout or rb"\u2588" in run.stdout) is (encoding != "utf-8:strict")
 
 
+@pytest.mark.long
 def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) -> None:
     nbdata("pull", tree, tmp_path / "out")
     assert terminal_output("transfers", columns=500).startswith("id ")
@@ -90,6 +93,7 @@ def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) ->
     assert "ago by" in narrow
 
 
+@pytest.mark.long
 def test_the_json_of_a_listing_has_all_members(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for number in range(1234):

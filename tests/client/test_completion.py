@@ -213,6 +213,7 @@ def test_of_many_jobs_the_unfinished_and_newest_are_offered_with_what_they_are(
     assert capsys.readouterr().out.split() == list(found)[:8]
 
 
+@pytest.mark.long
 def test_bash_makes_one_word_of_what_it_completes(put: Put, bucket: str, tmp_path: Path) -> None:
     put({"sub dir/x": b""})
     nbdata.quota(quiet=True)

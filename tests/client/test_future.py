@@ -18,7 +18,7 @@ from nbdata.operation import Host
 from nbdata.runtime import endpoint
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 BOTH = pytest.mark.parametrize("host", [agent_host, inline_host], ids=["agent", "inline"])
 
@@ -61,7 +61,7 @@ def test_a_wait_that_times_out_raises_and_the_job_continues(host: object) -> Non
     job.cancel()
     for ask in (job.result, job.exception):
         with pytest.raises(nbdata.Cancelled):
-            ask(timeout=60)
+            ask(timeout=PATIENCE)
     assert job.done()
 
 

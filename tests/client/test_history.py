@@ -108,6 +108,7 @@ def test_a_failed_job_says_why_and_a_wait_for_it_raises(rig: Rig, tree: Path, tm
     assert "failed" in terminal("transfers").stdout
 
 
+@pytest.mark.in_ci("killed")
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> None:
     job = running_probe()

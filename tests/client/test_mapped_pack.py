@@ -179,7 +179,7 @@ def test_compressed_shards_are_streamed_and_pack_names_the_way(
 
 @pytest.mark.parametrize("packing", ["loose", "shards", "packed folders"])
 @pytest.mark.parametrize("order", [{}, {"sort": True}, {"shuffle": True, "seed": 2}])
-@pytest.mark.in_ci("order0-loose", "order1-shards")
+@pytest.mark.in_ci("order1-shards")
 def test_samples_are_selected_and_renamed_before_they_are_changed(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, packing: str, order: dict[str, Any]
 ) -> None:
@@ -454,6 +454,7 @@ def test_a_command_line_and_a_cell_change_samples(
     assert there(s3, bucket)["cell/x-0.tar"] == there(s3, bucket)["out/x-0.tar"]
 
 
+@pytest.mark.in_ci("function")
 @pytest.mark.parametrize("kind", ["function", "command"])
 def test_the_stop_button_ends_it_and_says_how_to_go_on(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, kernel: Kernel, kind: str

@@ -17,7 +17,7 @@ from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.shard_writing import END
 from tests.client.test_mapped_pack import PYTHON, nothing_left
 from tests.engine.pack.shards import NUMBER, WHOLE, Shelf, fields_of, members, shelf, tar_of
-from tests.waiting import AT_ONCE
+from tests.waiting import AT_ONCE, PATIENCE
 
 __all__ = ["nothing_left", "shelf"]
 
@@ -25,10 +25,16 @@ __all__ = ["nothing_left", "shelf"]
 def run(*words: str, data: bytes = b"", **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Run a command line in a process of its own."""
     return subprocess.run(
-        [PYTHON, "-m", "nbdata", *words], input=data, capture_output=True, check=False, timeout=120, **options
+        [PYTHON, "-m", "nbdata", *words],
+        input=data,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+        **options,
     )
 
 
+@pytest.mark.in_ci("store")
 def test_a_tar_comes_from_standard_input(shelf: Shelf) -> None:
     tar = tar_of(WHOLE)
     done = run("pack", "-", f"{shelf.root}out/x-%06d.tar", "--shard-samples", "25", data=gzip.compress(tar))
@@ -40,6 +46,7 @@ def test_a_tar_comes_from_standard_input(shelf: Shelf) -> None:
     assert list(shelf.samples("out/")) == [(f"{n:02}", {"cls": fields_of(n + 1)["cls"]}) for n in (0, 1)]
 
 
+@pytest.mark.in_ci("store")
 def test_a_tar_goes_to_standard_output_and_nothing_else_does(shelf: Shelf) -> None:
     places = shelf.shards()
     nbdata.pack(places, f"{shelf.root}one/x-%06d.tar", shard_count=1, quiet=True)
@@ -67,6 +74,7 @@ def test_a_reader_that_goes_away_ends_it(tmp_path: Path, inline: None) -> None:
     assert b"Traceback" not in errors
 
 
+@pytest.mark.in_ci("store")
 def test_what_comes_damaged_or_is_no_tar_makes_no_shard_and_no_whole_stream(shelf: Shelf) -> None:
     tar = tar_of(WHOLE)
     target = f"{shelf.root}out/x-%06d.tar"
@@ -117,6 +125,7 @@ def packed(shelf: Shelf, **options: Any) -> Any:
     return nbdata.pack(shelf.shards(), f"{shelf.root}out/x-%06d.tar", quiet=True, fields="cls", **options)
 
 
+@pytest.mark.in_ci("disk")
 def test_a_command_reads_and_writes_the_key(shelf: Shelf, tmp_path: Path) -> None:
     code = "key = here / 'sample.__key__'\nkey.write_text('new/' + key.read_text() + '\\n')"
     packed(shelf, map=program(tmp_path, code))

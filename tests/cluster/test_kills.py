@@ -155,6 +155,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "1")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline", "impatient")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.in_ci("pull-0.5")
@@ -176,6 +177,7 @@ def test_the_parts_of_a_hanging_worker_are_done_by_another(
     case.is_whole(report)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.in_ci("pull-0.5")
@@ -201,6 +203,7 @@ def test_a_lost_scheduler_ends_the_job_which_resumes(
         assert again.counts.get("unchanged", 0) == there, "what has its name is recorded"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.in_ci("pull-0.5")
 def test_a_killed_coordinator_leaves_nothing_wrong_and_the_same_line_resumes(

@@ -48,6 +48,7 @@ def unpacked(target: Path) -> dict[str, Any]:
     return {path: what[0] for path, what in look(target).items()}
 
 
+@pytest.mark.long
 def test_archives_by_workers_become_what_one_process_makes_of_them(
     volumes: Path, tmp_path: Path, beside: distributed.Client
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_single_archive_needs_no_cluster(tmp_path: Path) -> None:
     assert any("--cluster was not used" in note for note in report.notes)
 
 
+@pytest.mark.in_ci("options0")
 @pytest.mark.parametrize("options", [{"list": True}, {"delete_volumes": True}])
 def test_what_a_cluster_does_not_do_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(nbdata.BadOption, match="exclude each other"):

@@ -58,6 +58,7 @@ def shards(count: int = 7) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.in_ci("verify")
 @pytest.mark.parametrize("action", ["ls", "verify"])
 def test_shards_by_workers_has_the_report_of_one_process(
     action: str, put: Put, workers: distributed.Client

@@ -106,6 +106,7 @@ def _idle_connections() -> int:
     return sum(len(pool._idle) for pool in client._all_pools)
 
 
+@pytest.mark.long
 def test_a_worker_opens_a_store_once_for_all_its_parts_and_keeps_no_connection_after_them(
     put: Put, bucket: str, workers: distributed.Client
 ) -> None:
@@ -238,6 +239,7 @@ def test_a_failure_of_one_object_is_in_the_report_and_the_rest_is_done(
     alike(report, alone)
 
 
+@pytest.mark.long
 def test_a_mirror_deletes_once_and_by_the_coordinator(
     put: Put, bucket: str, stored: Stored, tmp_path: Path, workers: distributed.Client
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from nbdata.errors import AccessDenied, NotFound, StoreUnavailable
 from nbdata.stores.base import Store
 from tests.conformance.conftest import Place, make_place, s3fs_store
+from tests.ports import free_port
 from tests.waiting import AT_ONCE, PATIENCE
 
 
@@ -93,8 +93,7 @@ def test_a_handed_in_file_system_with_wrong_credentials_is_denied(
 @pytest.mark.parametrize("what", ["list", "read", "write"])
 @pytest.mark.in_ci("!s3fs-*")
 def test_nobody_listens(remote: Place, what: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     store = remote.another(endpoint_url=f"http://127.0.0.1:{port}")
     began = time.monotonic()
     with pytest.raises(StoreUnavailable) as caught:

@@ -78,6 +78,7 @@ def test_a_finished_one_is_not_made_again(made):
     assert [path.stat().st_ino for path in (*made.volumes, *made.sidecars)] == before
 
 
+@pytest.mark.long
 def test_other_options_replace_it_and_nothing_else(tmp_path):
     build_dataset(tmp_path, size="1MB", volumes=12, name="first")
     mine = tmp_path / "compressed" / "mine-01"
@@ -100,6 +101,7 @@ def test_an_unfinished_one_is_made_anew(tmp_path, lost):
     assert not (tmp_path / ".building").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [100_000, 2_000_000, 10_000_000])
 @pytest.mark.in_ci("100000")
 def test_a_smaller_size_takes_the_first_files(tmp_path, size):
@@ -131,6 +133,7 @@ def _blocked() -> str:
     return "\n".join(line for line in Path("/proc/locks").read_text().splitlines() if "->" in line)
 
 
+@pytest.mark.long
 def test_a_second_builder_waits_for_the_first(tmp_path):
     build_dataset(tmp_path, size="300kB", volumes=2)
     with open(tmp_path / "dataset.lock", "ab") as lock:
@@ -169,6 +172,7 @@ def test_a_file_in_the_way_is_an_error_with_its_path(tmp_path):
         build_dataset(tmp_path / "file", size=1000)
 
 
+@pytest.mark.long
 def test_a_build_needs_no_second_copy_of_the_stream(tmp_path, monkeypatch):
     seen = []
     digest = hashlib.md5

@@ -16,6 +16,7 @@ import pytest
 from nbdata.demo.run import _notebook_line, _timed, main
 from nbdata.errors import NotEnoughSpace
 from nbdata.report import Report
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +58,7 @@ def test_the_line_works_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_make_demo_shows_what_it_installs() -> None:
     said = subprocess.run(
-        ["make", "-n", "VENV=none-there", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        ["make", "-n", "VENV=none-there", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
     ).stdout
     (install,) = [line for line in said.splitlines() if ".[demo,tutorials]" in line]
     assert "--quiet" not in install

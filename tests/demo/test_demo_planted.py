@@ -89,6 +89,7 @@ def test_links_in_the_places_of_what_is_kept_are_refused(used: Path, thesis: Pat
     assert thesis.read_text() == "thesis"
 
 
+@pytest.mark.in_ci("server.json")
 @pytest.mark.parametrize("name", ["server.lock", "server.json", "server.log"])
 def test_a_pipe_makes_no_start_wait(used: Path, name: str) -> None:
     (used / name).unlink()
@@ -129,6 +130,7 @@ def test_moto_imports_nothing_from_where_it_runs(tmp_path: Path) -> None:
     assert command[0] == sys.executable
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["seaweedfs", "moto"])
 @pytest.mark.in_ci("seaweedfs")
 def test_a_server_runs_in_an_empty_folder(tmp_path: Path, kind: str) -> None:
@@ -146,6 +148,7 @@ def test_a_server_runs_in_an_empty_folder(tmp_path: Path, kind: str) -> None:
 # -- the data set --
 
 
+@pytest.mark.long
 def test_links_beside_a_data_set_lead_nowhere(tmp_path: Path, thesis: Path) -> None:
     build_dataset(tmp_path / "set", size="200kB", volumes=2)
     for name in ("dataset.json", "dataset.json.new", ".building"):
@@ -168,6 +171,7 @@ def test_links_in_the_places_of_a_data_set_are_refused(tmp_path: Path, thesis: P
     assert sorted(os.listdir(thesis.parent)) == ["site-00", "thesis.txt"]
 
 
+@pytest.mark.in_ci("00000000000000000000000000000000")
 @pytest.mark.parametrize("seal", ["", "0" * 32])
 def test_a_data_set_without_a_seal_is_made_anew(tmp_path: Path, seal: str) -> None:
     made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
@@ -179,6 +183,7 @@ def test_a_data_set_without_a_seal_is_made_anew(tmp_path: Path, seal: str) -> No
     assert first.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_link_is_no_volume_and_no_object(tmp_path: Path, thesis: Path) -> None:
     made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
     for file in (made.volumes[0], made.sidecars[1]):

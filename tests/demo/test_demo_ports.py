@@ -14,6 +14,7 @@ import pytest
 
 from nbdata.demo import programs
 from nbdata.demo.server import EmbeddedServer
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def asked(url: str, data: bytes | None = None, trusted: ssl.SSLContext | None = 
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     try:
-        with opener.open(urllib.request.Request(url, data=data), timeout=10) as answer:
+        with opener.open(urllib.request.Request(url, data=data), timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         try:
@@ -97,6 +98,7 @@ def test_the_sockets_in_the_folder_of_all_are_closed_to_others(server: EmbeddedS
         assert not path.stat().st_mode & 0o077, path
 
 
+@pytest.mark.long
 def test_an_open_server_forgets_the_settings_of_a_closed_one(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path, kind="seaweedfs") as server:
         server.create_bucket("demo")

@@ -13,7 +13,7 @@ import pytest
 
 import nbdata
 from nbdata.errors import StoreUnavailable
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = Path(sys.executable).with_name("nbdata")
 
@@ -36,7 +36,7 @@ def started(tmp_path: Path, *before: str) -> tuple[subprocess.Popen[str], list[s
         shown.append(line)
         if line.startswith("Ctrl-C ends it"):
             return process, shown
-    raise AssertionError(process.communicate(timeout=60))
+    raise AssertionError(process.communicate(timeout=PATIENCE))
 
 
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGKILL"])
@@ -47,7 +47,7 @@ def test_it_stays_until_it_is_ended_and_takes_everything_along(end: str, tmp_pat
         (folder,) = (tmp_path / "temporary").glob("nbdata-demo-*")
         assert process.poll() is None
         process.send_signal(getattr(signal, end))
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, err) == (-signal.SIGKILL if end == "SIGKILL" else 0, "")
         assert (out.strip() == "ended") == (end != "SIGKILL")
         wait_until(lambda: not folder.exists())
@@ -60,7 +60,7 @@ def test_it_ends_on_an_interrupt_in_the_background_of_a_script(tmp_path: Path) -
     process, _ = started(tmp_path, "bash", "-c", 'trap "" INT; exec "$@"', "bash")
     with process:
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out.strip()) == (0, "ended")
 
 
@@ -76,14 +76,14 @@ def test_its_lines_can_be_pasted(tmp_path: Path) -> None:
         assert "%pull s3://nbdata-demo/compressed/ demo-volumes" in text.split("In a notebook:\n")[1]
         path = f"{NBDATA.parent}:{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-ec", terminal], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            ["bash", "-ec", terminal], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
             env={**os.environ, "PATH": path},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert len(list((tmp_path / "demo-volumes").iterdir())) == 4
         assert any((tmp_path / "demo-files").iterdir())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.usefixtures("inline")
@@ -105,6 +105,7 @@ def test_in_python_it_lasts_as_long_as_its_block(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.glob("nbdata-demo-*"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_what_is_in_a_folder_that_was_named_stays(tmp_path: Path) -> None:
     with nbdata.demo.serve(folder=tmp_path / "kept", size=2_000_000):

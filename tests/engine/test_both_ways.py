@@ -98,6 +98,7 @@ def test_a_pull_does_not_replace_what_was_edited_since_the_push(put: Put, tmp_pa
     assert (folder / "f").read_bytes() == b"edited here"
 
 
+@pytest.mark.long
 def test_a_push_after_a_killed_pull_leaves_what_the_pull_was_replacing(put: Put, tmp_path: Path) -> None:
     """After the kill the file may be the old version or the new one."""
     url, folder = put({"d/f": b"first", "d/g": b"same"}) + "d/", tmp_path / "d"
@@ -330,6 +331,7 @@ def test_a_mirror_leaves_an_object_of_which_a_killed_push_has_only_an_announceme
     assert content(url, "f") == b"another's"
 
 
+@pytest.mark.in_ci("small")
 @pytest.mark.parametrize("size", [1_000, 1_000_000, 33 << 20], ids=["small", "whole", "in parts"])
 def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
     size: int, put: Put, tmp_path: Path
@@ -352,7 +354,7 @@ def test_a_pull_does_not_replace_a_file_that_was_edited_after_its_plan(
 
 
 @pytest.mark.parametrize("size", [1_000, 1_000_000, 33 << 20], ids=["small", "whole", "in parts"])
-@pytest.mark.in_ci("small", "whole")
+@pytest.mark.in_ci("in parts")
 def test_a_push_does_not_replace_an_object_that_was_changed_after_its_plan(
     size: int, put: Put, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ class _Flipped:
         self._sock.close()
 
 
+@pytest.mark.in_ci("whole")
 @pytest.mark.parametrize("size", [len(DATA), 40_000_000], ids=["whole", "in parts"])
 def test_bytes_that_were_changed_on_their_way_get_no_name(
     put: Put, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int

@@ -201,7 +201,7 @@ _CALLS = [
 
 
 @pytest.mark.parametrize(("verb", "call"), _CALLS, ids=lambda one: one)
-@pytest.mark.in_ci("pull-replace", "push-read", "untar*")
+@pytest.mark.in_ci("pull-replace", "push-read")
 def test_every_refusal_of_a_call_is_a_failure_of_its_file(
     verb: str, call: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Any
 ) -> None:

@@ -40,6 +40,7 @@ def peak_of(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_a_plan_of_four_times_as_many_objects_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -88,6 +88,7 @@ def test_parts_of_one_server_do_not_go_on_at_another(tmp_path: Path, till: int |
         assert other.read == []
 
 
+@pytest.mark.in_ci("s3")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_cache_of_samples_holds_the_objects_of_one_server(
     twins: tuple[Twin, Twin], scheme: str, tmp_path: Path

@@ -136,6 +136,7 @@ def test_a_killed_pull(
     assert not (target / ".nbdata").exists()
 
 
+@pytest.mark.long
 def test_what_a_killed_pull_left_can_be_cleaned_up(
     content: dict[str, bytes], put: Any, gate: Any, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_killed_push(
 # -- copy ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_killed_copy(
     content: dict[str, bytes], put: Any, bucket: str, gate: Any, s3: EmbeddedServer
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_killed_copy(
 # -- pack ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [MIB, 11 * MIB, 23 * MIB], ids=["early", "amid", "late"])
 @pytest.mark.in_ci("late")
 def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: EmbeddedServer) -> None:
@@ -247,6 +250,7 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
     client.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [MIB, 12 * MIB, 22 * MIB], ids=["early", "amid", "late"])
 @pytest.mark.in_ci("amid")
 def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any, tmp_path: Path) -> None:
@@ -274,6 +278,7 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
     assert hashes(files_of(target)) == hashes(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["tar.gz", "zip"])
 @pytest.mark.in_ci("zip")
 def test_a_cancelled_pack_leaves_no_upload(
@@ -372,6 +377,7 @@ def test_a_killed_untar_into_a_store(
     client.close()
 
 
+@pytest.mark.long
 def test_a_killed_untar_that_deletes_its_volumes_while_it_goes(
     put: Any, gate: Any, bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -92,7 +92,7 @@ def run_all(disk: Path, web: str) -> None:
 
 
 @pytest.mark.parametrize("call", REFUSED)
-@pytest.mark.in_ci("link", "fsyncdir")
+@pytest.mark.in_ci("link")
 def test_every_verb_does_without_a_call(call: str, web: str) -> None:
     for error in REFUSED[call]:
         with limited_disk({call: error}) as disk:
@@ -115,6 +115,7 @@ run_all(Path(sys.argv[1]), sys.argv[2])
 )
 
 
+@pytest.mark.long
 @pytest.mark.needs("other users")
 @pytest.mark.usefixtures("reachable")
 @pytest.mark.parametrize(
@@ -129,6 +130,7 @@ def test_so_it_does_for_a_user_on_a_disk_whose_files_are_all_of_root(
         user.python(_AS_USER, disk, web)
 
 
+@pytest.mark.long
 def test_so_it_does_if_nothing_can_be_synced_at_all(web: str) -> None:
     with limited_disk({"fsync": "EINVAL", "fsyncdir": "EINVAL"}) as disk:
         run_all(disk, web)

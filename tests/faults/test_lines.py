@@ -113,7 +113,7 @@ def test_a_part_that_broke_off_goes_on_where_it_stopped(
 @pytest.mark.parametrize(
     "fault", [Fault("drop", BEFORE), Fault("refuse", BEFORE, status=500)], ids=["lost", "refused"]
 )
-@pytest.mark.in_ci("lost-3", "refused-1")
+@pytest.mark.in_ci("lost-3")
 def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     number: str, fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize(
     "name", [name for name in CASES if name != "push"]
 )  # the push of changes includes these
-@pytest.mark.in_ci("pull", "extraction", "cleanup")
+@pytest.mark.in_ci("pull", "extraction")
 def test_nothing_that_was_recorded_is_missing(name: str, s3: EmbeddedServer) -> None:
     again = 1 if name == "push of changes" else 2
     with lost(name, s3) as loss:
@@ -125,6 +125,7 @@ def test_of_an_index_that_is_torn_anywhere_what_comes_before_holds(tmp_path: Pat
     assert held == {*range(4)}
 
 
+@pytest.mark.long
 def test_of_remembered_uploads_that_are_torn_anywhere_what_comes_before_holds(tmp_path: Path) -> None:
     for number in range(3):
         remember(str(tmp_path), "s3://b/", f"k{number}", f"id{number}")

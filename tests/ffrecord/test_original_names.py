@@ -33,6 +33,7 @@ class Texts(Sequence[Any]):
         return b"%d" % index
 
 
+@pytest.mark.in_ci("10-16-10")
 @pytest.mark.parametrize(("count", "files", "made"), [(200, 8, 8), (200, 64, 50), (10, 16, 10), (0, 2, 1)])
 def test_a_data_set_is_dumped_into_several_files(
     tmp_path: Path, count: int, files: int, made: int, recwarn: pytest.WarningsRecorder

@@ -17,6 +17,7 @@ from nbdata.files.read_memory import MEMORY
 from tests.faults.gate import Gate
 from tests.faults.proxy import BEFORE, BODY, Exchange, Fault, FaultProxy
 from tests.files.conftest import Home
+from tests.waiting import PATIENCE
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -173,7 +174,7 @@ def test_reads_at_other_places_run_side_by_side(proxy: FaultProxy, big: str) -> 
     together = threading.Barrier(4)
 
     def wait(request: Exchange, before: int) -> None:
-        together.wait(30)  # each waits until all four are asked for
+        together.wait(PATIENCE)  # each waits until all four are asked for
 
     proxy.begin(wait)
     places = [(3 << 20) + number * (2 << 20) for number in range(4)]
@@ -189,7 +190,7 @@ def test_a_child_of_a_fork_goes_on_reading(big: str) -> None:
         assert file.read(3 << 20) == BIG[: 3 << 20]
         child = os.fork()
         if not child:
-            signal.alarm(30)  # without its own thread, it would wait for ever
+            signal.alarm(int(PATIENCE))  # without its own thread, it would wait for ever
             os._exit(0 if file.read() == BIG[3 << 20 :] else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert file.read() == BIG[3 << 20 :]
@@ -206,7 +207,7 @@ def test_a_file_that_the_collector_closes_waits_for_no_lock(big: str) -> None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert done
     assert MEMORY.used == 0
 
@@ -223,7 +224,7 @@ def test_a_child_of_a_fork_takes_memory_from_files_of_its_parent(
         def hold() -> None:  # as the fetcher's thread may do at the moment of the fork
             with changed:
                 held.set()
-                forked.wait(30)
+                forked.wait(2 * PATIENCE)
 
         holder = threading.Thread(target=hold)
         holder.start()
@@ -232,7 +233,7 @@ def test_a_child_of_a_fork_takes_memory_from_files_of_its_parent(
             child = os.fork()
             if not child:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own would go on with the tests here
-                signal.alarm(20)
+                signal.alarm(int(PATIENCE))
                 ok = other.read(6 << 20) == BIG[: 6 << 20] and file.read() == BIG[6 << 20 :]
                 os._exit(0 if ok else 1)
         finally:
@@ -274,7 +275,7 @@ def test_threads_read_files_of_one_file_system(big: str) -> None:
     assert not wrong
 
 
-@pytest.mark.in_ci("1048576-cut", "1048576-drop", "22020096-reset")
+@pytest.mark.in_ci("1048576-cut", "22020096-reset")
 @pytest.mark.parametrize("kind", ["cut", "reset", "drop", "refuse"])
 @pytest.mark.parametrize("step", [1 << 20, len(BIG)])
 def test_reading_goes_on_after_a_break(proxy: FaultProxy, big: str, kind: str, step: int) -> None:

@@ -27,6 +27,7 @@ from nbdata.stores.http.index_page import links_below
 from nbdata.stores.resolve import open_place
 from nbdata.stores.s3.errors import error_of, new_region
 from nbdata.transfer.retry import listing
+from tests.waiting import PATIENCE
 
 # The memory of each example is measured, which takes longer than the example.
 EXAMPLES = max(60, int(os.environ.get("NBDATA_FUZZ", "200")) // 10)
@@ -234,7 +235,7 @@ def test_a_spoilt_head_is_read_or_refused(data: bytes) -> None:
 def test_a_spoilt_body_in_chunks_is_read_or_refused(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.settimeout(10)
+        ours.settimeout(PATIENCE)
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         with in_bounds():

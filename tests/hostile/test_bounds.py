@@ -175,6 +175,7 @@ def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, rea
 LOOK = "nbdata.shards('ls', sys.argv[2], quiet=True)"
 
 
+@pytest.mark.in_ci("many")
 @pytest.mark.parametrize("samples", ["one", "many"])
 def test_names_of_fields_count_by_the_memory_that_they_take(run: Run, samples: str) -> None:
     names = (f"{number if samples == 'many' else 'k'}.{number}" + "😀" * 4000 for number in range(8000))
@@ -200,6 +201,7 @@ def test_folders_within_folders_do_not_fill_the_memory(run: Run) -> None:
     assert peak < _OWN + (128 << 20)
 
 
+@pytest.mark.long
 def test_long_names_of_many_members_do_not_fill_the_memory(run: Run) -> None:
     """Each takes a few bytes of the archive here, and 64 KB in memory and in records."""
     long = ("😀" * 50 + "/") * 80
@@ -329,6 +331,7 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     assert peak < _OWN
 
 
+@pytest.mark.in_ci("(")
 @pytest.mark.parametrize("step", [b"\x94", b"(", b"h\x00)R"])
 def test_the_instructions_of_a_packed_folder_do_not_fill_the_memory(run: Run, step: bytes) -> None:
     """Each makes one more entry of the memo or of the stack."""
@@ -470,6 +473,7 @@ def lying(data: bytes, size: int) -> Iterator[str]:
 _SUM = b"0" * 32
 
 
+@pytest.mark.long
 def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -506,7 +510,7 @@ def test_large_checksum_files_are_read_one_by_one(run: Run, tmp_path: Path) -> N
         "a wide row",
     ],
 )
-@pytest.mark.in_ci("short lines", "a wide row")
+@pytest.mark.in_ci("short lines")
 def test_a_list_of_checksums_takes_no_more_than_its_size_allows(run: Run, text: bytes) -> None:
     _, peak = run(SUMS, "crc32sums.gz", gzip.compress(text, 1))
     assert peak < _OWN + 6 * (64 << 20)

@@ -168,6 +168,7 @@ HOMES = {
 }
 
 
+@pytest.mark.in_ci("as made", "of another user, *", "open to all", "opened in it")
 @pytest.mark.parametrize("home", HOMES)
 def test_the_home_folder_is_trusted_and_what_is_more_open_in_it_is_not(
     anna: User, tmp_path: Path, home: str

@@ -63,6 +63,7 @@ def his(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.in_ci(".nbdata")
 @pytest.mark.parametrize("name", [".nbdata", f".nbdata-{ANNA}"])
 def test_files_of_the_user_stay_in_a_folder_that_somebody_called_nbdata(
     anna: User, his: Path, source: Path, name: str
@@ -100,6 +101,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.in_ci("cleanup")
 @pytest.mark.parametrize("verb", ["pull", "cleanup"])
 def test_temporaries_of_a_dead_job_go_there_with_their_mark(
     anna: User, his: Path, source: Path, verb: str

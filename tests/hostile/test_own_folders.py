@@ -51,7 +51,7 @@ def check(names: list[str], folder: Path) -> None:
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.in_ci("pull", "untar", "cleanup", "stream")
+@pytest.mark.in_ci("untar", "cleanup")
 def test_what_lies_in_the_place_of_an_own_file_leads_no_verb_astray(tmp_path: Path, verb: str) -> None:
     check(list(scenes(verb, all_of_them=False)), tmp_path)
 
@@ -63,6 +63,7 @@ def test_no_entry_of_any_kind_leads_a_verb_astray(tmp_path: Path, verb: str) -> 
     check(list(scenes(verb, all_of_them=True)), tmp_path)
 
 
+@pytest.mark.in_ci("link-to-folder")
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("kind", ["link-to-folder", "folder"])
 def test_what_has_the_place_of_a_replaced_split_is_not_moved_into_the_data_set(

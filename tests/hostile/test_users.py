@@ -121,6 +121,7 @@ print(worker_elsewhere(make_own_folder(sys.argv[1])))
 """
 
 
+@pytest.mark.in_ci("sticky")
 def test_jobs_of_two_users_in_one_folder_see_each_other(anna: User, bert: User, shared: Path) -> None:
     with bert.start(HOLD, shared) as holder:
         assert holder.stdout is not None
@@ -130,6 +131,7 @@ def test_jobs_of_two_users_in_one_folder_see_each_other(anna: User, bert: User, 
     assert anna.python(LOOK, shared).strip() == "None"
 
 
+@pytest.mark.in_ci("sticky")
 def test_two_users_pull_into_one_folder(
     tmp_path: Path, anna: User, bert: User, shared: Path, server: FolderServer
 ) -> None:
@@ -152,6 +154,7 @@ with nbdata.samples(sys.argv[1], cache="2MB", cache_dir=sys.argv[2]) as samples:
 """
 
 
+@pytest.mark.in_ci("sticky")
 def test_two_users_have_a_kept_cache_each_in_one_folder(
     anna: User, bert: User, shared: Path, server: FolderServer
 ) -> None:
@@ -302,7 +305,7 @@ def test_what_has_the_place_of_the_second_name_is_refused(anna: User, tmp_path: 
 
 
 @pytest.mark.parametrize("verb", ["pull", "push", "untar_volumes", "md5check", "cleanup"])
-@pytest.mark.in_ci("pull", "untar_volumes")
+@pytest.mark.in_ci("pull")
 def test_a_home_folder_that_cannot_be_written_hinders_no_verb(
     anna: User, tmp_path: Path, server: FolderServer, verb: str
 ) -> None:

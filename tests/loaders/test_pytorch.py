@@ -187,6 +187,7 @@ def test_the_pass_after_a_resumed_one_is_the_next_epoch() -> None:
     assert in_worker(passes).begin(22) == 5
 
 
+@pytest.mark.long
 def test_a_stream_starts_no_program_that_imports_from_the_working_folder(tmp_path: Path) -> None:
     """multiprocessing's tracker of locks does, as ``python -c``."""
     (tmp_path / "data").mkdir()

@@ -45,7 +45,7 @@ MADE: dict[str, Callable[[Samples], Iterable[Any]]] = {
 }
 
 
-@pytest.mark.in_ci("!stream in spawned workers")
+@pytest.mark.in_ci("loader", "stream in workers")
 @pytest.mark.parametrize("made", MADE)
 def test_ranks_that_are_known_only_after_the_loader_was_made_share_the_samples(
     samples: Samples, made: str, monkeypatch: pytest.MonkeyPatch
@@ -110,7 +110,7 @@ def test_several_ranks_of_which_this_is_none_are_an_error(
         rank_of(None, None)
 
 
-@pytest.mark.in_ci("0-False-fork", "0-True-spawn", "2-False-fork")
+@pytest.mark.in_ci("2-False-fork")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -226,7 +226,7 @@ def test_a_loader_that_resumes_behind_the_end_of_an_epoch_is_told(samples: Sampl
         keys(DataLoaderShard(said_to_be_of(0, samples), 11))
 
 
-@pytest.mark.in_ci("fork", "none")
+@pytest.mark.in_ci("fork")
 @pytest.mark.parametrize("way", ["none", "fork", "spawn"])
 def test_a_stream_of_unequal_steps_in_a_process_group_says_so_once(
     samples: Samples,
@@ -258,6 +258,7 @@ def test_a_stream_of_unequal_steps_in_a_process_group_says_so_once(
             torch.distributed.destroy_process_group()
 
 
+@pytest.mark.in_ci("2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
     samples: Samples, workers: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -272,6 +273,7 @@ def test_a_stream_skips_batches_of_an_epoch_that_nobody_has_said_with_a_warning(
         assert capfd.readouterr().err.count("skips 2 batches of epoch 0") == 1
 
 
+@pytest.mark.long
 @pytest.mark.in_ci("fork")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_a_loader_whose_workers_resume_behind_the_end_of_an_epoch_is_told(samples: Samples, way: str) -> None:

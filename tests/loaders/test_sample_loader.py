@@ -69,7 +69,7 @@ def test_however_often_batches_and_ranks_change_each_sample_comes_once(
 
 
 @pytest.mark.parametrize(("workers", "then"), [(0, 2), (2, 0), (2, 1)])
-@pytest.mark.in_ci("0-2", "2-1")
+@pytest.mark.in_ci("2-1")
 def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     samples: Samples, workers: int, then: int
 ) -> None:
@@ -96,6 +96,7 @@ def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     assert second.epoch == 2
 
 
+@pytest.mark.in_ci("options1")
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
 def test_a_pass_that_was_left_is_followed_by_the_next_epoch(
     samples: Samples, options: dict[str, Any]
@@ -187,6 +188,7 @@ def test_lightning_goes_on_in_an_epoch_only_with_steps_of_the_same_size(samples:
         CombinedLoader(loader(4, 2)).load({name: value for name, value in state.items() if name != "ranks"})
 
 
+@pytest.mark.in_ci("2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers: int) -> None:
     size = sum(len(data) for data in FILES.values())
@@ -286,6 +288,7 @@ def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     assert made.good, made.line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_a_trainer_with_a_cache_sees_each_sample_once_whoever_is_killed(
     seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
@@ -297,6 +300,7 @@ def test_a_trainer_with_a_cache_sees_each_sample_once_whoever_is_killed(
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.long
 def test_ranks_that_train_together_make_equally_many_steps(
     s3: EmbeddedServer, train: str, tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ WAYS: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("workers", "options"), WAYS, ids=str)
-@pytest.mark.in_ci("0-*", "2-{'multiprocessing_context': 'fork'*")
+@pytest.mark.in_ci("2-{'multiprocessing_context': 'fork'*")
 def test_a_loader_that_looks_ahead_gives_each_sample_once_in_an_order_of_the_epoch(
     samples: Samples, workers: int, options: dict[str, Any]
 ) -> None:
@@ -86,6 +86,7 @@ def test_a_loader_that_looks_ahead_gives_each_sample_once_in_an_order_of_the_epo
     del loader
 
 
+@pytest.mark.in_ci("2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_other_samplers_and_data_sets_work_as_with_any_data_set(samples: Samples, workers: int) -> None:
     data = SampleDataset(samples, checked)

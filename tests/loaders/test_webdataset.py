@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 import nbdata
 from nbdata.errors import BadOption
 from nbdata.loaders.webdataset import Source, source
+from tests.waiting import PATIENCE
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -134,7 +135,7 @@ def test_a_repeated_pipeline_returns_each_sample_as_often_if_a_worker_is_slow(sa
 
     def held(worker: int) -> None:
         if worker == 1:
-            assert fast.wait(60)
+            assert fast.wait(PATIENCE)
 
     def counted(item: Any, seen: Counter[int] = Counter()) -> Any:  # noqa: B006  # of this process
         seen[item[-1]["n"]] += 1

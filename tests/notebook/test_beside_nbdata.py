@@ -216,7 +216,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("kind", CELLS)
-@pytest.mark.in_ci("magics", "python")
+@pytest.mark.in_ci("magics")
 def test_cells_show_the_same(twins: TwinKernels, kind: str) -> None:
     differing = {}
     for code in CELLS[kind]:

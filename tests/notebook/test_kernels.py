@@ -101,7 +101,7 @@ def test_the_stop_button_stops_what_waits_for_the_store_and_the_line_continues(
 
 
 @pytest.mark.parametrize("how", ["restart", "restart now", "slow restart", "kill", "shutdown"])
-@pytest.mark.in_ci("kill", "restart")
+@pytest.mark.in_ci("kill")
 def test_a_job_outlives_its_kernel_and_the_same_line_attaches(
     how: str, kernel: Kernel, url: str, gate: Gate, tmp_path: Path
 ) -> None:

@@ -95,7 +95,7 @@ def test_a_report_that_is_also_the_cells_value_is_shown_once_and_again_when_it_i
 
 @pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
 def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
-    for attempt in range(10):
+    for attempt in range(100):
         cell = probing.start(how.format(f"Probe(items=2, delay=75, tag='{how} {attempt}')"))
         probing.finish(cell)
         probing.until(lambda cell=cell: "2 handed out" in probing.page.texts(cell))  # type: ignore[misc]
@@ -171,6 +171,7 @@ def test_the_buttons_pause_resume_and_cancel(probing: Kernel) -> None:
     assert AgentHost().job(job).snapshot().state == "CANCELLED"
 
 
+@pytest.mark.long
 def test_a_page_that_was_loaded_again_reads_the_end_where_the_buttons_were(probing: Kernel) -> None:
     """The reloaded page knows no display ids any more, but gets the widgets from the kernel."""
     cell = probing.start("Probe(items=12, delay=100, tag='loaded again').start()")
@@ -252,6 +253,7 @@ def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probin
     )
 
 
+@pytest.mark.long
 def test_when_the_agent_does_not_answer_no_panel_says_that_its_job_runs_or_was_interrupted(
     probing: Kernel,
 ) -> None:
@@ -272,6 +274,7 @@ def test_when_the_agent_does_not_answer_no_panel_says_that_its_job_runs_or_was_i
     nbdata.Transfers(newest(), cancel=True).run()
 
 
+@pytest.mark.long
 def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:
     with Kernel(tmp_path) as kernel:
         kernel.run("import sys; sys.modules['ipywidgets'] = None")
@@ -358,6 +361,7 @@ def test_a_job_of_this_kernel_says_that_it_ends_with_it(
         kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
 
 
+@pytest.mark.long
 def test_the_table_of_transfers_moves_until_all_are_finished(probing: Kernel) -> None:
     probing.run("j = Probe(items=150, delay=100, tag='in the table').start()")
     job = newest()

@@ -104,12 +104,14 @@ def test_each_way_to_ask_ipython_gives_the_same_as_without_nbdata(
             assert kept == offered, (way, line)
 
 
+@pytest.mark.long
 def test_after_unloading_tab_is_as_before(in_process: dict[str, dict[str, Any]]) -> None:
     for line, ways in in_process["unloaded"].items():
         for way in ("complete", "completions"):
             assert ways[way] == in_process["without"][line][way], (way, line)
 
 
+@pytest.mark.long
 def test_a_terminal_completes_python(folder: Path) -> None:
     ours, theirs = os.openpty()
     environment = {

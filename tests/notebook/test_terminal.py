@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 
 def said(lines: str, folder: Path) -> str:
     """What IPython writes for some lines; with their prompts, until its end."""
@@ -17,7 +19,7 @@ def said(lines: str, folder: Path) -> str:
         env={**os.environ, "NBDATA_HOST": "inline", "IPYTHONDIR": str(folder / "ipython")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     return done.stdout + done.stderr

@@ -169,6 +169,7 @@ def test_no_secret_is_in_a_verbose_traceback(scene: Scene, host: str) -> None:
         nothing_is_left(scene)
 
 
+@pytest.mark.long
 def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Path) -> None:
     with Lab(tmp_path) as lab:
         jobs = [
@@ -186,6 +187,7 @@ def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Pa
     nothing_is_left(scene)
 
 
+@pytest.mark.long
 def test_a_user_who_types_a_secret_is_told_a_safer_way(scene: Scene, kernel: Kernel) -> None:
     words = f"{scene.names['bucket']}/d/ w -n --option key=me --option secret={scene.variables['BAD_SECRET']}"
     done = subprocess.run([NBDATA, "pull", *words.split()], capture_output=True, text=True, timeout=PATIENCE)

@@ -257,6 +257,7 @@ def test_a_web_server_without_ranges_sends_no_more_than_is_shown(lab: Lab) -> No
     assert (shown["is_cut"], len(shown["text"])) == (True, 256 << 10)
 
 
+@pytest.mark.long
 def test_the_reading_ends_when_the_browser_leaves(
     put: Put, gate: Gate, tmp_path: Path, seaweedfs: EmbeddedServer
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_plan_says_what_would_be_freed_and_then_the_job_frees_it(
     assert [path.name for path in root.rglob("*") if path.is_file()] == ["mine"]
 
 
+@pytest.mark.long
 def test_a_plan_that_waits_for_a_store_is_cancelled(
     lab: Lab, put: Put, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_bucket_that_is_not_there_is_said_with_what_to_do(lab: Lab) -> None:
     assert answer.json()["remedy"]
 
 
+@pytest.mark.long
 def test_an_error_page_is_text_and_no_key_is_in_it(tmp_path: Path) -> None:
     secret = "hunter2hunter2hunter2"
     page = f"<html><script>alert('{secret}')</script><h1>Forbidden for {secret}</h1></html>".encode()
@@ -177,6 +178,7 @@ def test_an_error_page_is_text_and_no_key_is_in_it(tmp_path: Path) -> None:
         assert [word for word in (secret, "AKIAABCDEFGHIJKLMNOP") if word in body] == []
 
 
+@pytest.mark.long
 def test_a_listing_ends_when_the_browser_leaves_and_others_are_answered_meanwhile(
     lab: Lab, put: Put, gate: Gate, tmp_path: Path, seaweedfs: EmbeddedServer
 ) -> None:

@@ -32,6 +32,7 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+@pytest.mark.in_ci("3145728")
 @pytest.mark.usefixtures("inline")
 @pytest.mark.needs("zstd")
 @pytest.mark.parametrize("size", [10_000, 3 * MIB])

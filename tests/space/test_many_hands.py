@@ -186,6 +186,7 @@ class ManyHands(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.long
 def test_the_ledger_agrees_with_a_model_whatever_three_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

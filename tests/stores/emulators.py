@@ -6,24 +6,19 @@ import contextlib
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import PATIENCE, wait_until
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
 def running(command: Callable[[int], list[str]], path: str, log: Path) -> Iterator[int]:
     """Start a program that serves HTTP on a given port, and yield the port once it answers."""
-    port = _free_port()
+    port = free_port()
     with open(log, "wb") as out:
         process = subprocess.Popen(
             command(port), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=log.parent, env=os.environ

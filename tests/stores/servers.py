@@ -8,6 +8,8 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 
+from tests.waiting import PATIENCE
+
 Handler = Callable[[socket.socket], None]
 
 
@@ -36,13 +38,15 @@ def serving(handle: Handler, *, tls: ssl.SSLContext | None = None) -> Iterator[i
             open_ones.append(connection)
             threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
-    threading.Thread(target=accept, daemon=True).start()
+    acceptor = threading.Thread(target=accept, daemon=True)
+    acceptor.start()
     try:
         yield listener.getsockname()[1]
     finally:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+        acceptor.join(PATIENCE)  # it may have accepted a connection just before
         for connection in open_ones:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -176,6 +176,7 @@ def endless_s3(kind: str) -> Callable[[str], bytes]:
     return answer
 
 
+@pytest.mark.in_ci("circle")
 @pytest.mark.parametrize("kind", ["empty", "same", "circle"])
 def test_a_listing_without_end_is_an_error(kind: str) -> None:
     seen: list[str] = []

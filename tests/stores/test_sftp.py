@@ -23,6 +23,7 @@ import nbdata
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.stores.sftp import _close_all, sftp_files
+from tests.ports import free_port
 from tests.stores.servers import serving
 from tests.stores.ssh_server import PASSWORD, USER, SshServer
 from tests.waiting import PATIENCE, wait_until
@@ -79,6 +80,7 @@ def test_a_big_file_comes_whole_though_it_comes_in_parts(tmp_path: Path, server:
     assert (tmp_path / "big").read_bytes() == data
 
 
+@pytest.mark.long
 def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_path: Path) -> None:
     served = tmp_path / "served"
     served.mkdir()
@@ -91,6 +93,7 @@ def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_p
     assert below(tmp_path / "out") == below(served)
 
 
+@pytest.mark.long
 def test_connections_end_with_their_file_system(home: Path, server: SshServer) -> None:
     def transports() -> set[int]:
         gc.collect()
@@ -183,8 +186,7 @@ def test_what_is_not_there_is_not_found(tmp_path: Path, server: SshServer) -> No
 
 
 def test_an_unreachable_and_a_silent_host_are_reported(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.raises(nbdata.StoreUnavailable, match="no server listens there"):
         nbdata.pull(f"sftp://{USER}@127.0.0.1:{port}/x", tmp_path / "out", storage_options=OPTIONS)
 

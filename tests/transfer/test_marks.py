@@ -42,15 +42,17 @@ def committer(target: Path, control: Planning | None = None) -> Committer:
 def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> None:
     mark = mark_of_elsewhere(tmp_path)
     control = Planning()
-    timer = threading.Timer(1.0, mark.unlink)
-    timer.start()
-    said = []
-    watcher = threading.Timer(0.5, lambda: said.append(control.snapshot().phase))
-    watcher.start()
+
+    def end_the_other() -> None:
+        said.append(wait_until(lambda: control.snapshot().phase))
+        mark.unlink()
+
+    said: list[str] = []
+    other = threading.Thread(target=end_the_other)
+    other.start()
     with committer(tmp_path, control):
         assert not mark.exists()
-    timer.join()
-    watcher.join()
+    other.join()
     assert said == ["waits for a job on far-away, which works in the same folder"]
 
 

@@ -104,6 +104,7 @@ def test_a_kill_of_the_command_ends_all_processes_and_the_same_line_continues(
     continues(tmp_path)
 
 
+@pytest.mark.in_ci("the worker")
 @pytest.mark.parametrize("which", ["the worker", "its parent"])
 def test_a_kill_of_one_process_is_an_error_that_ends_all(
     tmp_path: Path, held: tuple[subprocess.Popen[str], list[int]], which: str
@@ -167,6 +168,7 @@ def test_what_another_conversion_left_unfinished_is_not_taken_for_this_one(
     assert all(one.endswith(b"-") for one in GeneralDataset(tmp_path / "out", "train")[list(range(300))])
 
 
+@pytest.mark.long
 def test_cleanup_removes_what_an_interrupted_conversion_left(
     tmp_path: Path, held: tuple[subprocess.Popen[str], list[int]]
 ) -> None:

@@ -54,7 +54,7 @@ def convert(folder: Path) -> nbdata.Report:
     return report
 
 
-@pytest.mark.in_ci("1023-0*")
+@pytest.mark.in_ci("1533-022")
 def test_the_folder_of_an_unfinished_split_is_found_again_and_closed_to_others(
     tmp_path: Path, folder: Path, umask: int
 ) -> None:

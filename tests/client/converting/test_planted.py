@@ -90,6 +90,7 @@ KINDS = [a_link, a_dangling_link, a_pipe, a_folder, a_file]
 PLACES = ["meta.json", "meta.pkl", "nbdata.json", "extra.txt", "ffrdata/PART_00099.ffr", "ffrdata/extra.txt"]
 
 
+@pytest.mark.in_ci("a_link", "a_folder")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_lies_beside_the_files_of_an_earlier_run_is_removed(
     tmp_path: Path, split: Path, thesis: Path, kind: Callable[[Path, Path], None]
@@ -120,7 +121,7 @@ def test_what_is_put_beside_the_files_during_the_run_is_removed(
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "none", "other bytes"])
-@pytest.mark.in_ci("link", "none")
+@pytest.mark.in_ci("link")
 def test_a_file_that_is_exchanged_during_the_run_is_refused_and_made_anew(
     tmp_path: Path, split: Path, what: str
 ) -> None:

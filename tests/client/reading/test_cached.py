@@ -256,6 +256,7 @@ def test_ctrl_c_while_objects_are_waited_for_leaves_no_answer_to_be_taken_for_an
         assert samples.fetch([number]) == in_order(images)[number : number + 1]
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_close_wakes_who_waits_in_another_thread(
     gate: Gate,
@@ -290,6 +291,7 @@ def _used_by(cache: Path) -> int:
     return int(job.phase.rpartition(" ")[2]) if "used by" in job.phase else -1
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_after_its_job_was_cancelled_the_next_call_begins_another(
     s3: EmbeddedServer,
@@ -502,6 +504,7 @@ def test_a_pass_that_the_garbage_collector_ends_during_a_read_holds_up_nothing(
     assert got == in_order(images)[5:6]
 
 
+@pytest.mark.in_ci("245760")
 @pytest.mark.parametrize("limit", [50 << 20, 60 * 4096])
 def test_files_whose_seals_are_gone_keep_within_the_room_that_is_reserved(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None, limit: int
@@ -608,6 +611,7 @@ def test_quota_shows_a_cache_during_and_after_its_use(
     assert _caches(cache) == []
 
 
+@pytest.mark.long
 def test_a_report_says_that_the_batches_ahead_fill_the_cache(
     s3: EmbeddedServer, inline: None, images: str, cache: Path
 ) -> None:
@@ -621,6 +625,7 @@ def test_a_report_says_that_the_batches_ahead_fill_the_cache(
         assert not loader.report.crowding, "half of the reads were hits"
 
 
+@pytest.mark.in_ci("2")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_report_says_what_was_there_and_what_was_fetched(
     s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int
@@ -690,7 +695,7 @@ def test_shards_are_cached_whole_and_read_in_place(
 
 @pytest.mark.parametrize("way", ["SampleLoader", "batch_sampler", "sampler", "SampleStream", "stream"])
 @pytest.mark.parametrize("packing", ["loose", "shards", "records"])
-@pytest.mark.in_ci("loose-SampleLoader", "shards-SampleStream", "records-batch_sampler")
+@pytest.mark.in_ci("loose-SampleLoader")
 def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     s3: EmbeddedServer, inline: None, bucket: str, images: str, opened: Open, cache: Path, packing: str, way: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -732,6 +737,7 @@ def test_loops_tell_the_cache_when_an_epoch_begins_and_when_it_is_over(
     assert len({epoch.loop for epoch in told}) == 1
 
 
+@pytest.mark.long
 def test_a_pass_that_resumes_tells_an_epoch_that_is_not_whole(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,6 +750,7 @@ def test_a_pass_that_resumes_tells_an_epoch_that_is_not_whole(
     assert [epoch.whole for epoch in told if not epoch.over] == [True, False]
 
 
+@pytest.mark.long
 def test_of_an_epoch_in_which_the_agent_was_killed_the_next_one_knows_the_rest(
     s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
 ) -> None:
@@ -788,6 +795,7 @@ def _half() -> int:
     return len(FILES) * room_of_object(4096, 4096) // 2 + KeptFolder.overhead_of(4096)
 
 
+@pytest.mark.in_ci("True")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_shuffled_epochs_that_are_larger_than_the_cache_find_there_what_fits(
     s3: EmbeddedServer, images: str, cache: Path, ended: None, persistent: bool
@@ -818,6 +826,7 @@ def test_hits_are_all_bytes_that_did_not_come_from_the_store(
     assert _caches(cache)[0]["hit_rate"] == pytest.approx(report.hits / (4 * _BYTES))
 
 
+@pytest.mark.long
 def test_another_selection_has_the_cache_from_its_third_epoch_on(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:

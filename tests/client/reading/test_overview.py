@@ -141,6 +141,7 @@ def test_the_command_prints_them(images: str, s3: EmbeddedServer) -> None:
     assert "no such object or folder" in run.stderr
 
 
+@pytest.mark.long
 def test_a_long_listing_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

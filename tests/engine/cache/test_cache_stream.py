@@ -61,6 +61,7 @@ def content(item: nbdata.protocols.Item) -> dict[str, bytes]:
     return {path[len(item.path) :].lstrip("/"): Path(path).read_bytes() for path in item.files}
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_every_folder_comes_once_in_order_with_all_its_bytes(
     put: Put, monkeypatch: pytest.MonkeyPatch, host: str
@@ -177,7 +178,7 @@ def test_big_objects_arrive_in_parts_and_right(put: Put) -> None:
 
 @pytest.mark.parametrize("by", ["folder", "file"])
 @pytest.mark.parametrize("keep", ["none", "lru"])
-@pytest.mark.in_ci("none-folder", "lru-file")
+@pytest.mark.in_ci("lru-file")
 def test_an_outside_watcher_never_sees_more_than_the_limit(
     put: Put, tmp_path: Path, workplace: Path, by: str, keep: str
 ) -> None:
@@ -265,7 +266,7 @@ def test_items_are_fetched_ahead_while_the_loop_is_busy(put: Put, workplace: Pat
 
 
 @pytest.mark.parametrize("leave", ["break", "raise", "close", "forget", "next"])
-@pytest.mark.in_ci("break", "raise")
+@pytest.mark.in_ci("break")
 def test_however_a_loop_is_left_nothing_stays(put: Put, workplace: Path, leave: str) -> None:
     url = put(FOLDERS)
     before = reserved(workplace)

@@ -109,6 +109,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_a_new_algorithm_is_one_entry(tree: Path) -> None:
     def nbdata(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", WITH_ONE_MORE, "md5check", *words]

@@ -172,6 +172,7 @@ def test_what_the_other_copy_does_not_have_is_still_wrong(
     assert "does not have it" in row.detail["reason"]
 
 
+@pytest.mark.long
 def test_a_file_in_parts_is_repaired_against_the_store_that_vouches_for_it(
     client: Any, bucket: str, tree: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_big_object_is_copied_in_the_parts_it_was_made_of_and_so_proven(
     assert copy(source, target).counts == {"unchanged": 1}
 
 
+@pytest.mark.in_ci("seaweedfs-moto")
 @pytest.mark.parametrize(("kind", "other"), [("seaweedfs", "moto"), ("moto", "moto")])
 def test_a_big_object_with_one_md5_keeps_to_it(kind: str, other: str, side: Sides) -> None:
     source, target = side(kind), side(other)
@@ -172,6 +173,7 @@ def test_a_passed_in_file_system_is_used_for_urls_of_its_protocol(side: Sides) -
         nbdata.copy(target.url, target.url + "x/", fs=fs, storage_options=target.options, quiet=True)
 
 
+@pytest.mark.in_ci("<ETag>{}</ETag>")
 @pytest.mark.parametrize("listed", ["<ETag>&quot;{}&quot;</ETag>", "<ETag>{}</ETag>", ""])
 def test_a_source_without_ranges_is_read_in_one_piece(listed: str, side: Sides) -> None:
     """This also holds if only the first part reveals it: its bytes begin at the right place.
@@ -229,6 +231,7 @@ def test_no_password_of_a_url_is_in_a_report(side: Sides) -> None:
     assert "hunter2" not in said
 
 
+@pytest.mark.long
 def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:
     source, target = side("seaweedfs"), side("seaweedfs")
     # This name looks like another server to nbdata, so the bytes pass through this process.

@@ -19,6 +19,7 @@ from tests.stores.servers import ok, read_body, read_head, serving
 pytestmark = pytest.mark.usefixtures("inline")
 
 
+@pytest.mark.in_ci("1000-seaweedfs", "34603008-moto")
 @pytest.mark.parametrize("other", ["moto", "seaweedfs"])
 @pytest.mark.parametrize("size", [1000, 33 * MIB])
 def test_an_object_that_changes_after_it_was_listed_is_a_failure_and_the_next_run_takes_it(
@@ -60,6 +61,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None
     assert target.get("a") == b"three"
 
 
+@pytest.mark.long
 def test_an_object_that_was_copied_just_before_a_kill_is_no_conflict(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import nbdata
 from tests.engine.pack.shards import WHOLE, Shelf, shelf, tar_of
+from tests.waiting import PATIENCE
 
 __all__ = ["shelf"]
 
@@ -44,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.in_ci("*chosen*", "*sorted*")
+@pytest.mark.in_ci("store-some shards", "disk-records")
 def test_after_a_kill_only_missing_shards_are_made(shelf: Shelf, name: str) -> None:
     options, end = {"shard_samples": 8, **OPTIONS[name]}, "ffr" if name == "records" else "tar"
     places = shelf.shards()
@@ -54,7 +55,7 @@ def test_after_a_kill_only_missing_shards_are_made(shelf: Shelf, name: str) -> N
     nbdata.pack(places, f"{shelf.root}whole/x-%06d.{end}", quiet=True, **options)
     target = f"{shelf.root}out/x-%06d.{end}"
     words = [sys.executable, "-c", _KILLED, json.dumps([places, target, 2, options])]
-    killed = subprocess.run(words, capture_output=True, check=False, timeout=120)
+    killed = subprocess.run(words, capture_output=True, check=False, timeout=PATIENCE)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
 
     def made(below: str) -> dict[str, bytes]:
@@ -86,20 +87,21 @@ nbdata.pack("/dev/stdin", sys.argv[1], shard_samples=8, quiet=True)
 """
 
 
+@pytest.mark.in_ci("store")
 def test_after_a_kill_of_a_stream_whole_shards_are_there_and_it_starts_over(shelf: Shelf) -> None:
     target, data = f"{shelf.root}out/x-%06d.tar", tar_of(WHOLE)
     words = [sys.executable, "-c", _SENT, target]
-    killed = subprocess.run(words, input=data, capture_output=True, check=False, timeout=120)
+    killed = subprocess.run(words, input=data, capture_output=True, check=False, timeout=PATIENCE)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert [name for name in shelf.read("out/") if name.endswith(".tar")] in (
         ["x-000000.tar"],
         ["x-000000.tar", "x-000001.tar"],
     )
     line = [sys.executable, "-m", "nbdata", "pack", "-", target, "--shard-samples", "8"]
-    again = subprocess.run(line, input=data, capture_output=True, check=False, timeout=120)
+    again = subprocess.run(line, input=data, capture_output=True, check=False, timeout=PATIENCE)
     assert (again.returncode, b"--overwrite always" in again.stderr) == (2, True)
     over = subprocess.run(
-        [*line, "--overwrite", "always"], input=data, capture_output=True, check=False, timeout=120
+        [*line, "--overwrite", "always"], input=data, capture_output=True, check=False, timeout=PATIENCE
     )
     assert over.returncode == 0, over.stderr.decode()
     assert list(shelf.samples("out/")) == list(WHOLE.items())

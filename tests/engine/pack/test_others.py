@@ -35,6 +35,7 @@ def kind(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], str]:
     return KINDS[request.param]
 
 
+@pytest.mark.in_ci("ffrecord-disk", "files-store", "one ffrecord-store", "shards-disk")
 @pytest.mark.parametrize("local", [False, True], ids=["store", "disk"])
 def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_so(
     kind: Any, put: Put, there: Any, tmp_path: Path, inline: None, *, local: bool
@@ -124,6 +125,7 @@ def test_a_file_that_got_its_new_content_just_before_a_kill_is_no_conflict(
     assert set(line.run(quiet=True).counts) == {"unchanged"}
 
 
+@pytest.mark.in_ci("archive", "shards")
 @pytest.mark.parametrize(
     "kind", [*KINDS.values(), ("x.tar", {"format": "tar"}, "x.tar")], ids=[*KINDS, "archive"]
 )

@@ -179,6 +179,7 @@ def test_objects_that_lie_across_the_edges_of_parts_are_whole(
         assert found == files
 
 
+@pytest.mark.long
 def test_network_faults_on_either_side_are_repaired_or_reported(
     proxy: FaultProxy, put: Put, there: Any
 ) -> None:

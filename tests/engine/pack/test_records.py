@@ -227,6 +227,7 @@ def test_shards_of_samples_come_back_as_files(put: Put, there: Any) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("big", [700_000, 5 * MIB])
 @pytest.mark.in_ci("700000")
 def test_objects_that_lie_across_the_edges_of_parts_are_whole(

@@ -162,6 +162,7 @@ def test_bytes_of_objects_in_one_piece_are_kept_when_their_transfer_breaks_off(
     assert report.notes == []
 
 
+@pytest.mark.long
 def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -313,6 +314,7 @@ def test_a_key_that_is_not_there_is_told_with_the_nearest_of_a_thousand(put: Put
                 verb(f"{url}deep/{wrong}")
 
 
+@pytest.mark.long
 def test_a_job_says_how_many_of_its_files_were_compared_with_a_checksum(put: Put, tmp_path: Path) -> None:
     url = put({f"{n}.bin": b"12345" for n in range(3)})
     (tmp_path / "x").mkdir()

@@ -88,6 +88,7 @@ def test_a_killed_push_goes_on_too(line: Gate, s3: EmbeddedServer, bucket: str, 
     assert unfinished(s3, bucket) == []
 
 
+@pytest.mark.long
 def test_parts_of_what_the_file_was_before_are_sent_again(
     line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_parts_of_what_the_file_was_before_are_sent_again(
     assert same(s3, bucket, file)
 
 
+@pytest.mark.long
 def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
     line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
@@ -125,6 +127,7 @@ def test_an_upload_of_a_file_that_changed_meanwhile_is_given_up(
     assert unfinished(s3, bucket) == []
 
 
+@pytest.mark.long
 def test_other_parts_than_are_wanted_now_are_not_used(
     line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
@@ -136,6 +139,7 @@ def test_other_parts_than_are_wanted_now_are_not_used(
     assert unfinished(s3, bucket) == []
 
 
+@pytest.mark.long
 def test_an_upload_whose_id_a_killed_push_never_knew_is_given_up(
     s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:

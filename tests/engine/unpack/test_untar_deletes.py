@@ -223,6 +223,7 @@ def test_nothing_is_deleted_behind_a_member_that_failed(tmp_path: Path) -> None:
     assert len(list(volumes.iterdir())) == count
 
 
+@pytest.mark.in_ci("True")
 @pytest.mark.parametrize("late", [False, True])
 def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_place(
     late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[str, tuple[object, ...]]

@@ -187,6 +187,7 @@ def test_a_name_that_no_archive_has_is_refused_with_those_that_are_there(two: Pa
         untar(two / "test.tar", tmp_path / "out", set=["test"])
 
 
+@pytest.mark.in_ci("True")
 @pytest.mark.parametrize("store", [False, True])
 def test_a_line_that_was_stopped_in_its_second_archive_goes_on_there(
     two: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, store: bool

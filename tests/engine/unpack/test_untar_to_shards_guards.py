@@ -102,6 +102,7 @@ def each_of(size: int, count: int) -> bytes:
     return packed([(f"{n:03}.bin", "file", source.randbytes(size)) for n in range(count)])[0]
 
 
+@pytest.mark.in_ci("create-*")
 @pytest.mark.parametrize(("action", "size"), [("put", 1000), ("create", 9 * MIB)])
 def test_shards_that_fail_hold_nothing(
     action: str, size: int, proxy: FaultProxy, put: Put, begun: tuple[list[GrowingOutput], list[int]]
@@ -120,6 +121,7 @@ def test_shards_that_fail_hold_nothing(
         assert not output._sent
 
 
+@pytest.mark.in_ci("put-1000")
 @pytest.mark.parametrize(("action", "size"), [("put", 1000), ("create", 9 * MIB)])
 def test_a_target_that_denies_access_ends_it(
     action: str, size: int, proxy: FaultProxy, put: Put, begun: tuple[list[GrowingOutput], list[int]]

@@ -139,7 +139,7 @@ def sent(after: int, source: Any, target: str, **options: Any) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "whole.tar.bz2", "tar.xz", "tar.zst"])
-@pytest.mark.in_ci("tar", "tar.zst")
+@pytest.mark.in_ci("tar.gz")
 def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice(
     name: str, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -160,6 +160,7 @@ def test_an_interrupted_line_goes_on_behind_a_checkpoint_and_sends_nothing_twice
     assert report.counts["unchanged"] + report.counts["extracted"] + report.counts["links"] == 207
 
 
+@pytest.mark.long
 def test_without_a_checkpoint_existing_objects_are_compared_during_the_stream(
     put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_name_that_is_no_utf8_fails_and_the_rest_is_stored(
     assert stored(s3, bucket, "out/") == {"good": b"1"}
 
 
+@pytest.mark.long
 def test_what_came_before_damage_is_stored_and_written_anew_when_it_is_mended(
     put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -329,7 +331,7 @@ def test_options_that_make_no_sense_there_are_refused() -> None:
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete", "get"])
-@pytest.mark.in_ci("part-reset", "complete-answer lost")
+@pytest.mark.in_ci("complete-answer lost")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -451,6 +453,7 @@ def test_a_part_has_at_most_512_mib_unless_a_larger_one_is_wanted() -> None:
     assert part_in_memory(20 << 40, 1024 * MIB, store) == 1024 * MIB
 
 
+@pytest.mark.long
 def test_one_large_part_is_in_memory_at_a_time(put: Put) -> None:
     url = put({"v/a.tar": bombs.tar_with_hole("a.bin", 240 * MIB) + bytes(1024)})
     tracemalloc.start()

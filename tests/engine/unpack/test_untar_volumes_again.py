@@ -243,7 +243,8 @@ class Proxy:
         self.passed = self.connections = 0
         self.stalled, self._released = threading.Event(), threading.Event()
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def go_on(self) -> None:
         self.stall_at = -1
@@ -251,10 +252,13 @@ class Proxy:
 
     def close(self) -> None:
         self.go_on()
-        for one in (self._listener, *self._open):  # wakes the threads, which close them
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join(PATIENCE)  # it may have accepted a connection just before
+        self._listener.close()
+        for one in list(self._open):  # wakes the threads, which close them
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
     def _accept(self) -> None:
         while True:

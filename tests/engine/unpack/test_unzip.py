@@ -240,6 +240,7 @@ def test_the_last_volume_alone_names_those_that_are_missing(tmp_path: Path) -> N
     assert not (tmp_path / "joined.zip").exists()
 
 
+@pytest.mark.in_ci("-d")
 @pytest.mark.parametrize("suffix", ["-d", "-a2"])
 def test_what_split_cut_with_a_prefix_of_z_is_joined(suffix: str, tmp_path: Path) -> None:
     """``x.z00`` and ``x.zaa`` look like a volume of ``zip -s`` and like a file type."""

@@ -18,6 +18,7 @@ import nbdata
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NotFound
 from nbdata.files.mounted.unpacked import LARGEST
 from tests.faults.proxy import BODY, Fault, FaultProxy
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.needs("mount")
 Put = Callable[[dict[str, bytes]], str]
@@ -50,7 +51,7 @@ def about(folder: str) -> str:
 
 
 def by_tar(source: Path, target: Path, *options: str) -> bytes:
-    subprocess.run(["tar", *options, "-cf", target, "-C", source, "."], check=True, timeout=60)
+    subprocess.run(["tar", *options, "-cf", target, "-C", source, "."], check=True, timeout=PATIENCE)
     return target.read_bytes()
 
 
@@ -135,6 +136,7 @@ def test_a_replaced_archive_is_an_error_and_no_mix(put: Put, tmp_path: Path) -> 
             Path(mount.folder, "top").read_bytes()
 
 
+@pytest.mark.in_ci("8")
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_member_is_an_error_and_the_others_are_not(method: int, put: Put, tmp_path: Path) -> None:
     data = bytearray(by_python(method))

@@ -116,6 +116,7 @@ def test_a_file_becomes_a_folder_and_back(client: S3Client, folder: Filled, tmp_
             client.put_object(Bucket=name, Key="data/x", Body=b"file")
 
 
+@pytest.mark.long
 def test_what_is_asked_for_by_name_counts_as_no_odd_name(tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     for number in range(1050):

@@ -49,6 +49,7 @@ def _about(scene: Scene) -> str:
     return (scene.folder / ".nbdata-mount").read_text()
 
 
+@pytest.mark.long
 def test_programs_find_and_copy_what_is_in_the_store(scene: Scene, tmp_path: Path) -> None:
     _ran("cp", "-r", scene.folder, tmp_path / "copy")
     (tmp_path / "copy/.nbdata-mount").unlink()

@@ -149,6 +149,7 @@ def _run(scene: Scene, name: str, seed: int, count: int) -> None:
     Reader(scene.folder / name, (scene.disk / name).read_bytes(), seed).run(count)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)  # the larger count takes ten minutes on a busy machine
 @pytest.mark.in_ci("2000")
 @pytest.mark.parametrize("count", [2000, 100_000])

@@ -295,6 +295,7 @@ def test_a_server_without_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 # -- how it begins and ends --------------------------------------------------------------------
 
 
+@pytest.mark.in_ci("forked")
 @pytest.mark.parametrize("ends", ["stays", "forked"])
 def test_a_mount_lives_as_long_as_the_process_that_made_it(scene: Scene, tmp_path: Path, ends: str) -> None:
     """Also if nobody keeps the result; and no longer, although a child of a fork lives on."""
@@ -406,7 +407,7 @@ def test_a_mount_that_does_not_answer_holds_up_nobody_who_asks_for_it(scene: Sce
                     [sys.executable, "-m", "nbdata", *words],
                     capture_output=True,
                     text=True,
-                    timeout=60,
+                    timeout=PATIENCE,
                     check=False,
                 )
                 assert mount.folder in done.stdout or "mounted there already" in done.stderr

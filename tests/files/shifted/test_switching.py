@@ -33,6 +33,7 @@ from nbdata.errors import BadOption
 from nbdata.files.shifted import active
 from nbdata.files.shifted.places import target
 from nbdata.files.shifted.replacing import REFUSED, REPLACED
+from tests.waiting import PATIENCE
 
 
 def _held() -> dict[str, Any]:
@@ -263,6 +264,7 @@ def test_switching_in_many_threads_ends_off(unshifted: str) -> None:
     assert _same(_held(), before)
 
 
+@pytest.mark.long
 def test_a_forked_child_has_it_and_a_spawned_one_by_an_initializer(folder: str) -> None:
     os.makedirs(f"{folder}/in")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
@@ -377,7 +379,7 @@ def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: s
     locked.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # ends it, where it waits for ever
+        signal.alarm(int(PATIENCE))  # ends it, where it waits for ever
         with nbdata.shift():
             os._exit(0)
     go_on.set()

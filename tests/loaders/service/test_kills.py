@@ -299,6 +299,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_after_a_kill_of_a_worker_each_batch_is_used_once(tmp_path: Path) -> None:
     _worker_killed(tmp_path, [5])
 

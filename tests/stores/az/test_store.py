@@ -79,6 +79,7 @@ def sas(**fields: str) -> str:
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in known.items())
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["inline", "agent"])
 def test_a_folder_goes_there_and_back_and_is_verified(
     host: str, emulator: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["inline", "agent"])
 def test_a_folder_goes_there_and_back_and_is_verified(
     host: str, emulator: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,6 +225,7 @@ def account(port: int, key: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.in_ci("file")
 @pytest.mark.parametrize("way", ["environment", "file", "dict"])
 def test_a_service_account_gets_a_token_and_another_when_it_has_ended(
     way: str, rsa_key: str, tmp_path: Path

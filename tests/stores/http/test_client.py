@@ -21,6 +21,7 @@ from nbdata.errors import Cancelled, NbdataError, SourceChanged, StoreUnavailabl
 from nbdata.stores.filling import fill
 from nbdata.stores.http import client, pools
 from nbdata.stores.http.client import INFORMATIONAL, Origin, Pool
+from tests.ports import free_port
 from tests.slow import take
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
@@ -496,6 +497,7 @@ def test_a_server_that_takes_no_more_of_an_upload_is_given_up() -> None:
     assert caught.value.details["retry"] is True
 
 
+@pytest.mark.long
 def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
     """The upload takes longer than the silence limit, but the server is never silent for that long."""
     size = 16 * MIB
@@ -602,8 +604,7 @@ def test_a_plain_proxy_gets_the_whole_url_and_its_password() -> None:
 
 
 def test_nothing_listens_where_the_proxy_should_be_and_no_password_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     with pytest.raises(StoreUnavailable) as caught:
         get(Pool(Origin("http", "store.example", 80, proxy=f"http://me:passw0rd@127.0.0.1:{port}")))
     assert "passw0rd" not in f"{caught.value} {caught.value.to_dict()} {caught.value.__cause__!r}"

@@ -18,6 +18,7 @@ from nbdata.stores.http.dial import Origin
 from nbdata.stores.http.hops import MOST, Hops, NamedHosts, Target
 from nbdata.stores.resolve import open_place
 from nbdata.stores.sessions import Answer, Read
+from tests.ports import free_port
 from tests.servers.aistore.cluster import Cluster
 from tests.stores.servers import each, ok, read_body, read_head, serving, status
 
@@ -242,8 +243,7 @@ def test_a_server_that_does_not_know_expect_gets_the_body_after_a_moment(
 
 
 def test_a_redirect_to_a_server_that_is_gone_is_worth_another_try() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        gone = closed.getsockname()[1]
+    gone = free_port()
     with serving(each(lambda head: status(307, f"Location: http://127.0.0.1:{gone}/bucket/key"))) as port:
         store = s3(port, redirects="127.0.0.1")
         with pytest.raises(StoreUnavailable) as caught:

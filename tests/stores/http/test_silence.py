@@ -33,6 +33,7 @@ def context(url: str, port: int, stall: str) -> Context:
     return Context(cwd="/", env=env, storage_options=options)
 
 
+@pytest.mark.in_ci("s3*", "http*", "az*")
 @pytest.mark.parametrize("url", STORES)
 def test_a_silent_connection_is_given_up_after_the_stall_timeout(url: str) -> None:
     ended = threading.Event()

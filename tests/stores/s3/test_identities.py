@@ -179,6 +179,7 @@ def test_keys_are_used_to_their_end_when_nobody_gives_new_ones(
     assert there.read_bytes("x") == b"content"
 
 
+@pytest.mark.in_ci("None")
 @pytest.mark.parametrize("body", [None, b"12345"])
 def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     body: bytes | None, cloud: tuple[Cloud, str], tmp_path: Path

@@ -275,6 +275,7 @@ def test_a_repeated_command_stores_objects_in_the_same_way(
     client.close()
 
 
+@pytest.mark.long
 def test_an_upload_that_was_begun_otherwise_is_not_taken_up(
     s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
