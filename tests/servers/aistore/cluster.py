@@ -50,6 +50,11 @@ class Process:
         assert self.url, "the process did not start"
         self._settings["port"] = urlsplit(self.url).port
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
     def control(self, what: str, asked: dict[str, Any] | None = None) -> Any:
         """Have the process do something for a test; return what it tells."""
         at = urlsplit(self.url)
