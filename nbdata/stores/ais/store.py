@@ -312,11 +312,11 @@ class AisStore(ObjectStore):
         response = self._send("PUT", self._object(key), key, sent, body, size=size)
         response.read()
         checksums = checksum_in(response.headers)
-        if (
-            not checksums or not self._own
-        ):  # it says nothing, for example of an object that it keeps in chunks
-            return self.head(key)
-        proved = {"md5": md5} if md5 else {}
+        proved = {"md5": md5} if md5 and checksums else {}
+        # It says nothing of an object that it keeps in chunks, and here not the ETag of a backend.
+        if not checksums or not self._own:
+            info = self.head(key)
+            return info._replace(checksums={**info.checksums, **proved})
         etag = validator_of(checksums, response.headers.get("ais-version", ""))
         return ObjectInfo(key, size, etag=etag, checksums={**checksums, **proved})
 

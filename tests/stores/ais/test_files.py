@@ -127,7 +127,8 @@ def test_a_bucket_behind_the_cluster_is_moved_like_any_other(
     new: NewBucket, tree: Path, tmp_path: Path
 ) -> None:
     url = new("gcp")
-    assert nbdata.push(tree, f"{url}/d/", quiet=True).counts == {"sent": 5}
+    sent = nbdata.push(tree, f"{url}/d/", quiet=True)
+    assert (sent.counts, sent.verified) == ({"sent": 5}, 5)
     assert nbdata.push(tree, f"{url}/d/", quiet=True).counts == {"unchanged": 5}
     by_option = f"ais://{url.rpartition('/')[2]}/d/"
     pulled = nbdata.pull(by_option, tmp_path / "out", quiet=True, storage_options={"provider": "gs"})
