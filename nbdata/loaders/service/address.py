@@ -20,19 +20,20 @@ import zmq
 
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.loaders.service.batches import FRAME_MOST, PIECE
 from nbdata.lock_files import file_lock
 from nbdata.own_files import small_file
 from nbdata.redaction import remember
 from nbdata.runtime import runtime_folder
 
-__all__ = ["OVER_TCP", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
+__all__ = ["OVER_TCP", "SEALED", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 #: The most bytes of a consumer's message over TCP.
 OVER_TCP = 256 << 10
-# Bytes that its encryption adds at most.
-_SEALED = 64
+#: Bytes that the encryption adds to a message at most.
+SEALED = 64
 # Milliseconds within which a connection over TCP must show its keys.
 _HANDSHAKE = 2_000
 # The most bytes of the file, and the longest path of a Unix socket.
@@ -116,6 +117,8 @@ class Place:
     path : str
         The address file.
     server_secret : str
+    piece : int
+        The most bytes of a frame that is sent.
     """
 
     def __init__(self, name: str, listen: str) -> None:
@@ -129,6 +132,7 @@ class Place:
         if self._tcp is not None and not zmq.has("curve"):
             raise BadOption("listen: this ZeroMQ has no encryption (CURVE)", remedy="Listen at ipc")
         self._name, self._listen = name, listen
+        self.piece = FRAME_MOST if self._tcp is None else PIECE
         self.server_secret = ""
         self.path = ""
 
@@ -170,7 +174,7 @@ class Place:
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
             # Strangers may send as much as a message before they show their keys, each of them.
-            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + _SEALED)
+            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + SEALED)
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
             socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)

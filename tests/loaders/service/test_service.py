@@ -142,6 +142,19 @@ def test_a_state_counts_what_others_have_acknowledged_behind_it() -> None:
         assert sorted([*got, mine, *map(number_of, one)]) == list(range(12))
 
 
+def test_no_batch_of_the_old_position_is_sent_once_another_is_set() -> None:
+    with serve(Numbers(6)) as service, Client(service.address) as one:
+        state, making = service.state_dict(), service._making
+        state.update(first=3, loader={"epoch": 0, "at": 3, "count": 6})
+
+        def write_state() -> None:  # between dealing and sending
+            if making.current.first == 0 and any(one.out for one in making.consumers.values()):
+                service.load_state_dict(state)
+
+        making.write_state = write_state  # type: ignore[method-assign]
+        assert [number_of(batch) for batch in one] == [3, 4, 5]
+
+
 def test_set_epoch_and_the_length_come_from_the_loader() -> None:
     with serve(Numbers(5)) as service, Client(service.address) as one:
         assert len(one) == 5
