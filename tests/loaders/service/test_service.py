@@ -152,7 +152,20 @@ def test_no_batch_of_the_old_position_is_sent_once_another_is_set() -> None:
                 service.load_state_dict(state)
 
         making.write_state = write_state  # type: ignore[method-assign]
-        assert [number_of(batch) for batch in one] == [3, 4, 5]
+        batches = iter(one)
+        assert number_of(next(batches)) == 3
+        assert [number_of(batch) for batch in batches] == [4, 5]
+
+
+@MODES
+def test_a_consumer_in_mid_epoch_goes_on_where_the_service_is_set_to(mode: str) -> None:
+    with serve(Numbers(6), mode=mode) as service, Client(service.address, ahead=1, patience=30) as one:
+        state = service.state_dict()
+        state.update(first=3, loader={"epoch": 0, "at": 3, "count": 6})
+        batches = iter(one)
+        assert number_of(next(batches)) == 0
+        service.load_state_dict(state)
+        assert [number_of(batch) for batch in batches] == [3, 4, 5]
 
 
 def test_set_epoch_and_the_length_come_from_the_loader() -> None:
