@@ -79,14 +79,14 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
     found = place.place
     if found.store.lists_by_page or not found.store.flat:
         return None
-    tree, some, left = Tree(), False, most
+    tree, some, room = Tree(), False, most
     for info in listing(found.control, found.store, found.prefix):
         some = True
         path = info.key[len(found.prefix) :]
         if "//" in f"/{path}" or {".", ".."} & set(path.split("/")):
             return None  # no path means such a name; listed folder by folder it is left out
-        left -= tree.add(path, info) if path else 1
-        if left < 0:
+        room -= tree.add(path, info) if path else 1
+        if room < 0:
             return None
     if not some and found.key and not found.store.is_folder(found.prefix):
         raise NotFound("no such folder", path=place.url)
