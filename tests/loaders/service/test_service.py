@@ -165,6 +165,8 @@ def test_a_consumer_in_mid_epoch_goes_on_where_the_service_is_set_to(mode: str) 
         batches = iter(one)
         assert number_of(next(batches)) == 0
         service.load_state_dict(state)
+        # Else it would be sent batches that it does not take, and wait for ever.
+        assert not any(consumer.asks for consumer in service._making.consumers.values())
         assert [number_of(batch) for batch in batches] == [3, 4, 5]
 
 
