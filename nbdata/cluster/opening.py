@@ -18,6 +18,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from nbdata.cluster import performer
+from nbdata.cluster.listeners import refuse_theirs
 from nbdata.clusters import address_of, local_workers
 from nbdata.ending import Daemon
 from nbdata.engine.runner import forget, new_folder
@@ -137,6 +138,8 @@ class Cluster:
             cluster = stack.enter_context(_started(package, self._local or processors(), folder))
             client = package.Client(cluster, set_as_default=False)
         elif isinstance(self._cluster, str):
+            if not self._operation.insecure_cluster:  # type: ignore[attr-defined]  # of Dealing
+                refuse_theirs(self._cluster)
             client = _client(package, stack, self._cluster, _security(package, self._context.env))
         else:
             if self._cluster.asynchronous:

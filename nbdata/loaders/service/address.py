@@ -20,20 +20,21 @@ import zmq
 
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.loaders.service.batches import FRAME_MOST, PIECE
 from nbdata.lock_files import file_lock
 from nbdata.own_files import small_file
 from nbdata.redaction import remember
 from nbdata.runtime import runtime_folder
 from nbdata.services import KIND
 
-__all__ = ["OVER_TCP", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
+__all__ = ["OVER_TCP", "SEALED", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 #: The most bytes of a consumer's message over TCP.
 OVER_TCP = 256 << 10
-# Bytes that its encryption adds at most.
-_SEALED = 64
+#: Bytes that the encryption adds to a message at most.
+SEALED = 64
 # Milliseconds within which a connection over TCP must show its keys.
 _HANDSHAKE = 2_000
 # The most bytes of the file, and the longest path of a Unix socket.
@@ -120,6 +121,8 @@ class Place:
     where : str
         ``ipc``, or ``tcp://HOST:PORT``.
     server_secret : str
+    piece : int
+        The most bytes of a frame that is sent.
     """
 
     def __init__(self, name: str, listen: str) -> None:
@@ -133,6 +136,7 @@ class Place:
         if self._tcp is not None and not zmq.has("curve"):
             raise BadOption("listen: this ZeroMQ has no encryption (CURVE)", remedy="Listen at ipc")
         self.name, self.where, self._listen = name, "ipc", listen
+        self.piece = FRAME_MOST if self._tcp is None else PIECE
         self.server_secret = ""
         self.path = self.status = ""
 
@@ -175,7 +179,7 @@ class Place:
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
             # Strangers may send as much as a message before they show their keys, each of them.
-            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + _SEALED)
+            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + SEALED)
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
             socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)

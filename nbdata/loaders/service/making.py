@@ -261,7 +261,8 @@ class Making:
         self._begin(Pass(ended.turn + 1, self._mode))
         self.current.next_state, self.current.epoch = ended.next_state, ended.epoch + 1
         for one in self.consumers.values():
-            one.turn, one.out = None, {}
+            # Who takes part in the one before takes no batch of another until its next question is answered.
+            one.asks, one.turn, one.out = one.asks and one.turn is None, None, {}
         self.lock.notify_all()
 
     def rewind_to(

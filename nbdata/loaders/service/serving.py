@@ -20,6 +20,7 @@ from zmq.utils.z85 import encode
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service.address import Place, endpoint_of
+from nbdata.loaders.service.batches import in_pieces
 from nbdata.loaders.service.dealing import Batch, Consumer, Pass
 from nbdata.loaders.service.making import Making, Order
 from nbdata.loaders.service.telling import Telling
@@ -262,17 +263,20 @@ class Serving:
             ends = now.mode == "broadcast" and consumer.turn == now.turn and now.ended_for(consumer)
             if making.error is not None and consumer.asks and not consumer.out:
                 self._send(consumer.route, {"type": "refused", "error": making.error.to_dict()})
-        for batch in batches:
-            told = {
-                "type": "batch",
-                "turn": now.turn,
-                "epoch": now.epoch,
-                "number": batch.number,
-                "seen": consumer.seen,
-            }
-            if not self._send(consumer.route, told, batch.content.header, *batch.content.frames):
+            if now is not making.current:  # it was set to another position after these were dealt
                 return
-            self._telling.sent(batch.content.size)
+            for batch in batches:
+                told = {
+                    "type": "batch",
+                    "turn": now.turn,
+                    "epoch": now.epoch,
+                    "number": batch.number,
+                    "seen": consumer.seen,
+                }
+                frames = in_pieces(batch.content.frames, self._place.piece)
+                if not self._send(consumer.route, told, batch.content.header, *frames):
+                    return
+                self._telling.sent(batch.content.size)
         if ends and consumer.asks:
             self._end(consumer, now.turn)
 
