@@ -91,7 +91,7 @@ help:
 	@sed -n 's/^##//p' $(firstword $(MAKEFILE_LIST))
 
 pictures: $(VENV)/.nbdata
-	NBDATA_SCREENSHOTS=docs/images $(BIN)/pytest -q --basetemp=/tmp/nbdata-pictures tests/browser/test_pictures.py
+	NBDATA_SCREENSHOTS=docs/images $(BIN)/pytest -q --basetemp=/tmp/nbdata-pictures tests/browser/test_pictures.py tests/browser/test_mission.py
 
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE)) $(if $(SMALL),--small)
