@@ -9,7 +9,15 @@ from typing import Any
 
 from nbdata.errors import BadOption
 
-__all__ = ["LOCAL", "address_of", "checked_cluster", "is_open", "local_workers", "loopback_port"]
+__all__ = [
+    "LOCAL",
+    "address_of",
+    "checked_cluster",
+    "is_encrypted",
+    "is_open",
+    "local_workers",
+    "loopback_port",
+]
 
 #: A cluster that nbdata starts on this machine for one job.
 LOCAL = "local"
@@ -57,6 +65,11 @@ def local_workers(cluster: Any) -> int | None:
     """Return N of ``local:N``; 0 for ``local``, which is as many as the machine has cores; None for any other."""
     found = _LOCAL.fullmatch(cluster) if isinstance(cluster, str) else None
     return None if found is None else int(found[1] or 0)
+
+
+def is_encrypted(cluster: Any) -> bool:
+    """True if what is sent to the scheduler is encrypted: it has TLS, or is started by nbdata."""
+    return local_workers(cluster) is not None or address_of(cluster).startswith("tls://")
 
 
 def is_open(cluster: Any) -> bool:
