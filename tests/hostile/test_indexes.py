@@ -265,8 +265,8 @@ def test_credentials_belong_to_the_origin_that_was_named(source: str, led: str, 
 
 
 def test_an_account_that_only_an_index_names_gets_no_shared_signature() -> None:
-    place = "abfss://c@evil.example/x.tar"
-    named = az_config("evil.example", capture(SampleSource(place)))
+    place = "abfss://c@mine.example/x.tar"  # of the account in the environment, at another host
+    named = az_config("mine.example", capture(SampleSource(place)))
     assert named.sas == SAS
     store = open_place(place, capture(SampleSource("https://host/index.json"))).store
     config: Any = store._config  # type: ignore[attr-defined]
