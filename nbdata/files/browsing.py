@@ -25,7 +25,7 @@ from nbdata.files.text import CompressedFile, TextFile
 from nbdata.files.writing import WriteFile
 from nbdata.reading.pieces import Content, Piece
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.resolve import children, is_account
+from nbdata.stores.resolve import is_account
 from nbdata.transfer.retry import listing, listing_of_folder
 
 try:
@@ -35,8 +35,6 @@ except ModuleNotFoundError:  # before fsspec 2025.10, where every file system co
 
 __all__ = ["Browsing"]
 
-# The most buckets that a listing of all buckets shows.
-_BUCKETS = 10_000
 # Bytes that are read at a time to write them elsewhere.
 _COPIED = 8 << 20
 # Options of fsspec itself, which mean nothing to a store.
@@ -137,10 +135,10 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         return entries if detail else [entry["name"] for entry in entries]
 
     def _list(self, path: str) -> list[Entry]:
-        if (not path and not self.fo and self.target not in ("file", "http", "https")) or self._is_account(
-            path
-        ):
-            return self._buckets(path)
+        if self._is_account(path) and self.target not in ("http", "https"):
+            begin = f"{self.target}://"
+            found = self._connections.buckets(f"{begin}{path}/" if path else begin)
+            return [folder_entry(one[len(begin) :].rstrip("/")) for one in found]
         place = self._at(path)
         naming, entries, exists = self._naming(path, place), list[Entry](), False
         for info in listing_of_folder(place.control, place.store, place.prefix):
@@ -154,14 +152,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         return entries
 
     def _is_account(self, path: str) -> bool:
-        """Whether a path such as ``@aws`` is an account, whose folders are its buckets."""
-        return path != "" and is_account(self._url(path))
-
-    def _buckets(self, path: str) -> list[Entry]:
-        url, skip = f"{self._url(path)}/" if path else f"{self.target}://", len(f"{self.target}://")
-        opened = self._connections.opened(url)
-        found = children(url, opened.context, _BUCKETS, stop=opened.control)
-        return [folder_entry(one[skip:].rstrip("/")) for one in found]
+        """Whether the folders of a path are buckets: of the empty one, and of one such as ``@aws``."""
+        return is_account(self._url(path)) if path else not self.fo and self.target != "file"
 
     def _head(self, place: Place) -> ObjectInfo:
         return place.retrying(lambda: place.store.head(place.key))
@@ -172,7 +164,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         known = self._ls_from_cache(path)
         if known is not None:
             return next((entry for entry in known if entry["name"] == path), folder_entry(path))
-        if (not path and not self.fo and self.target != "file") or self._is_account(path):
+        if self._is_account(path):
             return folder_entry(path)
         place = self._at(path)
         if place.key:

@@ -23,6 +23,7 @@ from nbdata.stores.base import Location, Store
 from nbdata.stores.credentials.storage_options import is_address
 from nbdata.stores.http.config import for_one_server
 from nbdata.stores.http.store import key_of
+from nbdata.stores.resolve import children
 from nbdata.threads import ForkLock
 from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.retry import retrying
@@ -37,6 +38,8 @@ _ELSEWHERE = "This file system is for another server, so here it has no credenti
 
 _T = TypeVar("_T")
 
+# The most buckets that a listing of all buckets shows.
+_BUCKETS = 10_000
 # The most stores that are kept open: one for each bucket or web server.
 _MOST = 64
 
@@ -155,6 +158,11 @@ class Connections:
         opened = Opened(FileAccess(source=url, storage_options=self.options or None, verify=self.verify))
         opened.context.origins = self._known(opened.context)
         return opened
+
+    def buckets(self, account: str) -> list[str]:
+        """Return the URLs of the buckets of an account, such as ``s3://``."""
+        opened = self.opened(account)
+        return children(account, opened.context, _BUCKETS, stop=opened.control)
 
     def _known(self, context: Context) -> tuple[str, ...] | None:
         """Return the origins that get credentials."""
