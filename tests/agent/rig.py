@@ -105,7 +105,8 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
     filler = disk / "somebody-elses"
     found = os.statvfs(disk)
     free = found.f_bavail * found.f_frsize - leave
-    with open(filler, "wb") as file:
+    # Somebody else may fill it first.
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
         while free > 0:
             free -= file.write(bytes(min(free, 1 << 20)))
     return filler

@@ -211,7 +211,9 @@ class _Run:
         )
         # Plus the folder for temporary files, its marker, and a record of the parts of each large object.
         parted = sum(len(data) > PART for data in files.values())
-        needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 2 + parted
+        folders = folders_of(files)
+        needed = blocks_of(files, self._block) + folders * self._block
+        inodes = len(files) + folders + 2 + parted
         operation: Operation = nbdata.Pull(goods.url(name), str(target))
         if name == "members":
             operation = nbdata.UntarVolumes(goods.url("volumes"), str(target))
@@ -260,7 +262,8 @@ class _Run:
                 self._bad(f"said that it needs {told['needed']:,} in place of {line.needed:,}")
             if told["free"] > free[0]:
                 self._bad(f"said that {told['free']:,} are free, and {free[0]:,} were")
-        most, now = blocks_of(line.files, self._block), disk.free()[0] + disk.others + 8 * self._block
+        most = blocks_of(line.files, self._block) + folders_of(line.files) * self._block
+        now = disk.free()[0] + disk.others + 8 * self._block
         if not 0 <= told["needed"] <= most:
             self._bad(f"said that it needs {told['needed']:,} of {most:,}")
         if self.result.kind not in UNSEEN and told["free"] > now:

@@ -263,7 +263,9 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
         assert caught.value.details["inodes"] == 8 + 16 + 3 + 2
         assert not (disk / "and").exists()
     (tmp_path / "out" / "3" / "deep").mkdir(parents=True)
-    assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 8 + 14 + 2
+    plan = nbdata.pull(url, tmp_path / "out", dry_run=True)
+    assert plan.inodes == 8 + 14 + 2
+    assert plan.needed == (8 + 14) * os.statvfs(tmp_path).f_frsize, "each folder takes a block, too"
     nbdata.pull(url, tmp_path / "out", quiet=True)
     assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 0
 

@@ -425,9 +425,9 @@ class _Pulling:
     # -- committed files ----------------------------------------------------------------------
 
     def _folder_made(self, _: str) -> None:
-        """Release one reserved inode, which the disk now counts as used."""
+        """Release the reserved room of a folder, which the disk now counts as used."""
         if self._run.reservation is not None:
-            self._run.reservation.note_written(0, made=1)
+            self._run.reservation.note_written(self._space.block, made=1)
 
     def _committed(self, batch: list[PendingFile]) -> None:
         """Record files that are durable under their final names; called by the committing thread."""

@@ -190,8 +190,9 @@ def plan_of(run: Run, source: Found, left_out: LeftOut | None = None) -> Plan:
                 if item.action != "compare":  # which reserves room once it is found to differ
                     out.present += item.present
                     item.needed = round_up(info.size, block) - round_up(item.present, block)
-                    out.needed += item.needed
-                    out.inodes += 1 + folders.before(path)
+                    new_folders = folders.before(path)
+                    out.needed += item.needed + new_folders * block  # which each takes on many disks
+                    out.inodes += 1 + new_folders
                     parted += info.size >= BIG
         if kept is not None:
             kept.add(path)

@@ -171,15 +171,14 @@ def test_folders_count_as_what_they_take_on_the_disk(
     volumes.mkdir()
     out.mkdir()
     with tarfile.open(volumes / "deep.tar.gz", "w:gz") as made:
-        for number in range(20):
-            member = tarfile.TarInfo(f"{number:03}/" + "a/" * 100 + "f")
+        for number in range(8):
+            member = tarfile.TarInfo(f"{number:03}/" + "a/" * 150 + "f")
             if kind == "members":
                 member.type = tarfile.DIRTYPE
             made.addfile(member)
-    monkeypatch.setenv("NBDATA_QUOTA", f"2m:{out}")
+    monkeypatch.setenv("NBDATA_QUOTA", f"1m:{out}")
     with pytest.raises(nbdata.NotEnoughSpace):
         untar(volumes, out)
     monkeypatch.delenv("NBDATA_QUOTA")
     with pytest.raises(nbdata.BadArchive, match="expands"):
-        untar(volumes, out, max_expansion="2m")
-    untar(volumes, out)
+        untar(volumes, out, max_expansion="1m")
