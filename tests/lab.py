@@ -100,6 +100,11 @@ class Lab:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def process_id(self) -> int:
+        """The process of the server."""
+        return self._process.pid
+
     def _environment(self) -> dict[str, str]:
         """Return an environment without the user's Jupyter settings.
 
