@@ -122,6 +122,11 @@ class Lab:
                 found += (task / "children").read_text().split()
         return [pid for pid in found if b"ipykernel" in _command(pid)]
 
+    @property
+    def process_id(self) -> int:
+        """The process of the server."""
+        return self._process.pid
+
     def _environment(self) -> dict[str, str]:
         """Return an environment without the user's Jupyter settings.
 

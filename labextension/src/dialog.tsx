@@ -35,6 +35,8 @@ export interface Tools {
   browse: Browse;
   runs: Runs;
   insert: Insert;
+  /** Opens the tray *Free…* of the disk, or of the limited folder, that a folder is in. */
+  free: (folder: string) => Promise<void>;
   /** The folder of Lab's file browser on the disk; empty if the server does not say it. */
   folder: () => Promise<string>;
   /** Asks for a folder on the disk with Lab's dialog; null if the user has chosen none. */
@@ -66,6 +68,8 @@ export function MovingDialog(
   }));
   const [begun, setBegun] = React.useState<Moving | null>(null);
   const form = React.useRef<HTMLFormElement>(null);
+  const { problem, attempt } = useAttempt();
+  const freeLabel = trans.__('Free…');
   useChanges(runs.changed);
   React.useEffect(() => {
     const stored = into ?? browse.tree?.root ?? null;
@@ -133,6 +137,12 @@ export function MovingDialog(
               }}
             />
           )}
+          {!isUrl(fields.target) && (
+            <Act
+              label={freeLabel}
+              onClick={() => void attempt(freeLabel, () => props.free(fields.target.trim()))}
+            />
+          )}
           <Act label={trans.__('Another disk')} onClick={() => focus('target')} />
           <Act
             label={trans.__('Take less')}
@@ -140,6 +150,7 @@ export function MovingDialog(
           />
         </div>
       )}
+      <Problem text={problem} />
       <div className="nbd-Acts">
         <button
           type="submit"

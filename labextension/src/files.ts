@@ -18,6 +18,22 @@ export interface Item {
   isFolder: boolean;
 }
 
+/** How deep the file browser lies in the page of Notebook 7 that lists files. */
+const DEEPEST = 3;
+
+function browserIn(widget: Widget, depth: number): FileBrowser | null {
+  if (widget.id === 'filebrowser') {
+    return widget;
+  }
+  for (const child of depth > 0 ? (widget.layout ?? []) : []) {
+    const found = browserIn(child, depth - 1);
+    if (found) {
+      return found;
+    }
+  }
+  return null;
+}
+
 /** Lab's file browser, as far as this page has one. */
 export class Files {
   constructor(private readonly _app: JupyterFrontEnd) {}
@@ -71,9 +87,12 @@ export class Files {
   }
 
   private get _browser(): FileBrowser | null {
-    for (const widget of this._app.shell.widgets('left')) {
-      if (widget.id === 'filebrowser') {
-        return widget;
+    for (const area of ['left', 'main']) {
+      for (const widget of this._app.shell.widgets(area)) {
+        const found = browserIn(widget, area === 'left' ? 0 : DEEPEST);
+        if (found) {
+          return found;
+        }
       }
     }
     return null;

@@ -259,6 +259,10 @@ export class Panel extends ReactWidget {
     return root && pathOn(root, this._commands.folder() ?? above, '');
   };
 
+  /** The same of the limit that a folder is in, or else of its disk. */
+  private readonly _freeBelow = (folder: string): Promise<void> =>
+    this._free({ folder, limited: true });
+
   /** The server's root folder; empty if the server does not say it. */
   private async _root(): Promise<string> {
     if (!this._gauges.seen) {
@@ -295,6 +299,7 @@ export class Panel extends ReactWidget {
       browse: this._browse,
       runs: this._runs,
       insert: this._insert,
+      free: this._freeBelow,
       folder: this._folder,
       choose: this._commands.canChoose() ? this._choose : null
     };

@@ -123,7 +123,7 @@ function Filter(props: {
 /** The first sentence where nothing is listed. */
 function nothing(choice: Choice, isEmpty: boolean): string {
   if (isEmpty || choice === 'all') {
-    return trans.__('No transfers yet. Start one in a notebook, for example');
+    return trans.__('No transfers yet. Begin one from Stores, or in a notebook, for example');
   }
   return choice === 'server'
     ? trans.__('No transfers of this server yet. Start one in a notebook, for example')

@@ -34,16 +34,15 @@ export function TreeRow(props: {
     const { level, why } = row;
     const texts = {
       more: level.asked === null ? trans.__('Load more') : trans.__('Loading…'),
-      problem: trans.__('Could not be listed. Try again'),
+      problem: trans.__('Could not be listed.'),
       nothing: level.begin
         ? trans.__('No name begins with “%1”.', short(printable(level.begin)))
         : trans.__('Nothing is here.'),
       filtered: trans.__('Nothing matches.')
     };
-    const isButton = why === 'problem' || why === 'more';
     return (
       <div className="nbd-TreeRow" role="presentation" style={style} data-row={props.number}>
-        {isButton ? (
+        {why === 'more' ? (
           <button
             type="button"
             className="nbd-Link nbd-Small"

@@ -335,6 +335,10 @@ def test_where_it_does_not_fit_the_ways_that_do_are_buttons(panel: Panel, lab: L
         expect_focus(dialog.get_by_label("Only", exact=True))
         dialog.get_by_label("Only", exact=True).fill("*.txt")
         expect(ways).to_have_count(0)
+        dialog.get_by_label("Only", exact=True).fill("")
+        ways.get_by_role("button", name="Free…").click()
+        freeing = panel.root.locator(".nbd-Gauge .nbd-Tray")
+        expect_focus(freeing.get_by_role("heading", name="Free"))
     finally:
         nbdata.quota(str(folder), limit="none", quiet=True)
 

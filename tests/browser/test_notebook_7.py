@@ -60,3 +60,17 @@ def test_the_panel_opens_from_the_toolbar_and_from_the_menu(
     expect(opened.value.locator(".jp-BreadCrumbs")).to_contain_text("vols20")
     # Notebook 7.6 has this error of its own, without nbdata too.
     assert [error for error in panel.errors if "reading 'schema'" not in error] == []
+
+
+@pytest.mark.long
+def test_the_menu_of_the_list_of_files_leads_to_a_dialog(context: BrowserContext, lab: Lab) -> None:
+    (lab.root / "pushed").mkdir()
+    page = context.new_page()
+    panel = Panel(page)
+    page.goto(f"{lab.url}/tree?token={lab.token}")
+    page.locator(".jp-DirListing-item").filter(has_text="pushed").click(button="right")
+    page.get_by_role("menuitem", name="Push to a store…").click()
+    dialog = panel.root.get_by_role("region", name="Push to a store: pushed")
+    dialog.get_by_role("combobox", name="Into").fill("s3://bucket/pushed/")
+    said = f"%push {lab.root}/pushed s3://bucket/pushed/"
+    expect(dialog.locator(".nbd-Line code")).to_have_text(said)

@@ -221,7 +221,7 @@
 .nbd-Place-name {
   color: var(--jp-ui-font-color2);
   flex: none;
-  width: 2.4em;
+  min-width: 2.4em;
 }
 
 /* -- bars ---------------------------------------------------------------------------------- */
