@@ -4,7 +4,8 @@
 server that makes them up (`listing.py`). The workers of a copy report all objects as copied at once; those of a pull
 fetch them. Each work runs with few and with many objects: the difference is the cost per object, the rest is what a job
 costs by itself. Counted is the CPU of this process: plan, dealing and merging, records, names, and Dask's client and
-scheduler. Starting the workers is left out. ``--threads`` tells how it spreads over threads.
+scheduler. Starting the workers is left out. ``--threads`` tells how it spreads over threads, ``--memory`` the peak
+memory (RSS) of this process and of the largest worker; with `--rounds 1`, since a peak does not fall.
 """
 
 from __future__ import annotations
@@ -57,12 +58,19 @@ def by_thread() -> dict[str, float]:
     return found
 
 
+def peak() -> int:
+    """Return the peak memory of a process in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) // 1000
+
+
 class Coordinator(Watched):
     """Has workers of a copy answer at once, and notes the threads' CPU before the workers end."""
 
     def __init__(self, *, at_once: bool) -> None:
         super().__init__()
         self._at_once, self.threads = at_once, dict[str, float]()
+        self.peak, self.worker_peak = 0, 0
 
     def __enter__(self) -> Coordinator:
         super().__enter__()
@@ -77,14 +85,16 @@ class Coordinator(Watched):
 
         def left(cluster: Cluster, *error: object) -> None:
             self.threads = {name: cpu - self._began.get(name, 0.0) for name, cpu in by_thread().items()}
+            self.peak, self.worker_peak = peak(), max(cluster.client.run(peak).values())
             leave(cluster, *error)
 
         Cluster.__enter__, Cluster.__exit__ = entered, left  # type: ignore[method-assign]
         return self
 
 
-def measured(verb: str, objects: int, folder: Path) -> tuple[float, dict[str, float]]:
+def measured(verb: str, objects: int, folder: Path, *, memory: bool) -> tuple[float, dict[str, float]]:
     """Run once with `local:2`; return the CPU seconds of this process without those of the start, and by thread."""
+    before = peak()
     target = folder / "out"
     with ListServer(objects, per_folder=1000) as server, Coordinator(at_once=verb == "copy") as watched:
         options: dict[str, Any] = {"endpoint_url": server.url, "key": "k", "secret": "s", "region": "none"}
@@ -98,6 +108,9 @@ def measured(verb: str, objects: int, folder: Path) -> tuple[float, dict[str, fl
         cpu = own_cpu() - cpu - watched.start_cpu
     assert report.files == objects, report
     shutil.rmtree(target, ignore_errors=True)
+    if memory:
+        told = f"coordinator {watched.peak} MB ({before} MB before), a worker {watched.worker_peak} MB"
+        print(f"  {verb} {objects:,}: {told}", flush=True)
     return cpu, watched.threads
 
 
@@ -110,6 +123,7 @@ def main() -> None:
     parser.add_argument("--works", default="copy,pull")
     parser.add_argument("--most", type=int, default=MOST, help="objects of a part at most")
     parser.add_argument("--threads", action="store_true", help="tell the CPU of each thread, too")
+    parser.add_argument("--memory", action="store_true", help="tell the peak memory, too")
     args = parser.parse_args()
     DealtPlan.most = args.most
     os.environ["NBDATA_HOST"] = "inline"
@@ -120,7 +134,7 @@ def main() -> None:
         found: dict[int, list[float]] = {args.few: [], args.many: []}
         for _ in range(args.rounds):
             for objects, values in found.items():
-                cpu, threads = measured(verb, objects, folder)
+                cpu, threads = measured(verb, objects, folder, memory=args.memory)
                 values.append(cpu)
                 shutil.rmtree(folder / "state", ignore_errors=True)
                 if args.threads:

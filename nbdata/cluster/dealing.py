@@ -261,7 +261,7 @@ class ClusterDealer:
             with contextlib.suppress(Exception):
                 future.release()
         if error is not None and type(error).__name__ == "KilledWorker":
-            first = next(iter(part.rows))
+            first = next(iter(part.rows)).partition("\0")[0]  # a range of it
             raise NbdataError(
                 f"several workers died one after the other while they worked on the same "
                 f"{counted(len(part.rows), 'objects')}, the first of which is {first}",

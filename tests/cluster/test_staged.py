@@ -26,7 +26,7 @@ class Coordinator:
         self.named: list[str] = []
         self.committer = Committer(str(root), FreeControl(), umask=0o022, committed=self._committed)
         index = Index(str(state), "s3://b/", str(root), None)
-        self.work = DealtPull(self, Plan("pull"), self, index, self.committer)  # type: ignore[arg-type]
+        self.work = DealtPull(self, Plan("pull"), self, index, self.committer, None)  # type: ignore[arg-type]
         self.operation = Pull("s3://b/", str(root))
 
     def fail(self, path: str, error: Exception) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from nbdata.disk import exchanged
 from nbdata.engine.job.dealing import PartReport
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.same_machine import here
 from nbdata.engine.planning.mirror import looks
 from nbdata.engine.pull.plan import MOVES, PullRow
+from nbdata.engine.pull.ranges import RANGE, DealtFetch, has_ranges, reports_of
 from nbdata.errors import UnsafeMember
 from nbdata.report import Plan, Row
 from nbdata.transfer.committer import Committer, PendingFile
@@ -49,22 +51,49 @@ class DealtPull(DealtPlan):
     index : Index
     committer : Committer
         Gives the files their names. The workers' temporaries are beside its own, below its mark.
+    ranged : callable or None
+        Prepares an object whose ranges are dealt, and returns None if that failed. None: the store has no ranges.
     """
 
-    def __init__(self, run: Run, plan: Plan, results: Results, index: Index, committer: Committer) -> None:
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        results: Results,
+        index: Index,
+        committer: Committer,
+        ranged: Callable[[PullRow], DealtFetch | None] | None,
+    ) -> None:
         super().__init__(run, plan, results, MOVES)
         self._index, self._committer, self._target = index, committer, committer.target
+        self._ranged, self._number = ranged, 0
+        self._fetches: dict[int, DealtFetch] = {}  # objects of which ranges are out: few more than parts
 
     def facts(self, rows: list[Row]) -> dict[str, object]:
-        return {"root": self.plan.details["root"], "left_out": [], "token": self._target.token}
+        facts = {"root": self.plan.details["root"], "left_out": [], "token": self._target.token}
+        return facts | here(self.run) if any(row.action == RANGE for row in rows) else facts
 
     def rows(self) -> Iterator[Row]:
-        return filter(may_be_dealt, self.plan.rows)
+        for row in filter(may_be_dealt, self.plan.rows):
+            item = PullRow.of(row)
+            if self._ranged is None or not has_ranges(self.run, item.info):
+                yield row
+            elif (fetch := self._ranged(item)) is not None:
+                self._number += 1
+                self._fetches[self._number] = fetch
+                yield from fetch.rows(row.path, self._number)
+                self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        self._fetches = {number: fetch for number, fetch in self._fetches.items() if fetch.is_out}
 
     def begin(self, rows: list[Row]) -> list[Row]:
         """Make the folders of objects that are about to be dealt; return those for which that worked."""
         ready = []
         for row in rows:
+            if row.action == RANGE:
+                ready.append(row)
+                continue
             try:
                 self._target.prepare(row.path)
             except Exception as error:
@@ -79,7 +108,16 @@ class DealtPull(DealtPlan):
 
     def may_repeat(self, rows: Collection[Row]) -> bool:
         """An object that is fetched in parts has one temporary, in which a late worker would still write."""
-        return all(row.size < BIG for row in rows)
+        return all(row.size < BIG and row.action != RANGE for row in rows)
+
+    def take(self, rows: Mapping[str, Row], part: PartReport) -> None:
+        for number, of, error in reports_of(rows, part.details, part.error):
+            if error is None:
+                self._fetches[number].took(of)
+            else:
+                self._fetches[number].lost(of, error)
+        self._forget_ended()
+        super().take(rows, part)
 
     def record(self, rows: Mapping[str, Row], part: PartReport) -> None:
         """Commit the files of a part. They are recorded once they have their names."""

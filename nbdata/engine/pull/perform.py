@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.job.same_machine import on_this_machine
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned
 from nbdata.engine.pull.dealt import DealtPull, is_left, may_be_dealt
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
+from nbdata.engine.pull.ranges import RANGE, DealtFetch, fetch_range
 from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.optional_calls import fdatasync
 from nbdata.report import Plan, Report, Row
@@ -46,6 +50,7 @@ __all__ = ["FETCHED", "perform", "plan"]
 FETCHED = (Outcome.FETCHED, Outcome.OVERWRITTEN)
 # Least bytes of an interrupted object in one piece that are kept: fewer are faster to fetch again.
 _KEPT = 256 << 10
+_Fetch = TypeVar("_Fetch", bound=PartedFetch)
 # Errors after which the fetched bytes are useless.
 _USELESS = (ChecksumMismatch, SourceChanged)
 
@@ -58,7 +63,10 @@ def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] 
     promised : callable, optional
         Returns the check of an object, if another source than its store gives the checksum.
     """
-    return _Pulling(run, planned, promised).run_all()
+    with contextlib.ExitStack() as guarded:
+        if run.as_part is not None and "coordinator" in planned.details:
+            guarded.enter_context(on_this_machine(run, planned.details))
+        return _Pulling(run, planned, promised).run_all()
 
 
 class _Pulling:
@@ -120,7 +128,8 @@ class _Pulling:
                 self._begun = Begun(self._target.opened(self._target.staging(self._root)))
                 self._workers.run(self._units())
                 if self._run.dealer is not None and isinstance(committer, Committer):
-                    dealt = DealtPull(self._run, self._plan, self._results, self._index, committer)
+                    ranged = partial(self._prepared, kind=DealtFetch) if self._store.ranges else None
+                    dealt = DealtPull(self._run, self._plan, self._results, self._index, committer, ranged)
                     self._run.dealer.deal(dealt)
                 committer.flush()
                 if self._op.delete:
@@ -137,6 +146,9 @@ class _Pulling:
         """Yield the work of this process: all of it, unless it is dealt."""
         batch: list[PullRow] = []
         for row in self._plan.rows:
+            if row.action == RANGE:
+                yield partial(fetch_range, self._run, self._store, self._target, row)
+                continue
             if row.action not in MOVES:
                 self._results.left(row)
                 continue
@@ -336,6 +348,11 @@ class _Pulling:
 
     def _begin_parts(self, item: PullRow) -> None:
         """Prepare an object in parts, and submit its missing parts to the workers."""
+        if (fetch := self._prepared(item, PartedFetch)) is not None:
+            self._workers.submit(fetch.units())
+
+    def _prepared(self, item: PullRow, kind: type[_Fetch]) -> _Fetch | None:
+        """Open the partial of an object; None if that failed."""
         info = described = item.info
         try:
             final, staging = self._target.prepare(item.path)
@@ -355,14 +372,14 @@ class _Pulling:
             self._target.sync_folders()
         except Exception as error:
             self._results.fail(item.path, error)
-            return
+            return None
         if parts.restarted:
             self._anew(item)
 
         def check(_: ObjectInfo) -> Check:
             return self._check(described) if checker is None else checker.check(parts.part_size)
 
-        fetch = PartedFetch(
+        fetch = kind(
             self._control,
             self._store,
             info,
@@ -373,7 +390,7 @@ class _Pulling:
         )
         self._unfinished[item.path] = parts
         item.claimed = item.needed
-        self._workers.submit(fetch.units())
+        return fetch
 
     def _parts_done(
         self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool
