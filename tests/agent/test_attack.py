@@ -182,6 +182,7 @@ def test_many_watches_on_one_connection_are_bounded(agent: Rig) -> None:
     wait_until(lambda: agent.threads() <= before)
 
 
+@pytest.mark.long
 def test_hundreds_of_connections_are_served_or_told_why_not(agent: Rig) -> None:
     before = agent.threads()
     rude = [agent.raw() for _ in range(serving._CLIENTS - 20)]

@@ -346,6 +346,7 @@ def test_shards_are_not_made_of_those_that_they_replace(
     assert there(s3, bucket) == before
 
 
+@pytest.mark.in_ci("command")
 @pytest.mark.parametrize("kind", ["function", "command"])
 def test_an_interrupt_ends_all_of_it(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, kind: str
