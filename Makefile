@@ -33,7 +33,7 @@
 ##  make bench-service     a loader service beside DataLoaders and a pickled queue (minutes)
 ##  make bench-cluster     --cluster local:2 beside one process: seconds and CPU (some ten minutes)
 ##  make bench-coordinator the coordinator's own CPU per object of --cluster (some minutes)
-##  make bench-aistore     pulls from AIStore's stand-in beside its SDK (minutes)
+##  make bench-aistore     pulls and loaders over AIStore's stand-in, beside its SDK and s5cmd (minutes)
 ##  make bench-mount       a mount beside those of rclone and s3fs, needs root on a Debian-like system (half an hour)
 ##  make test-ipython      sessions beside nbdata with the lowest IPython that is allowed (two minutes)
 ##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
@@ -91,7 +91,7 @@ help:
 	@sed -n 's/^##//p' $(firstword $(MAKEFILE_LIST))
 
 pictures: $(VENV)/.nbdata
-	NBDATA_SCREENSHOTS=docs/images $(BIN)/pytest -q --basetemp=/tmp/nbdata-pictures tests/browser/test_pictures.py
+	NBDATA_SCREENSHOTS=docs/images $(BIN)/pytest -q --basetemp=/tmp/nbdata-pictures tests/browser/test_pictures.py tests/browser/test_mission.py
 
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE)) $(if $(SMALL),--small)
@@ -243,7 +243,7 @@ $(VENV)/.bench-aistore: pyproject.toml | $(BIN)/python
 	touch $@
 
 bench-aistore: $(VENV)/.nbdata $(VENV)/.bench-aistore
-	$(BIN)/python benchmarks/aistore_pull.py $(ARGS)
+	$(BIN)/python benchmarks/over_aistore.py $(ARGS)
 
 bench-service: $(VENV)/.nbdata
 	$(BIN)/python benchmarks/service.py $(ARGS)

@@ -9,7 +9,15 @@ from typing import Any
 
 from nbdata.errors import BadOption
 
-__all__ = ["LOCAL", "address_of", "checked_cluster", "is_open", "local_workers"]
+__all__ = [
+    "LOCAL",
+    "address_of",
+    "checked_cluster",
+    "is_encrypted",
+    "is_open",
+    "local_workers",
+    "loopback_port",
+]
 
 #: A cluster that nbdata starts on this machine for one job.
 LOCAL = "local"
@@ -59,6 +67,11 @@ def local_workers(cluster: Any) -> int | None:
     return None if found is None else int(found[1] or 0)
 
 
+def is_encrypted(cluster: Any) -> bool:
+    """True if what is sent to the scheduler is encrypted: it has TLS, or is started by nbdata."""
+    return local_workers(cluster) is not None or address_of(cluster).startswith("tls://")
+
+
 def is_open(cluster: Any) -> bool:
     """True if whoever reaches the scheduler can run code as its owner: it is off this machine, without TLS."""
     found = _ADDRESS.fullmatch(address_of(cluster))
@@ -68,3 +81,9 @@ def is_open(cluster: Any) -> bool:
         return not ipaddress.ip_address(found[2].strip("[]")).is_loopback
     except ValueError:  # a name, which may lead anywhere
         return True
+
+
+def loopback_port(cluster: Any) -> int | None:
+    """Return the port of a scheduler without TLS on this machine; None for any other."""
+    found = _ADDRESS.fullmatch(address_of(cluster))
+    return None if found is None or found[1] == "tls" or is_open(cluster) else int(found[3])

@@ -29,16 +29,20 @@ __all__ = ["KINDS", "Connection", "connected", "forget", "keep", "kept"]
 
 #: The protocols of each kind of connection, and the options that it may have.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "s3": (("s3", "s3a"), ("endpoint_url", "region", "addressing_style", "key", "secret", "token", "anon")),
+    "s3": (
+        ("s3", "s3a"),
+        ("endpoint_url", "region", "addressing_style", "key", "secret", "token", "profile", "anon"),
+    ),
     "obs": (("obs",), ("endpoint_url", "region", "addressing_style", "key", "secret", "token", "anon")),
     "gs": (("gs", "gcs"), ("token", "project", "anon")),
     "az": (("az", "abfs", "abfss"), ("account_name", "account_key", "sas_token", "anon")),
     "http": (("http", "https"), ("username", "password", "token")),
+    "sftp": (("sftp", "ssh"), ("username", "password", "key_filename", "passphrase")),
 }
 # Kinds that have no server but the one in their options.
 _WITH_ENDPOINT = ("s3", "obs")
 # What decides which server gets the keys: nothing beside a connection may.
-_WHERE = ("endpoint_url", "account_host", "account_name", "connection_string")
+_WHERE = ("endpoint_url", "account_host", "account_name", "connection_string", "host", "port", "sock")
 _GOOGLE = "https://storage.googleapis.com"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FILE = "connections.json"
@@ -125,7 +129,8 @@ class Connection:
             has_key = {"account_key", "sas_token", "anon"} & set(self.options)
             anon = {} if has_key else {"anon": "true"}
             return {"endpoint_url": f"https://{self._account_host}", **anon, **self.options}
-        if self.kind in _WITH_ENDPOINT and not {"key", "secret", "token", "anon"} & set(self.options):
+        keys = {"key", "secret", "token", "profile", "anon"}
+        if self.kind in _WITH_ENDPOINT and not keys & set(self.options):
             return {"anon": "true", **self.options}
         return dict(self.options)
 
@@ -147,6 +152,12 @@ class Connection:
                 path=redacted(place),
                 remedy="Leave it out, or give it by --target-option if the target is its store",
             )
+        if self.kind == "sftp" and _server_of(place) != _server_of(self.place):
+            raise BadOption(
+                f"the connection {self.name} is for another server",
+                path=redacted(place),
+                expected=redacted(self.place),
+            )
         own = {"http": origin_of(self.place), "az": ""}.get(self.kind)
         if own == "":
             own = f"az://{self._account_host}"
@@ -158,6 +169,11 @@ class Connection:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, secrets included: for the file alone."""
         return Hidden({"name": self.name, "kind": self.kind, "place": self.place, "options": self.options})
+
+
+def _server_of(place: str) -> str:
+    """Return host and port of a URL of SSH, the same for each way to write them."""
+    return origin_of(place).partition("://")[2].lower().removesuffix(":22")
 
 
 def connected(

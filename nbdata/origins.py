@@ -43,7 +43,8 @@ def origin_of(place: str) -> str:
     if scheme in _PORTS:
         try:
             parts = urlsplit(place)
-            return f"{scheme}://{parts.hostname or ''}:{parts.port or _PORTS[scheme]}"
+            name = parts.hostname or ""
+            return f"{scheme}://{f'[{name}]' if ':' in name else name}:{parts.port or _PORTS[scheme]}"
         except ValueError:  # opening it tells what is wrong
             return f"{scheme}://"
     if scheme in AZURE_SCHEMES:

@@ -297,11 +297,16 @@ class Report(Record):
     @property
     def line(self) -> str:
         """The report in one true line."""
-        text = f"{self.verb} {self.source}".rstrip() + (f" → {self.target}" if self.target else "")
+        what = f"{self.verb} {self.source}".rstrip() + (f" → {self.target}" if self.target else "")
+        return f"{printable(what)}: {self.outcome}"
+
+    @property
+    def outcome(self) -> str:
+        """What `line` says behind the verb and its places."""
         nothing = {"DONE": "nothing to do", "FAILED": "nothing was done"}.get(
             self.state, "no file was finished"
         )
-        text += f": {self.headline or _words(self.counts) or nothing}"
+        text = self.headline or _words(self.counts) or nothing
         if self.headline:
             bad = _words({name: self.counts.get(name, 0) for name in BAD_OUTCOMES})
             text += f"; {bad}" if bad and bad not in self.headline else ""

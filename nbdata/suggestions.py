@@ -41,6 +41,10 @@ _KEEP = "Write --overwrite never, which leaves what is there"
 _RESUMES = "Leave it out: the same command resumes where it was stopped"
 _SECOND = "Write the target as the second path, without an option"
 _SIZES = "No option selects by size: write the paths to a file for --files-from"
+_ALONE = (
+    "Leave it out: a cleanup aborts the few uploads that are noted on its machine. Run it on the machines of the "
+    "workers, too"
+)
 # Options of other tools without a name here: the option that a verb must have for the advice, and the advice.
 _ADVICE = {
     **dict.fromkeys(("recursive", "r", "R"), ("include", _WHOLE)),
@@ -53,6 +57,7 @@ _ADVICE = {
     ),
     **dict.fromkeys(("max-size", "min-size"), ("files-from", _SIZES)),
     "checksum": ("verify", "Leave it out: the bytes are compared with their checksums by default"),
+    "cluster": ("only-here", _ALONE),
     "delete-source": ("delete", "Leave it out: only push deletes its source"),
     "filter": ("include", "Write --include GLOB or --exclude GLOB"),
     "inplace": ("overwrite", "Leave it out: a file gets its name when it is whole"),

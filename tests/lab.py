@@ -21,6 +21,15 @@ from tests.ports import free_port
 from tests.waiting import PATIENCE, wait_until
 
 _SOURCE = Path(__file__).parents[1]
+# Seconds that a JupyterLab without kernels has left to end.
+_LAST = 10.0
+
+
+def _command(pid: str) -> bytes:
+    """Return the command line of a process, or b'' if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 @dataclass
@@ -94,12 +103,24 @@ class Lab:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.terminate()
+        # If a request for a folder or a file is unfinished when Jupyter Server stops, a thread of anyio stays, and the
+        # process never ends (jupyter_server 2.21, anyio 4.x, without nbdata too). Once its kernels have ended, nothing
+        # is lost by a kill.
+        wait_until(lambda: self._process.poll() is not None or not self._kernels())
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(_LAST)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGABRT)  # its log then says where each of its threads is
             self._process.wait()
             print(f"JupyterLab did not end:\n{self.log.read_text()[-10_000:]}")
+
+    def _kernels(self) -> list[str]:
+        """Return the processes of kernels that this JupyterLab has started and not yet ended."""
+        found: list[str] = []
+        with contextlib.suppress(OSError):  # it has just ended
+            for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+                found += (task / "children").read_text().split()
+        return [pid for pid in found if b"ipykernel" in _command(pid)]
 
     def _environment(self) -> dict[str, str]:
         """Return an environment without the user's Jupyter settings.

@@ -149,6 +149,8 @@ _CHINA = Connection(
     "china", "az", "abfss://c@ours.dfs.core.chinacloudapi.cn/", {"account_key": "aHVudGVyMjI="}
 )
 _GS = Connection("google", "gs", "gs://bucket/", {"token": "ya29.hunter22"})
+_SSH = Connection("lab", "sftp", "sftp://host.example/d/", {"username": "me", "password": "hunter22"})
+_PROFILE = Connection("team", "s3", "s3://bucket/", {"endpoint_url": _ENDPOINT, "profile": "research"})
 
 
 @pytest.mark.parametrize(
@@ -160,15 +162,18 @@ _GS = Connection("google", "gs", "gs://bucket/", {"token": "ya29.hunter22"})
         ("work", "abfss://c@OURS.dfs.core.windows.net/", {"account_name": "ours"}),
         ("china", "az://c/d", {"endpoint_url": "https://ours.blob.core.chinacloudapi.cn"}),
         ("google", "gcs://other/", {"endpoint_url": "https://storage.googleapis.com"}),
+        ("lab", "ssh://other@HOST.example:22/x", {"username": "me"}),
+        ("team", "s3://other/", {"endpoint_url": _ENDPOINT, "profile": "research"}),
     ],
 )
 def test_a_connection_names_its_server_whatever_else_would(
     state: str, name: str, url: str, expected: dict[str, str]
 ) -> None:
-    for one in (s3(), _WEB, _AZ, _CHINA, _GS):
+    for one in (s3(), _WEB, _AZ, _CHINA, _GS, _SSH, _PROFILE):
         keep(state, one)
     given = connected({"connection": name}, [url], state)[0]
     assert {**given, **expected} == given
+    assert name != "team" or "anon" not in given
 
 
 @pytest.mark.parametrize(
@@ -184,21 +189,26 @@ def test_a_connection_names_its_server_whatever_else_would(
         ("work", ["abfss://c@evil.example/"], "for another server"),
         ("work", ["abfss://c@ours.dfs.core.chinacloudapi.cn/"], "for another server"),
         ("china", ["az://c/", "abfs://c@ours.dfs.core.windows.net/"], "for another server"),
+        ("lab", ["sftp://evil.example/d/"], "for another server"),
+        ("lab", ["sftp://host.example:2222/d/"], "for another server"),
+        ("lab", ["https://host.example/d/"], "is for sftp://"),
     ],
 )
 def test_keys_of_a_connection_go_to_no_other_store(state: str, name: str, urls: list[str], why: str) -> None:
-    for one in (s3(), _WEB, _AZ, _CHINA, _GS):
+    for one in (s3(), _WEB, _AZ, _CHINA, _GS, _SSH):
         keep(state, one)
     with pytest.raises(BadOption, match=why):
         connected({"connection": name}, urls, state)
 
 
-@pytest.mark.parametrize("where", ["endpoint_url", "account_host", "account_name", "connection_string"])
-@pytest.mark.parametrize("name", ["prod", "work", "google"])
+@pytest.mark.parametrize(
+    "where", ["endpoint_url", "account_host", "account_name", "connection_string", "host", "port", "sock"]
+)
+@pytest.mark.parametrize("name", ["prod", "work", "google", "lab"])
 def test_nothing_beside_a_connection_says_where_its_keys_go(state: str, name: str, where: str) -> None:
-    for one in (s3(), _AZ, _GS):
+    for one in (s3(), _AZ, _GS, _SSH):
         keep(state, one)
-    url = {"prod": "s3://b/", "work": "az://c/", "google": "gs://b/"}[name]
+    url = {"prod": "s3://b/", "work": "az://c/", "google": "gs://b/", "lab": "sftp://host.example/"}[name]
     with pytest.raises(BadOption, match="a server of its own"):
         connected({"connection": name, where: "evil.example"}, [url], state)
 
@@ -244,6 +254,27 @@ def test_the_other_store_of_a_command_gets_no_key(
     ):
         act(f"http://127.0.0.1:{port}/", {option: {"connection": "google"}, "quiet": True})
     assert seen == []
+
+
+def test_a_connection_has_the_keys_of_a_profile_and_its_own_endpoint(
+    seaweedfs: EmbeddedServer, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put({"a.txt": b"12345"})
+    known = seaweedfs.environment()
+    profile = tmp_path / "credentials"
+    profile.write_text(
+        "[research]\nendpoint_url = http://127.0.0.1:9\n"
+        f"aws_access_key_id = {known['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {known['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    for name in known:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    options = {"endpoint_url": known["AWS_ENDPOINT_URL"], "profile": "research"}
+    keep(state_folder(), Connection("team", "s3", url, options))
+    report = nbdata.ls(url, storage_options={"connection": "team"}, quiet=True)
+    assert [row.path for row in report.rows] == ["a.txt"]
+    forget(state_folder(), "team")
 
 
 def test_every_way_in_takes_a_connection_by_its_name(

@@ -33,6 +33,7 @@ LINES = {
         "s3://bucket/data/ s3://other/data/ --delete --part-size 8388608",
         "s3://bucket/data/ s3://other/data/ --cluster local:4",
         "s3://bucket/data/ s3://other/data/ --cluster tcp://10.0.0.1:8786 --insecure-cluster",
+        "s3://bucket/data/ s3://other/data/ --cluster tls://10.0.0.1:8786 --send-credentials",
     ),
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",

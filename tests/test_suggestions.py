@@ -108,11 +108,17 @@ def test_a_call_is_suggested_the_flags_of_the_function_too() -> None:
         nbdata.cache_stream("s3://b/d/", zzz=True)
 
 
+def test_a_cleanup_refuses_a_cluster_by_name() -> None:
+    with pytest.raises(nbdata.BadOption, match=r"option --cluster.*Run it on the machines of the workers"):
+        parse(VERBS["cleanup"], ["s3://b/d/", "--cluster", "local"], prog="nbdata cleanup", extra={})
+
+
 def test_no_advice_to_do_without_is_given_for_what_options_do() -> None:
     """Options that were added since must not be called missing."""
     there = {flag_of(name)[2:] for verb in VERBS.values() for name in options_of(verb)}
     assert {*suggestions._OPTIONS.values()} <= there | FACE_OPTIONS.keys()
     assert suggestions._ADVICE.keys() & there == {
+        "cluster",
         "max-size",
         "resume",
         "recursive",

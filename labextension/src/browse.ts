@@ -239,12 +239,13 @@ function parseListed(value: unknown): Listed {
 }
 
 function parseEntry(value: unknown): Entry {
-  const { name, size, modified, version, url } = raw(value);
+  const { name, size, modified, version, storage_class, url } = raw(value);
   return {
     name: text(name),
     size: maybe(size),
     modified: maybe(modified),
     version: printable(text(version)),
+    storageClass: printable(text(storage_class)),
     url: text(url)
   };
 }

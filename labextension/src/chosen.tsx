@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import { MovingDialog, Tools } from './dialog.js';
+import { Drop } from './drops.js';
 import { moment, size } from './format.js';
 import { OnlyCopied, Parts, Problem, useAttempt } from './parts.js';
 import { hasGlob, lastName, pathOn } from './places.js';
@@ -17,6 +18,7 @@ import { describe } from './verbs.js';
 
 /** What the section Stores is given. */
 export interface Shared extends Tools {
+  drop: Drop;
   copy: (text: string) => Promise<void>;
   /** Whether the user has allowed in Settings that objects are deleted. */
   mayDelete: boolean;
@@ -35,7 +37,7 @@ const VERBS: readonly MovingVerb[] = [
 ];
 
 /** A button that opens a tray below the buttons, and closes it again. */
-function Opens(props: {
+export function Opens(props: {
   label: string;
   of: string;
   isOpen: boolean;
@@ -59,6 +61,23 @@ function Opens(props: {
   );
 }
 
+/** Says why *Delete…* does nothing. */
+export function DeletingIsOff(props: { openSettings: (() => void) | null }): React.JSX.Element {
+  return (
+    <p className="nbd-Small nbd-Wrapped" role="status">
+      {trans.__('Deleting in stores is off: “Allow deleting in stores” in Settings turns it on.')}
+      {props.openSettings && (
+        <>
+          {' '}
+          <button type="button" className="nbd-Link nbd-Small" onClick={props.openSettings}>
+            {trans.__('Open Settings')}
+          </button>
+        </>
+      )}
+    </p>
+  );
+}
+
 /** What can be done with the active row. */
 export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.Element | null {
   const { browse, runs, insert, copy, folder, mayDelete, openSettings, tree, place } = props;
@@ -77,6 +96,7 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
   const facts = [
     ...(entry.size === null ? [] : [size(entry.size)]),
     ...(entry.modified === null ? [] : [moment(entry.modified)]),
+    ...(entry.storageClass ? [trans.__('class %1', entry.storageClass)] : []),
     ...(entry.version ? [trans.__('version %1', entry.version)] : [])
   ];
   const isPattern = hasGlob(url);
@@ -154,21 +174,7 @@ export function Chosen(props: Shared & { tree: Tree; place: Place }): React.JSX.
       )}
       <OnlyCopied is={isOnlyCopied} />
       <Problem text={problem} />
-      {isRefused && !mayDelete && (
-        <p className="nbd-Small nbd-Wrapped" role="status">
-          {trans.__(
-            'Deleting in stores is off: “Allow deleting in stores” in Settings turns it on.'
-          )}
-          {openSettings && (
-            <>
-              {' '}
-              <button type="button" className="nbd-Link nbd-Small" onClick={openSettings}>
-                {trans.__('Open Settings')}
-              </button>
-            </>
-          )}
-        </p>
-      )}
+      {isRefused && !mayDelete && <DeletingIsOff openSettings={openSettings} />}
       {opened && (
         <Tray
           key={opened}

@@ -79,7 +79,7 @@ export function Connect({ kept }: { kept: (name: string) => void }): React.JSX.E
           value={preset.id}
           onChange={event => {
             setPreset(PRESETS.find(one => one.id === event.target.value) ?? preset);
-            setFields(before => ({ ...before, endpoint: '' }));
+            setFields(before => ({ ...before, endpoint: '', keyFile: '', isPublic: false }));
           }}
         >
           {PRESETS.map(one => (
@@ -113,20 +113,24 @@ export function Connect({ kept }: { kept: (name: string) => void }): React.JSX.E
             ? trans.__('%1 for all buckets, or %2', `${preset.kind}://`, `${preset.kind}://bucket/`)
             : preset.kind === 'http'
               ? 'https://server/folder/'
-              : `${preset.kind}://bucket/`
+              : preset.kind === 'sftp'
+                ? 'sftp://server/folder/'
+                : `${preset.kind}://bucket/`
         }
         set={set('place')}
       />
-      <label className="nbd-Check">
-        <input
-          type="checkbox"
-          checked={fields.isPublic}
-          onChange={event =>
-            setFields(before => ({ ...before, isPublic: event.target.checked, secret: '' }))
-          }
-        />
-        {trans.__('Public data: no key')}
-      </label>
+      {preset.kind !== 'sftp' && !preset.hasProfile && (
+        <label className="nbd-Check">
+          <input
+            type="checkbox"
+            checked={fields.isPublic}
+            onChange={event =>
+              setFields(before => ({ ...before, isPublic: event.target.checked, secret: '' }))
+            }
+          />
+          {trans.__('Public data: no key')}
+        </label>
+      )}
       <Keys {...{ preset, fields, set }} />
       <p className="nbd-Small nbd-Wrapped">
         {trans.__(
@@ -157,8 +161,19 @@ function Keys(props: {
     obs: [trans.__('Access key'), trans.__('Secret key')],
     gs: ['', trans.__('Key file on the server')],
     az: [trans.__('Storage account'), trans.__('Account key or SAS')],
-    http: [trans.__('User'), trans.__('Password')]
+    http: [trans.__('User'), trans.__('Password')],
+    sftp: [trans.__('User'), trans.__('Password')]
   }[kind];
+  if (preset.hasProfile) {
+    return (
+      <Field
+        label={trans.__('Profile of this server')}
+        value={fields.key}
+        hint="default"
+        set={set('key')}
+      />
+    );
+  }
   return (
     <>
       {names[0] && (kind === 'az' || !fields.isPublic) && (
@@ -169,8 +184,22 @@ function Keys(props: {
           label={names[1] ?? ''}
           value={fields.secret}
           isSecret={kind !== 'gs'}
-          hint={kind === 'gs' ? trans.__('empty: the login found there') : ''}
+          hint={
+            kind === 'gs'
+              ? trans.__('empty: the login found there')
+              : kind === 'sftp'
+                ? trans.__('empty: a key of the server')
+                : ''
+          }
           set={set('secret')}
+        />
+      )}
+      {kind === 'sftp' && (
+        <Field
+          label={trans.__('Key file on the server')}
+          value={fields.keyFile}
+          hint={trans.__('empty: those in ~/.ssh')}
+          set={set('keyFile')}
         />
       )}
     </>

@@ -28,6 +28,8 @@ const SUGGESTED = 20;
 /** The most names of objects in a question, and the most characters of one. */
 const [NAMED, LONGEST] = [5, 120];
 
+const NONE: readonly string[] = [];
+
 /** What all dialogs use. */
 export interface Tools {
   browse: Browse;
@@ -41,9 +43,19 @@ export interface Tools {
 
 /** The content of the dialog. */
 export function MovingDialog(
-  props: Tools & { verb: MovingVerb; source: string; isFile?: boolean; connection: string }
+  props: Tools & {
+    verb: MovingVerb;
+    source: string;
+    isFile?: boolean;
+    connection: string;
+    /** The names of the entries of the source that are taken; all of it without them. */
+    chosen?: readonly string[];
+    /** The folder of a store into which something was dropped. */
+    into?: string;
+  }
 ): React.JSX.Element {
   const { verb, source, isFile = false, connection, browse, runs, insert, folder } = props;
+  const { chosen = NONE, into } = props;
   const about = describe(verb);
   const [fields, setFields] = React.useState<Fields>(() => ({
     target: '',
@@ -56,13 +68,13 @@ export function MovingDialog(
   const form = React.useRef<HTMLFormElement>(null);
   useChanges(runs.changed);
   React.useEffect(() => {
-    const stored = browse.tree?.root ?? null;
+    const stored = into ?? browse.tree?.root ?? null;
     void folder().then(here => {
-      const target = suggested(verb, source, here, stored, isFile);
+      const target = suggested(verb, source, here, stored, isFile, chosen.length > 0);
       setFields(before => (before.target ? before : { ...before, target }));
     });
-  }, [browse, folder, isFile, source, verb]);
-  const operation = operationOf(verb, source, fields, connection);
+  }, [browse, chosen, folder, into, isFile, source, verb]);
+  const operation = operationOf(verb, source, fields, connection, chosen);
   const key = JSON.stringify(operation);
   const line = useLine(isComplete(verb, fields.target) ? operation : null);
   const started = begun && runs.get(begun);
@@ -102,9 +114,12 @@ export function MovingDialog(
         }
         place={printable(source)}
       />
+      {chosen.length > 0 && (
+        <Place name={trans.__('only')} place={chosen.map(printable).join(', ')} />
+      )}
       {about.target && <Target {...props} fields={fields} set={set} />}
       {about.help && <p className="nbd-Small nbd-Wrapped">{about.help}</p>}
-      <Filters verb={verb} fields={fields} set={set} />
+      <Filters verb={verb} fields={fields} set={set} areChosen={chosen.length > 0} />
       {isComplete(verb, fields.target) && <Line {...line} insert={insert} />}
       <Plan {...{ verb, plans }} />
       {plans.plan && isTooLarge(plans.plan) && (
@@ -119,7 +134,10 @@ export function MovingDialog(
             />
           )}
           <Act label={trans.__('Another disk')} onClick={() => focus('target')} />
-          <Act label={trans.__('Take less')} onClick={() => focus('only')} />
+          <Act
+            label={trans.__('Take less')}
+            onClick={() => focus(chosen.length > 0 ? 'without' : 'only')}
+          />
         </div>
       )}
       <div className="nbd-Acts">
@@ -143,7 +161,7 @@ export function MovingDialog(
       <Ended run={started} />
       {isOver && (
         <p role="status" className="nbd-Wrapped">
-          {`${about.done} ${started.result?.line ?? ''}`}
+          {`${about.done} ${started.result?.outcome ?? ''}`}
         </p>
       )}
     </form>
@@ -250,8 +268,10 @@ function Filters(props: {
   verb: MovingVerb;
   fields: Fields;
   set: (changed: Partial<Fields>) => void;
+  /** Whether the user has chosen what is taken, so that no pattern does. */
+  areChosen: boolean;
 }): React.JSX.Element {
-  const { verb, fields, set } = props;
+  const { verb, fields, set, areChosen } = props;
   const { verify, only } = describe(verb);
   const hint = only === 'members' ? '**/*.jpg labels/*' : '*.jpg labels/**';
   return (
@@ -259,18 +279,20 @@ function Filters(props: {
       <summary>
         {verify.length ? trans.__('Filters and verification') : trans.__('Filters')}
       </summary>
-      <label className="nbd-Field nbd-mod-stacked">
-        {trans.__('Only')}
-        <input
-          name="only"
-          type="text"
-          value={fields.only}
-          placeholder={hint}
-          spellCheck={false}
-          autoComplete="off"
-          onChange={event => set({ only: event.target.value })}
-        />
-      </label>
+      {!areChosen && (
+        <label className="nbd-Field nbd-mod-stacked">
+          {trans.__('Only')}
+          <input
+            name="only"
+            type="text"
+            value={fields.only}
+            placeholder={hint}
+            spellCheck={false}
+            autoComplete="off"
+            onChange={event => set({ only: event.target.value })}
+          />
+        </label>
+      )}
       <label className="nbd-Field nbd-mod-stacked">
         {trans.__('Without')}
         <input

@@ -28,12 +28,26 @@ export class Files {
     return typeof path === 'string' ? this._local(path) : null;
   }
 
-  /** The selected item; null if it is not one alone, or not on the server's disk. */
-  get selected(): Item | null {
-    const [item, ...others] = this._browser?.selectedItems?.() ?? [];
-    return item && others.length === 0 && this._isOnDisk(item.path)
-      ? { path: this._local(item.path), isFolder: item.type === 'directory' }
-      : null;
+  /** The selected items of one folder; none if one of them is not on the server's disk. */
+  get selected(): Item[] {
+    return this._items([...(this._browser?.selectedItems?.() ?? [])]);
+  }
+
+  /** Look up what was dragged out of the file browser. */
+  async dragged(paths: readonly string[]): Promise<Item[]> {
+    const { contents } = this._app.serviceManager;
+    return this._items(
+      await Promise.all(paths.map(path => contents.get(path, { content: false })))
+    );
+  }
+
+  private _items(found: Omit<Contents.IModel, 'content'>[]): Item[] {
+    return found.every(item => this._isOnDisk(item.path))
+      ? found.map(item => ({
+          path: this._local(item.path),
+          isFolder: item.type === 'directory'
+        }))
+      : [];
   }
 
   /** True if the user can choose a folder. */

@@ -126,13 +126,10 @@ function addWishes(app: JupyterFrontEnd, panel: Panel, files: Files): void {
     app.commands.addCommand(id, {
       label: describe(verb).open,
       icon: nbdataIcon,
-      isEnabled: () => files.selected !== null,
+      isEnabled: () => files.selected.length > 0,
       execute: async () => {
-        const { selected } = files;
-        if (selected) {
-          app.shell.activateById(panel.id);
-          await panel.ask(verb, selected);
-        }
+        app.shell.activateById(panel.id);
+        await panel.ask(verb, files.selected);
       }
     });
   }
@@ -193,6 +190,7 @@ function commandsOf(
     folder: () => files.folder,
     canChoose: () => files.canChoose,
     chooseFolder: () => files.choose(),
+    dragged: paths => files.dragged(paths),
     openSettings: lab
       ? () => void app.commands.execute('settingeditor:open', { query: 'nbdata' })
       : null,

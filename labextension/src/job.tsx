@@ -26,6 +26,7 @@ import {
   waitsForSpace
 } from './model.js';
 import { More } from './more.js';
+import { Item } from './files.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
 import { Sparkline } from './sparkline.js';
 import { shortened, trans } from './text.js';
@@ -66,6 +67,8 @@ export interface Commands {
   canChoose(): boolean;
   /** Asks for a folder below the server's root; null if the user has chosen none. */
   chooseFolder(): Promise<string | null>;
+  /** Looks up what was dragged out of Lab's file browser; nothing of it if a part is not on the server's disk. */
+  dragged(paths: readonly string[]): Promise<Item[]>;
   /** Opens the settings of the panel; null where there is no editor of settings. */
   openSettings: (() => void) | null;
   /** Copies the job's command; fails if no line can express it. */

@@ -90,12 +90,41 @@ export interface Mount {
   alive: boolean;
 }
 
-/** The state of disks, caches and mounts at one moment; `root` is the folder of the file browser. */
+/** A trainer of a loader service; `waits` is the share of the last seconds in which it had no batch. */
+export interface Consumer {
+  name: string;
+  used: number;
+  waits: number;
+}
+
+/** A loader service; `waits` is the share of the last seconds in which the loader waited for its trainers. */
+export interface Service {
+  name: string;
+  mode: string;
+  /** In seconds. */
+  age: number;
+  epoch: number;
+  /** Batches of the epoch that are used, and all of them: 0 if that is not known. */
+  used: number;
+  of: number;
+  /** Batches and bytes a second. */
+  rate: number;
+  byteRate: number;
+  waits: number;
+  /** Trainers that are connected, and how many an epoch needs to begin. */
+  count: number;
+  needed: number;
+  /** At most 32 of them. */
+  consumers: Consumer[];
+}
+
+/** The state of disks, caches, mounts and loader services at one moment; `root` is the folder of the file browser. */
 export interface Seen {
   root: string;
   disks: Disk[];
   caches: Cache[];
   mounts: Mount[];
+  services: Service[];
 }
 
 /** A message of the live feed. */
@@ -426,13 +455,41 @@ export function parseUpdate(value: unknown): Update {
 
 /** Parse the response of the route `disks`. */
 export function parseSeen(value: unknown): Seen {
-  const { root, disks, caches, mounts } = raw(value);
+  const { root, disks, caches, mounts, services } = raw(value);
   return {
     root: text(root),
     disks: parseDisks(disks),
     caches: parseCaches(caches),
-    mounts: parseMounts(mounts)
+    mounts: parseMounts(mounts),
+    services: parseServices(services)
   };
+}
+
+function parseServices(value: unknown): Service[] {
+  return list(value).map(item => {
+    const service = raw(item);
+    return {
+      name: text(service.name),
+      mode: name(service.mode),
+      age: count(service.age),
+      epoch: count(service.epoch),
+      used: count(service.used),
+      of: count(service.of),
+      rate: count(service.rate),
+      byteRate: count(service.byte_rate),
+      waits: count(service.waits),
+      count: count(service.count),
+      needed: count(service.needed),
+      consumers: list(service.consumers).map(one => {
+        const consumer = raw(one);
+        return {
+          name: name(consumer.name),
+          used: count(consumer.used),
+          waits: count(consumer.waits)
+        };
+      })
+    };
+  });
 }
 
 function parseMounts(value: unknown): Mount[] {

@@ -1,5 +1,6 @@
-/** The sidebar panel: the kernel if something is wrong there, disks, caches and mounts if there are any, stores, transfers. */
+/** The sidebar panel: the kernel if something is wrong there, disks, caches, mounts and services if any, stores, transfers. */
 
+import { showErrorMessage } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
@@ -25,10 +26,12 @@ import { Mounts } from './mounts.js';
 import { pathOn } from './places.js';
 import { MovingVerb } from './results.js';
 import { Runs } from './runs.js';
+import { Services } from './services.js';
 import { Stores } from './stores.js';
 import { printable, trans } from './text.js';
 import { Wanted } from './tools.js';
 import { Commands, Revealed, Transfers } from './transfers.js';
+import { describe } from './verbs.js';
 
 /** Shows the jobs of the feed, disks, caches and mounts, and what is wrong in the kernel of the notebook in front. */
 export class Panel extends ReactWidget {
@@ -82,15 +85,33 @@ export class Panel extends ReactWidget {
     this.update();
   }
 
-  /** Open the dialog of a verb for a file or a folder below the server's root; call this after the panel is shown. */
-  async ask(verb: MovingVerb, item: Item): Promise<void> {
+  /**
+   * Open the dialog of a verb for files and folders in one folder below the server's root.
+   *
+   * `into` is the folder of a store where they go. Call this after the panel is shown.
+   */
+  async ask(verb: MovingVerb, items: readonly Item[], into?: string): Promise<void> {
     const root = await this._root();
     if (!root) {
       throw new Error(this._gauges.problem);
     }
-    const source = pathOn(root, item.path, '');
-    const { isFolder } = item;
-    this._wish = { verb, source, isFolder, number: (this._wish?.number ?? 0) + 1 };
+    const [first, ...others] = items;
+    if (!first) {
+      return;
+    }
+    const above = first.path.replace(/[^/]*$/, '');
+    if (others.some(item => item.path.replace(/[^/]*$/, '') !== above)) {
+      throw new Error(trans.__('these are not in one folder'));
+    }
+    const chosen = others.length > 0 ? items.map(item => item.path.slice(above.length)) : [];
+    this._wish = {
+      verb,
+      source: pathOn(root, others.length > 0 ? above : first.path, ''),
+      isFolder: others.length > 0 || first.isFolder,
+      chosen,
+      ...(into !== undefined && { into }),
+      number: (this._wish?.number ?? 0) + 1
+    };
     this.update();
   }
 
@@ -124,9 +145,11 @@ export class Panel extends ReactWidget {
         />
         <Caches caches={this._gauges.seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Mounts mounts={this._gauges.seen?.mounts ?? []} end={mount => this._endMount(mount)} />
+        <Services services={this._gauges.seen?.services ?? []} />
         <Stores
           {...this._tools}
           copy={this._copy}
+          drop={this._drop}
           mayDelete={this._mayDelete}
           openSettings={this._commands.openSettings}
         />
@@ -247,6 +270,18 @@ export class Panel extends ReactWidget {
   private readonly _choose = async (): Promise<string | null> => {
     const folder = await this._commands.chooseFolder();
     return folder === null ? null : pathOn(await this._root(), folder, '');
+  };
+
+  private readonly _drop = async (paths: readonly string[], into: string): Promise<void> => {
+    try {
+      const items = await this._commands.dragged(paths);
+      if (items.length === 0) {
+        throw new Error(trans.__('these are not on the disk of the server'));
+      }
+      await this.ask('push', items, into);
+    } catch (error) {
+      await showErrorMessage(describe('push').heading, error as Error);
+    }
   };
 
   private readonly _endWish = (): void => {

@@ -9,19 +9,23 @@ export interface Fields {
   endpoint: string;
   key: string;
   secret: string;
+  /** The path of a private key on the server. */
+  keyFile: string;
   isPublic: boolean;
 }
 
 export interface Preset {
   id: string;
   label: string;
-  kind: 's3' | 'obs' | 'gs' | 'az' | 'http';
+  kind: 's3' | 'obs' | 'gs' | 'az' | 'http' | 'sftp';
   /** The endpoint, with `{region}` in it; empty if the user types it. */
   endpoint: string;
   /** The region that requests are signed for, where it is not the one that is typed. */
   region?: string;
   /** Buckets are names of hosts below the endpoint. */
   isVirtual?: boolean;
+  /** Its keys are those of an AWS profile of the server. */
+  hasProfile?: boolean;
 }
 
 export const NOTHING: Fields = {
@@ -31,6 +35,7 @@ export const NOTHING: Fields = {
   endpoint: '',
   key: '',
   secret: '',
+  keyFile: '',
   isPublic: false
 };
 
@@ -41,6 +46,13 @@ export const OTHER: Preset = { id: 's3', label: 'S3', kind: 's3', endpoint: '' }
 export const PRESETS: readonly Preset[] = [
   OTHER,
   { id: 'aws', label: 'Amazon S3', kind: 's3', endpoint: 'https://s3.{region}.amazonaws.com' },
+  {
+    id: 'profile',
+    label: 'AWS profile',
+    kind: 's3',
+    endpoint: 'https://s3.{region}.amazonaws.com',
+    hasProfile: true
+  },
   {
     id: 'obs',
     label: 'Huawei OBS',
@@ -74,7 +86,8 @@ export const PRESETS: readonly Preset[] = [
   { id: 'ceph', label: 'Ceph', kind: 's3', endpoint: '' },
   { id: 'gs', label: 'Google Cloud Storage', kind: 'gs', endpoint: '' },
   { id: 'az', label: 'Azure Blob Storage', kind: 'az', endpoint: '' },
-  { id: 'http', label: 'HTTP', kind: 'http', endpoint: '' }
+  { id: 'http', label: 'HTTP', kind: 'http', endpoint: '' },
+  { id: 'sftp', label: 'SFTP', kind: 'sftp', endpoint: '' }
 ];
 
 /** Return whether a kind has an endpoint and keys as S3 has them. */
@@ -95,7 +108,11 @@ export function connectionOf(
   const { key, secret, isPublic } = fields;
   const anon: Record<string, string> = isPublic ? { anon: 'true' } : {};
   const [name, region] = [fields.name.trim(), fields.region.trim()];
-  const place = fields.place.trim() || (isS3(preset) ? `${preset.kind}://` : '');
+  const typed = fields.place.trim() || (isS3(preset) ? `${preset.kind}://` : '');
+  // The user of a URL such as sftp://me@host/ is kept beside it.
+  const [, scheme = '', user = ''] = /^(sftp:\/\/|ssh:\/\/)([^@/:]+)@/.exec(typed) ?? [];
+  const place =
+    user && preset.kind === 'sftp' ? scheme + typed.slice(typed.indexOf('@') + 1) : typed;
   const options = ((): Record<string, string> => {
     switch (preset.kind) {
       case 'gs':
@@ -104,12 +121,14 @@ export function connectionOf(
         return { account_name: key, ...(isPublic ? anon : azureKey(secret)) };
       case 'http':
         return isPublic ? {} : { username: key, password: secret };
+      case 'sftp':
+        return { username: key || user, password: secret, key_filename: fields.keyFile.trim() };
       default:
         return {
           endpoint_url: fields.endpoint.trim() || endpointOf(preset, region),
           region: preset.region ?? region,
           ...(preset.isVirtual ? { addressing_style: 'virtual' } : {}),
-          ...(isPublic ? anon : { key, secret })
+          ...(isPublic ? anon : preset.hasProfile ? { profile: key.trim() } : { key, secret })
         };
     }
   })();
@@ -126,8 +145,10 @@ export function isComplete(preset: Preset, fields: Fields): boolean {
   const { name, place, options } = connectionOf(preset, fields);
   const needed = isS3(preset) ? [options.endpoint_url] : preset.kind === 'az' ? [fields.key] : [];
   const keys =
-    fields.isPublic || preset.kind === 'gs' || preset.kind === 'http'
+    fields.isPublic || ['gs', 'http', 'sftp'].includes(preset.kind)
       ? []
-      : [fields.key, fields.secret];
+      : preset.hasProfile
+        ? [fields.key.trim()]
+        : [fields.key, fields.secret];
   return [name, place, ...needed, ...keys].every(text => Boolean(text));
 }

@@ -61,8 +61,8 @@ export interface Result {
   files: number;
   /** When it ended, in seconds; 0 if that is not known. */
   ended: number;
-  /** A report in one line. */
-  line: string;
+  /** What a report says of its end, in one line. */
+  outcome: string;
   notes: string[];
   rows: Row[];
   count: number;
@@ -246,7 +246,7 @@ export function parseResult(value: unknown): Result {
     error: printable(text(result.error)),
     files: count(result.files),
     ended: count(result.ended),
-    line: printable(text(result.line)),
+    outcome: printable(text(result.outcome)),
     notes: list(result.notes).map(note => printable(text(note))),
     rows: list(result.rows).map(parseRow),
     count: count(result.count),

@@ -5,14 +5,16 @@ import * as React from 'react';
 
 import { Browse } from './browse.js';
 import { Chosen, Shared } from './chosen.js';
+import { Drop, useDrop } from './drops.js';
 import { upIcon } from './icons.js';
 import { Button, Problem, useChanges } from './parts.js';
 import { above, pullLine, short, typed } from './places.js';
+import { Several } from './several.js';
 import { printable, trans } from './text.js';
 import { Act } from './trays.js';
 import { ROW, TreeRow } from './treerow.js';
 import {
-  countOf,
+  between,
   entryAt,
   height,
   isFolder,
@@ -22,14 +24,20 @@ import {
   Place,
   rowOf,
   rows,
+  shownOf,
   Sorting,
   Tree,
   urlAt,
   View,
   windowOf
 } from './tree.js';
+import { MOST_CHOSEN } from './verbs.js';
 
 const TALLEST_BOX = 14 * ROW;
+
+function areSame(one: Place | undefined, other: Place): boolean {
+  return one?.base === other.base && one.page === other.page && one.at === other.at;
+}
 
 function number(count: number): string {
   return count.toLocaleString('en');
@@ -40,10 +48,13 @@ function Rows(props: {
   browse: Browse;
   tree: Tree;
   view: View;
-  active: Place | null;
-  setActive: (place: Place | null) => void;
+  /** The rows that are chosen, in one folder; the last one is active. */
+  chosen: readonly Place[];
+  choose: (places: readonly Place[]) => void;
+  drop: Drop;
 }): React.JSX.Element {
-  const { browse, tree, view, active, setActive } = props;
+  const { browse, tree, view, chosen, choose, drop } = props;
+  const active = chosen.at(-1) ?? null;
   const box = React.useRef<HTMLDivElement>(null);
   const isPressed = React.useRef(false);
   const [scrolled, setScrolled] = React.useState(0);
@@ -72,7 +83,21 @@ function Rows(props: {
       browse.open(place);
     }
   };
-  const go = (row: number, by: 1 | -1 = 1): void => {
+  const isOne = (place: Place): boolean => chosen.some(one => areSame(one, place));
+  /** Choose a row: beside those that are chosen, or all rows up to it. */
+  const press = (place: Place, how: { isBeside: boolean; isUpTo: boolean }): void => {
+    if (!active || active.base !== place.base || !(how.isBeside || how.isUpTo)) {
+      choose([place]);
+    } else if (how.isUpTo) {
+      const anchor = chosen[0] ?? place;
+      const places = between(tree, view, anchor, place, MOST_CHOSEN + 1);
+      choose(areSame(places[0], anchor) ? places : [...places].reverse());
+    } else {
+      const others = chosen.filter(one => !areSame(one, place));
+      choose(others.length < chosen.length && others.length > 0 ? others : [...others, place]);
+    }
+  };
+  const go = (row: number, by: 1 | -1 = 1, isUpTo = false): void => {
     const wanted = Math.max(0, Math.min(count - 1, row));
     let [found] = rows(tree, view, wanted, wanted + 1);
     let number = wanted;
@@ -81,7 +106,7 @@ function Rows(props: {
       [found] = rows(tree, view, number, number + 1);
     }
     if (found?.kind === 'entry') {
-      setActive(found.place);
+      press(found.place, { isBeside: false, isUpTo });
     }
     if (box.current) {
       box.current.scrollTop = window_.scrollTo(wanted);
@@ -103,8 +128,8 @@ function Rows(props: {
     const isOpen = url !== null && tree.levels.has(url);
     const page = Math.floor(boxHeight / ROW) - 1;
     const deeds: Record<string, () => void> = {
-      ArrowDown: () => go(at + 1),
-      ArrowUp: () => go(Math.max(0, at - 1), -1),
+      ArrowDown: () => go(at + 1, 1, event.shiftKey),
+      ArrowUp: () => go(Math.max(0, at - 1), -1, event.shiftKey),
       PageDown: () => go(at + page),
       PageUp: () => go(at - page, -1),
       Home: () => go(0),
@@ -122,15 +147,25 @@ function Rows(props: {
       deed();
     }
   };
+  const over = useDrop(box, drop, (n): string => {
+    const [row] = n === null ? [] : rows(tree, view, n, n + 1);
+    if (row?.kind === 'tail') {
+      return row.level.url;
+    }
+    const isInto = row?.entry && isFolder(row.entry);
+    const base = tree.levels.get(row?.place.base ?? tree.root)?.url ?? tree.root;
+    return (isInto && urlAt(tree, row.place)) || base;
+  });
   const firstInView = shown.findIndex((_, n) => window_.top(window_.first + n) >= scrolled);
   const isInView = at >= window_.first && at < window_.last;
   return (
     <div
       ref={box}
-      className="nbd-Tree"
+      className={`nbd-Tree${over === null ? '' : ' nbd-mod-over'}`}
       style={{ height: boxHeight }}
       role="tree"
       tabIndex={0}
+      aria-multiselectable={true}
       aria-label={printable(tree.root)}
       aria-busy={[...tree.levels.values()].some(level => level.asked !== null)}
       aria-activedescendant={active && isInView ? idOf(active) : undefined}
@@ -152,6 +187,7 @@ function Rows(props: {
               key={`tail ${row.level.base}`}
               row={row}
               id=""
+              number={window_.first + n}
               top={window_.top(window_.first + n)}
               isActive={false}
               press={() => browse.more(row.level.base)}
@@ -163,9 +199,17 @@ function Rows(props: {
               row={row}
               id={idOf(row.place)}
               top={window_.top(window_.first + n)}
+              number={window_.first + n}
               isActive={window_.first + n === at}
+              isChosen={isOne(row.place)}
+              isTarget={over !== null && urlAt(tree, row.place) === over}
               carried={() => pullLine(urlAt(tree, row.place) ?? '', browse.connection)}
-              press={() => setActive(row.place)}
+              press={event =>
+                press(row.place, {
+                  isBeside: Boolean(event && (event.ctrlKey || event.metaKey)),
+                  isUpTo: Boolean(event?.shiftKey)
+                })
+              }
               toggle={() => toggle(row.place)}
             />
           )
@@ -176,10 +220,10 @@ function Rows(props: {
 }
 
 /** How much is loaded, what the filter shows of it, and how to get at the rest. */
-function Loaded(props: { browse: Browse; root: Level; view: View }): React.JSX.Element {
-  const { browse, root, view } = props;
-  const { count, areFirst, areAll } = loaded(root);
-  const [shown, all] = [number(countOf(root, view)), number(count)];
+function Loaded(props: { browse: Browse; tree: Tree; root: Level; view: View }): React.JSX.Element {
+  const { browse, tree, root, view } = props;
+  const { count, areFirst, areAll } = loaded(tree);
+  const [shown, all] = [number(shownOf(tree, view)), number(count)];
   const said = view.filter
     ? areAll
       ? trans.__('%1 of all %2 loaded', shown, all)
@@ -214,7 +258,8 @@ function Opened(props: Shared & { tree: Tree }): React.JSX.Element | null {
   const { browse, tree } = props;
   const [filter, setFilter] = React.useState('');
   const [sorting, setSorting] = React.useState<Sorting>('store');
-  const [active, setActive] = React.useState<Place | null>(null);
+  const [chosen, choose] = React.useState<readonly Place[]>([]);
+  const active = chosen.at(-1) ?? null;
   const view = { filter, sorting };
   const root = tree.levels.get(tree.root);
   const failed = [...tree.levels.values()].find(level => level.problem);
@@ -262,8 +307,8 @@ function Opened(props: Shared & { tree: Tree }): React.JSX.Element | null {
           ))}
         </select>
       </div>
-      <Rows {...{ browse, tree, view, active, setActive }} />
-      <Loaded {...{ browse, root, view }} />
+      <Rows {...{ browse, tree, view, chosen, choose }} drop={props.drop} />
+      <Loaded {...{ browse, tree, root, view }} />
       {failed && (
         <div className="nbd-Row nbd-mod-wrap">
           <Problem text={failed.problem} />
@@ -274,7 +319,11 @@ function Opened(props: Shared & { tree: Tree }): React.JSX.Element | null {
           />
         </div>
       )}
-      {active && <Chosen key={JSON.stringify(active)} {...props} place={active} />}
+      {chosen.length > 1 ? (
+        <Several key={JSON.stringify(chosen)} {...props} places={chosen} />
+      ) : (
+        active && <Chosen key={JSON.stringify(active)} {...props} place={active} />
+      )}
     </>
   );
 }

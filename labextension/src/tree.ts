@@ -8,6 +8,8 @@ export interface Entry {
   /** In seconds. */
   modified: number | null;
   version: string;
+  /** The storage class, where the store tells one that is not its usual one. */
+  storageClass: string;
   /** Where it is not the URL of the folder and the name; else empty. */
   url: string;
 }
@@ -224,11 +226,17 @@ function forgotten(tree: Tree, kept: (base: string, page: number) => number): Tr
   );
 }
 
-/** How many entries of a folder are loaded now, whether they are the first ones, and whether they are all. */
-export function loaded(at: Level): { count: number; areFirst: boolean; areAll: boolean } {
-  const count = at.pages.reduce((all, page) => all + (page.entries ? page.count : 0), 0);
-  const areFirst = at.pages.every(page => page.entries !== null);
-  return { count, areFirst, areAll: areFirst && at.next === null };
+/** How many entries of the open folders are loaded now, whether they are the first ones, and whether they are all. */
+export function loaded(tree: Tree): { count: number; areFirst: boolean; areAll: boolean } {
+  const levels = [...tree.levels.values()];
+  const pages = levels.flatMap(at => at.pages);
+  const count = pages.reduce((all, page) => all + (page.entries ? page.count : 0), 0);
+  const areKept = pages.every(page => page.entries !== null);
+  return {
+    count,
+    areFirst: areKept && levels.length === 1,
+    areAll: areKept && levels.every(at => at.next === null)
+  };
 }
 
 // -- rows ---------------------------------------------------------------------------------------
@@ -366,6 +374,13 @@ export function height(tree: Tree, view: View): number {
   return walk(tree, view, () => undefined);
 }
 
+/** Return how many entries the tree shows. */
+export function shownOf(tree: Tree, view: View): number {
+  let count = 0;
+  walk(tree, view, ({ entries }) => (count += entries ? entries[1] - entries[0] : 0));
+  return count;
+}
+
 /** Return the rows from one number to another. */
 export function rows(tree: Tree, view: View, from: number, to: number): Row[] {
   const found: Row[] = [];
@@ -409,6 +424,21 @@ export function rowOf(tree: Tree, view: View, place: Place): number {
     }
   });
   return found;
+}
+
+/** Return the entries of a folder from one to another, in the order of the view; `most` of them at most. */
+export function between(tree: Tree, view: View, from: Place, to: Place, most: number): Place[] {
+  const at = tree.levels.get(to.base);
+  if (!at || from.base !== to.base) {
+    return [to];
+  }
+  const [a, b] = [from, to].map(place => numberOf(at, view, place.page, place.at));
+  const [first, last] = [Math.min(a ?? -1, b ?? -1), Math.max(a ?? -1, b ?? -1)];
+  if (first < 0) {
+    return [to];
+  }
+  const count = Math.min(last - first + 1, most);
+  return Array.from({ length: count }, (_, n) => placeAt(at, view, first + n));
 }
 
 /** Return the entry whose folder this is; null for the root. */

@@ -15,13 +15,20 @@ export function TreeRow(props: {
   row: Row;
   id: string;
   top: number;
+  /** Its number in the tree. */
+  number: number;
   isActive: boolean;
+  /** Whether it is one of those that are chosen. */
+  isChosen?: boolean;
+  /** Whether what is dragged would be dropped into it. */
+  isTarget?: boolean;
   /** The text that a drag of it carries. */
   carried?: () => string;
-  press: () => void;
+  press: (event?: React.MouseEvent) => void;
   toggle: () => void;
 }): React.JSX.Element {
-  const { row, id, top, isActive, carried, press, toggle } = props;
+  const { row, id, top, isActive, isChosen = false, isTarget = false } = props;
+  const { carried, press, toggle } = props;
   const style = { top, height: ROW, paddingLeft: 4 + 14 * row.depth };
   if (row.kind === 'tail') {
     const { level, why } = row;
@@ -35,9 +42,14 @@ export function TreeRow(props: {
     };
     const isButton = why === 'problem' || why === 'more';
     return (
-      <div className="nbd-TreeRow" role="presentation" style={style}>
+      <div className="nbd-TreeRow" role="presentation" style={style} data-row={props.number}>
         {isButton ? (
-          <button type="button" className="nbd-Link nbd-Small" tabIndex={-1} onClick={press}>
+          <button
+            type="button"
+            className="nbd-Link nbd-Small"
+            tabIndex={-1}
+            onClick={() => press()}
+          >
             {texts[why]}
           </button>
         ) : (
@@ -52,13 +64,14 @@ export function TreeRow(props: {
   return (
     <div
       id={id}
-      className={`nbd-TreeRow${isActive ? ' nbd-mod-active' : ''}`}
+      className={`nbd-TreeRow${isActive || isChosen ? ' nbd-mod-active' : ''}${isTarget ? ' nbd-mod-target' : ''}`}
       style={style}
       role="treeitem"
+      data-row={props.number}
       aria-level={row.depth + 1}
       aria-posinset={row.number}
       aria-setsize={row.of}
-      aria-selected={isActive}
+      aria-selected={isActive || isChosen}
       aria-expanded={folds ? isOpen : undefined}
       title={name}
       draggable={carried !== undefined}
@@ -81,6 +94,7 @@ export function TreeRow(props: {
         {folds ? (isOpen ? '▾' : '▸') : ''}
       </span>
       <span className="nbd-TreeName">{name}</span>
+      {entry?.storageClass && <span className="nbd-Small nbd-Class">{entry.storageClass}</span>}
       {entry?.size != null && <span className="nbd-Small">{size(entry.size)}</span>}
       {entry?.modified != null && (
         <span className="nbd-Small nbd-When">{moment(entry.modified)}</span>

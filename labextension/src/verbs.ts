@@ -2,7 +2,7 @@
 
 import { isUrl, lastName } from './places.js';
 import { Moving, MovingVerb } from './results.js';
-import { trans } from './text.js';
+import { printable, trans } from './text.js';
 
 /** What a dialog asks for, and its texts. */
 export interface Description {
@@ -160,16 +160,50 @@ export function hasConnectionOfItsOwn(verb: MovingVerb, source: string): boolean
   return verb !== 'md5check' || !isUrl(source);
 }
 
-/** Return the operation of a dialog; `connection` is that of the source. */
+/** The most names that are chosen at once: a request takes no more patterns. */
+export const MOST_CHOSEN = 100;
+
+/** The verbs that take several entries of a folder. */
+const OF_SEVERAL: readonly MovingVerb[] = ['pull', 'push', 'copy', 'md5check', 'pack', 'delete'];
+
+/**
+ * Say why a verb cannot take several entries of the folder `source` by one line; '' if it can.
+ *
+ * The line names the folder, and each entry by a pattern that matches nothing else.
+ */
+export function whyNotSeveral(verb: MovingVerb, source: string, chosen: readonly string[]): string {
+  const odd = chosen.find(name => /[\\\p{Cc}]/u.test(name) || /^(\.\.?)?\/*$/.test(name));
+  if (!OF_SEVERAL.includes(verb)) {
+    return trans.__('A line takes one archive. Choose the folder if all of it is one archive.');
+  }
+  if (chosen.length > MOST_CHOSEN) {
+    return trans.__('A line takes at most %1 of them. Use filters instead.', MOST_CHOSEN);
+  }
+  if (/^[^:/]+:\/\/$/.test(source)) {
+    return trans.__('A line takes one bucket.');
+  }
+  return odd === undefined
+    ? ''
+    : trans.__('A pattern for %1 cannot be written. Choose it alone.', printable(odd));
+}
+
+/** The pattern that matches an entry of the source and what is below it; as in `nbdata/globs.py`. */
+export function patternOf(name: string): string {
+  return `/${name.replace(/\/+$/, '').replace(/[*?[{}]/g, '[$&]')}`;
+}
+
+/** Return the operation of a dialog; `connection` is that of the source, of which `chosen` are taken if there are any. */
 export function operationOf(
   verb: MovingVerb,
   source: string,
   fields: Fields,
-  connection: string
+  connection: string,
+  chosen: readonly string[] = []
 ): Moving {
   const { target: place, only, verify } = describe(verb);
   const target = fields.target.trim();
-  const [wanted, unwanted] = [patterns(fields.only), patterns(fields.without)];
+  const wanted = chosen.length > 0 ? chosen.map(patternOf) : patterns(fields.only);
+  const unwanted = patterns(fields.without);
   const isStored = isUrl(target) && fields.through !== '' && hasConnectionOfItsOwn(verb, source);
   // A verb with one store takes its connection as that of the operation.
   const own = place === 'either' || verb === 'copy' ? 'target_connection' : 'connection';
@@ -212,7 +246,8 @@ export function suggested(
   source: string,
   folder: string,
   stored: string | null,
-  isFile = false
+  isFile = false,
+  areSeveral = false
 ): string {
   const join = (base: string, name: string): string =>
     base && `${base.replace(/\/+$/, '')}/${name}`;
@@ -221,7 +256,7 @@ export function suggested(
       return join(folder, lastName(source));
     case 'push':
       // A file goes into a folder of the store, a folder's content below one of its name.
-      return stored ? join(stored, isFile ? '' : `${lastName(source)}/`) : '';
+      return stored ? join(stored, isFile || areSeveral ? '' : `${lastName(source)}/`) : '';
     case 'untar_volumes':
       return join(folder, unpackedName(source));
     case 'pack':

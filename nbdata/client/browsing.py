@@ -11,7 +11,7 @@ from nbdata.errors import BadOption
 from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.resolve import children
+from nbdata.stores.resolve import children, is_account
 from nbdata.transfer.retry import Tries
 from nbdata.verbs.listing import Ls, url_of
 
@@ -85,11 +85,11 @@ class Browsing:
 
     def _page(self, begin: str, token: str) -> FoundPage:
         control = self._opened.control
-        scheme, _, rest = self._place.partition("://")
-        if not rest and scheme in S3_SCHEMES:
-            found = children(self._place + begin, self._opened.context, _BUCKETS, stop=control)
-            return FoundPage(self._place, [ObjectInfo(url[len(self._place) :], -1) for url in found], "")
+        scheme = self._place.partition("://")[0]
         place = self._place if self._place.endswith("/") else f"{self._place}/"
+        if is_account(place):
+            found = children(place + begin, self._opened.context, _BUCKETS, stop=control)
+            return FoundPage(place, [ObjectInfo(url[len(place) :], -1) for url in found], "")
         folder = self._opened.open(place)
         page = folder.store.folder_page(folder.key + begin, token)
         entries = [

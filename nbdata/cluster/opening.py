@@ -18,6 +18,8 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from nbdata.cluster import performer
+from nbdata.cluster.credentials import PLACE, Sent, sent_credentials
+from nbdata.cluster.listeners import refuse_theirs
 from nbdata.clusters import address_of, local_workers
 from nbdata.ending import Daemon
 from nbdata.engine.runner import forget, new_folder
@@ -34,10 +36,10 @@ __all__ = ["Cluster", "distributed", "refuse_unguarded"]
 _PATIENCE = 60.0
 # Seconds that a job which ends waits for workers to be told so.
 _FAREWELL = 2.0
+# Seconds until newer credentials are asked for again, if none could be had.
+_RENEW_AGAIN = 30.0
 # Seconds between two checks whether the job must end, while a cluster opens.
 _LOOK = 0.1
-# The storage options that describe a place. All others may be secret, and are not sent.
-_TOLD = ("endpoint_url", "region", "anon", "requester_pays", "addressing_style", "account_name", "project")
 _GUARD = (
     "Put what a script runs below `if __name__ == '__main__':`, since each worker imports the script again; "
     "notebooks need no guard"
@@ -92,6 +94,9 @@ class Cluster:
         self._job, self._operation, self._context, self._control = job, operation, context, control
         self._cluster = operation.cluster  # type: ignore[attr-defined]  # of Dealing
         self._local = local_workers(self._cluster)
+        self._sends = operation.send_credentials and self._local is None  # type: ignore[attr-defined]
+        self._credentials: Sent | None = None
+        self._renews_at = float("inf")
         self.name = address_of(self._cluster)
         self._open = contextlib.ExitStack()
         self.client: Any = None
@@ -137,6 +142,8 @@ class Cluster:
             cluster = stack.enter_context(_started(package, self._local or processors(), folder))
             client = package.Client(cluster, set_as_default=False)
         elif isinstance(self._cluster, str):
+            if not self._operation.insecure_cluster:  # type: ignore[attr-defined]  # of Dealing
+                refuse_theirs(self._cluster)
             client = _client(package, stack, self._cluster, _security(package, self._context.env))
         else:
             if self._cluster.asynchronous:
@@ -165,8 +172,11 @@ class Cluster:
     # -- its workers --------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask which workers there are."""
+        """Ask which workers there are; send newer credentials once the last ones are about to end."""
         self.workers = self._waited(self.client.nthreads)
+        if time.time() >= self._renews_at:
+            self._renews_at = float("inf")
+            Daemon(self._renew, list(self.workers), name="credentials").start()
 
     def parts_of_workers(self) -> dict[str, Iterable[str]]:
         """Ask for the keys of the tasks that each worker has and has not ended."""
@@ -233,11 +243,17 @@ class Cluster:
         """
         asked = list(workers)
         mine = performer.hello()
+        if self._sends and (open_one := next((one for one in asked if not one.startswith("tls://")), "")):
+            raise BadOption(
+                "--send-credentials: a worker has no TLS, so others could read them",
+                path=open_one,
+                expected="an address tls://HOST:PORT",
+                remedy="Start the workers with --protocol tls",
+            )
         for worker, answer in self._run(asked, performer.hello).items():
             if answer != mine:
                 raise _unlike(worker, answer, mine)
-        said = Hidden({"operation": self._said(), "whole": self._local is not None, "context": self._sent()})
-        for worker, answer in self._run(asked, performer.enter, self._job, said).items():
+        for worker, answer in self._run(asked, performer.enter, self._job, self._hidden()).items():
             if not isinstance(answer, dict):
                 raise NbdataError(f"a worker does not take the job: {answer}", path=worker)
             if "error" in answer:
@@ -260,9 +276,27 @@ class Cluster:
             return {}
         return {worker: answer for worker, answer in found.items() if not isinstance(answer, OSError)}
 
+    def _hidden(self, *, renews: bool = False) -> Hidden:
+        """Return what workers are told of the job."""
+        how = {"whole": self._local is not None, "alone": self._sends, "renews": renews}
+        return Hidden({"operation": self._said(), "context": self._sent(), **how})
+
+    def _resolve(self) -> None:
+        self._credentials = sent_credentials(self._operation, self._context, self._control)
+        self._renews_at = self._credentials.renew_at
+
+    def _renew(self, workers: list[str]) -> None:
+        """Send newer credentials. Nobody waits for it: a worker may hang, and the old ones last for some minutes."""
+        try:
+            self._resolve()
+            told = self._hidden(renews=True)
+            self.client.run(performer.enter, self._job, told, workers=workers, on_error="return")
+        except Exception:  # the login may have ended: what needs it will say so
+            self._renews_at = time.time() + _RENEW_AGAIN
+
     def _said(self) -> dict[str, Any]:
         """Return the operation as parts perform it: the coordinator deletes."""
-        other = {"cluster": None, "insecure_cluster": False, "delete": False}
+        other = {"cluster": None, "insecure_cluster": False, "send_credentials": False, "delete": False}
         said = {name: other.get(name, value) for name, value in self._operation.to_dict().items()}
         if self._local is None and (secret := secret_options(said)):
             raise BadOption(
@@ -275,8 +309,11 @@ class Cluster:
         """Return the context for the workers: all of it for processes of this job's own, else what is not secret."""
         if self._local is not None:
             return self._context.to_dict()
-        for options in (self._context.storage_options, self._context.target_options):
-            if secret := [name for name in options if name not in _TOLD] or secret_options(options):
+        if self._sends and self._credentials is None:
+            self._waited(self._resolve)
+        sent = self._credentials or self._context
+        for options in () if self._sends else (self._context.storage_options, self._context.target_options):
+            if secret := [name for name in options if name not in PLACE] or secret_options(options):
                 raise BadOption(
                     f"--option {secret[0]} is not sent to the workers of {self.name}, which have credentials of "
                     "their own",
@@ -284,8 +321,8 @@ class Cluster:
                 )
         return {
             "umask": self._context.umask,
-            "storage_options": self._context.storage_options,
-            "target_options": self._context.target_options,
+            "storage_options": sent.storage_options,
+            "target_options": sent.target_options,
             "origins": self._context.origins,
             "allow_html": self._context.allow_html,
         }

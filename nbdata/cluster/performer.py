@@ -109,21 +109,40 @@ def enter(job: str, said: Hidden) -> dict[str, Any]:
     job : str
     said : Hidden
         The ``operation``, and the ``context`` or as much of it as the coordinator sends. This process adds its own
-        environment to a part of one.
+        environment to a part of one; only the ways to servers if it is ``alone``, with credentials. With ``renews``,
+        only a job that is known gets these: it may have ended.
     """
     try:
         context = said["context"]
         if not said["whole"]:
-            context = {"cwd": "/", "env": dict(os.environ), "state_dir": state_folder(), **context}
+            env = _ways() if said["alone"] else dict(os.environ)
+            context = {"cwd": "/", "env": env, "state_dir": state_folder(), **context}
         known = _Job(operation_from_dict(said["operation"]), Context.from_dict(context))
         with _lock:
-            _jobs.pop(job, None)
+            if (before := _jobs.pop(job, None)) is None and said["renews"]:
+                return {}
+            if before is not None:
+                known.tasks = before.tasks
+                # Stores of running parts look there when the old ones are refused.
+                before.context.storage_options.update(known.context.storage_options)
+                before.context.target_options.update(known.context.target_options)
             _jobs[job] = known
             while len(_jobs) > _REMEMBERED:
                 del _jobs[next(iter(_jobs))]
     except Exception as error:
         return {"error": internal_error(error).to_dict()}
     return {}
+
+
+def _ways() -> dict[str, str]:
+    """Return the variables of this process that say how to reach servers, and neither who asks nor which server."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("NBDATA_")}
+    ways = Context("/", env=dict(os.environ)).without_credentials().env
+    return own | {
+        name: value
+        for name, value in ways.items()
+        if not name.startswith(("AWS_ENDPOINT_URL", "OBS_", "AIS_ENDPOINT", "STORAGE_EMULATOR_HOST"))
+    }
 
 
 def leave(job: str) -> None:

@@ -25,7 +25,7 @@ from nbdata.files.text import CompressedFile, TextFile
 from nbdata.files.writing import WriteFile
 from nbdata.reading.pieces import Content, Piece
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.resolve import children
+from nbdata.stores.resolve import children, is_account
 from nbdata.transfer.retry import listing, listing_of_folder
 
 try:
@@ -137,8 +137,10 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         return entries if detail else [entry["name"] for entry in entries]
 
     def _list(self, path: str) -> list[Entry]:
-        if not path and not self.fo and self.target not in ("file", "http", "https"):
-            return self._buckets()
+        if (not path and not self.fo and self.target not in ("file", "http", "https")) or self._is_account(
+            path
+        ):
+            return self._buckets(path)
         place = self._at(path)
         naming, entries, exists = self._naming(path, place), list[Entry](), False
         for info in listing_of_folder(place.control, place.store, place.prefix):
@@ -151,11 +153,15 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
             return [file_entry(path, self._head(place))]
         return entries
 
-    def _buckets(self) -> list[Entry]:
-        url = f"{self.target}://"
+    def _is_account(self, path: str) -> bool:
+        """Whether a path such as ``@aws`` is an account, whose folders are its buckets."""
+        return path != "" and is_account(self._url(path))
+
+    def _buckets(self, path: str) -> list[Entry]:
+        url, skip = f"{self._url(path)}/" if path else f"{self.target}://", len(f"{self.target}://")
         opened = self._connections.opened(url)
         found = children(url, opened.context, _BUCKETS, stop=opened.control)
-        return [folder_entry(one[len(url) :]) for one in found]
+        return [folder_entry(one[skip:].rstrip("/")) for one in found]
 
     def _head(self, place: Place) -> ObjectInfo:
         return place.retrying(lambda: place.store.head(place.key))
@@ -166,8 +172,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         known = self._ls_from_cache(path)
         if known is not None:
             return next((entry for entry in known if entry["name"] == path), folder_entry(path))
-        if not path and not self.fo and self.target != "file":
-            return folder_entry("")
+        if (not path and not self.fo and self.target != "file") or self._is_account(path):
+            return folder_entry(path)
         place = self._at(path)
         if place.key:
             try:

@@ -14,7 +14,7 @@ from fsspec.config import conf
 
 from nbdata.client.opened import Opened
 from nbdata.errors import AccessDenied, BadOption
-from nbdata.files.names import store_url
+from nbdata.files.names import parts_of, store_url
 from nbdata.operation import Context
 from nbdata.origins import SERVICES, origin_of
 from nbdata.redaction import AZURE_SCHEMES, redacted
@@ -176,11 +176,8 @@ def _split(url: str) -> tuple[str, str]:
     scheme, found, rest = url.partition("://")
     origin = origin_of(url) if found else ""
     if origin in SERVICES or origin.startswith("az://"):
-        bucket, _, key = rest.partition("/")
-        if scheme == "ais" and bucket.startswith("@"):  # whose bucket it is comes before the bucket
-            name, _, key = key.partition("/")
-            bucket = f"{bucket}/{name}"
-        return f"{scheme}://{bucket}/", key
+        begin, bucket, below = parts_of(url)
+        return f"{begin}{bucket}/", below[1:]
     if scheme in ("http", "https") and not set("?#@") & set(url):
         return f"{scheme}://{rest.partition('/')[0]}/", key_of(url)
     return "", ""

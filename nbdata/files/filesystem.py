@@ -40,7 +40,7 @@ class FileSystem(Browsing):
     Parameters
     ----------
     target_protocol : str
-        The store: ``s3``, ``obs``, ``gs``, ``az``, ``http``, ``https``, ``file``, or any other protocol of fsspec.
+        The store: ``s3``, ``obs``, ``gs``, ``az``, ``ais``, ``http``, ``https``, ``file``, or any other of fsspec.
     target_options : dict, optional
         Storage options by their fsspec names, as for `nbdata.pull`. A value ``env:NAME`` is read from the environment.
     fo : str, optional

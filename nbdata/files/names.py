@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 
-__all__ = ["PROTOCOLS", "STORES", "add_folders", "path_of", "store_url", "url_of"]
+__all__ = ["PROTOCOLS", "STORES", "add_folders", "parts_of", "path_of", "store_url", "url_of"]
 
 #: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
-STORES = (*S3_SCHEMES, "gs", "gcs", *AZURE_SCHEMES, "http", "https")
+STORES = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https")
 #: The names by which fsspec always gets to nbdata, as in ``nbs3://bucket/file``. They are letters and digits only,
 #: because xarray takes a URL with any other name for a path on the disk.
 PROTOCOLS = tuple(f"nb{store}" for store in STORES)
@@ -36,6 +36,22 @@ def path_of(text: str) -> str:
 def store_url(url: str) -> str:
     """Return the URL in the store that ``nbs3://bucket/file`` or its like means, and any other URL as it is."""
     return url.removeprefix("nb") if url.partition("://")[0] in PROTOCOLS else url
+
+
+def parts_of(url: str) -> tuple[str, str, str]:
+    """Split a URL: the scheme with ``://``, the bucket or server, and the rest from its slash on.
+
+    Examples
+    --------
+    >>> parts_of("s3://bucket/folder/file"), parts_of("ais://@aws/bucket/file")
+    (('s3://', 'bucket', '/folder/file'), ('ais://', '@aws/bucket', '/file'))
+    """
+    scheme, _, rest = url.partition("://")
+    root, slash, below = rest.partition("/")
+    if scheme == "ais" and root.startswith("@"):  # whose bucket it is comes before the bucket
+        name, slash, below = below.partition("/")
+        root = f"{root}/{name}" if name else root
+    return f"{scheme}://", root, slash + below
 
 
 def url_of(protocol: str, path: str) -> str:

@@ -49,7 +49,7 @@ def use_for(*protocols: str) -> Use:
     Parameters
     ----------
     *protocols : str
-        Of ``s3``, ``s3a``, ``obs``, ``gs``, ``gcs``, ``az``, ``abfs``, ``abfss``, ``http`` and ``https``.
+        Of ``s3``, ``s3a``, ``obs``, ``gs``, ``gcs``, ``ais``, ``az``, ``abfs``, ``abfss``, ``http`` and ``https``.
 
     Returns
     -------

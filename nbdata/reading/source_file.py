@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption
@@ -61,8 +61,8 @@ class SourceFile(NamedTuple):
         The place that opens its store: the fixed part of the source that named it.
     url : str
         The name of the file in its samples, without secrets.
-    key, size, etag, modified, version
-        As in `ObjectInfo`.
+    key, size, etag, modified, version, checksums
+        As in `ObjectInfo`, with None for no checksums.
     promised : Promised or None
         The entry of the JSON index that named it.
     """
@@ -74,6 +74,7 @@ class SourceFile(NamedTuple):
     etag: str = ""
     modified: float | None = None
     version: str = ""
+    checksums: Mapping[str, str] | None = None
     promised: Promised | None = None
 
     @classmethod
@@ -81,12 +82,15 @@ class SourceFile(NamedTuple):
         """Return the file that a store describes."""
         # The time identifies a version only if nothing better does.
         modified = None if info.etag or info.version else info.modified
-        return cls(place, url, info.key, info.size, info.etag, modified, info.version)
+        return cls(
+            place, url, info.key, info.size, info.etag, modified, info.version, dict(info.checksums) or None
+        )
 
     @property
     def info(self) -> ObjectInfo:
         """The file as an `ObjectInfo`."""
-        return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
+        info = ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
+        return info._replace(checksums=self.checksums) if self.checksums else info
 
     @property
     def is_told_apart(self) -> bool:

@@ -1,4 +1,4 @@
-"""Limits, disks, caches and mounts for the panel.
+"""Limits, disks, caches, mounts and loader services for the panel.
 
 ``%quota``'s queries, ``%cleanup`` of one cache and ``%unmount`` run in this process.
 
@@ -12,12 +12,14 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from nbdata.client.inline import inline_host
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.files.mounted.mounts import listed
 from nbdata.server.workers import Workers
+from nbdata.services import services
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.mount import Unmount
 from nbdata.verbs.quota import Quota
@@ -41,15 +43,16 @@ class Disks:
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
         self._at = -_FRESH
         self._gauges, self._caches = list[dict[str, Any]](), list[dict[str, Any]]()
-        self._mounts = list[dict[str, Any]]()
+        self._mounts, self._services = list[dict[str, Any]](), list[dict[str, Any]]()
         self._looking: asyncio.Task[None] | None = None
 
     async def seen(self) -> dict[str, Any]:
-        """Return the server's folder as ``root``, the gauges of ``disks``, the sample ``caches``, and the ``mounts``.
+        """Return the server's folder as ``root``, gauges of ``disks``, sample ``caches``, ``mounts`` and ``services``.
 
         Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks or
         jobs are *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use. A mount has path,
-        source, its *age* in seconds, and whether its process is *alive*.
+        source, its *age* in seconds, and whether its process is *alive*. A service has the fields of a `ServiceStatus`,
+        and its *age*.
 
         One query at a time serves all callers that wait meanwhile, so slow disks block one thread instead of all.
         """
@@ -62,6 +65,7 @@ class Disks:
             "disks": self._gauges,
             "caches": self._caches,
             "mounts": self._mounts,
+            "services": self._services,
         }
 
     def outdate(self) -> None:
@@ -98,7 +102,7 @@ class Disks:
         try:
             written = self._written()
             self._gauges, self._caches = await self._workers.run(lambda: self._look(written))
-            self._mounts = await self._workers.run(_mounts)
+            self._mounts, self._services = await self._workers.run(lambda: (_mounts(), _services()))
             self._at = time.monotonic()
         finally:
             self._looking = None
@@ -173,6 +177,11 @@ def _mounts() -> list[dict[str, Any]]:
         {"path": one.folder, "source": one.url, "age": max(0.0, now - one.began), "alive": one.lives}
         for one in listed()
     ]
+
+
+def _services() -> list[dict[str, Any]]:
+    now = time.time()
+    return [{**asdict(one), "age": max(0.0, now - one.began)} for one in services()]
 
 
 def _numbers(room: dict[str, Any]) -> dict[str, Any]:

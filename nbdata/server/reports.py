@@ -52,7 +52,7 @@ def shown_report(job: Job, actions: Sequence[str]) -> dict[str, Any]:
         **data,
         "ended": now.created + now.seconds,
         "source": report.source,
-        "line": report.line,
+        "outcome": report.outcome,
         "notes": report.notes,
         "details": report.details,
         "rows": [_shown(row) for row in rows],

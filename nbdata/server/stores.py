@@ -2,9 +2,10 @@
 
 ``list`` takes ``{"place": URL, "begin": TEXT, "token": TOKEN}`` and answers one page of the folder at the URL: its
 ``base``, the ``token`` of the next page (empty after the last one), and ``entries``, each with ``name``, ``size`` and
-``modified`` (null if the store does not tell them), ``version`` where there is one, and ``url`` where it is not the
-base and the name. Only names that begin with ``begin`` are listed; a token belongs to one place and beginning. It is
-a POST, so that no page of another origin can have the server send requests with the user's credentials.
+``modified`` (null if the store does not tell them), ``version`` and ``storage_class`` where there is one, and ``url``
+where it is not the base and the name. Only names that begin with ``begin`` are listed; a token belongs to one place and
+beginning. It is a POST, so that no page of another origin can have the server send requests with the user's
+credentials.
 
 ``preview`` takes ``{"place": URL}`` and answers the beginning of that object: its ``kind`` (see
 `nbdata.client.previewing.Preview`), ``size``, ``is_cut``, and ``text``, ``rows``, ``media`` with ``data`` in base64, or
@@ -97,6 +98,8 @@ def _shown(found: FoundPage) -> str:
         }
         if info.version:
             entry["version"] = info.version
+        if info.storage_class:
+            entry["storage_class"] = info.storage_class
         if (url := found.url(info.key)) != found.base + info.key:
             entry["url"] = url
         entries.append(entry)

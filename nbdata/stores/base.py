@@ -85,6 +85,8 @@ class Store(abc.ABC):
     max_parts: int = 10_000
     #: Whether an unfinished upload can be resumed (`reopen`).
     reopens: bool = False
+    #: Whether `pending` lists unfinished uploads.
+    lists_uploads: bool = True
     #: Whether `read` with `match` refuses another version before the first byte. If False, it does so at the end.
     refuses_first: bool = True
     #: Whether reads at an offset are cheap. If False, an object is read in one stream.

@@ -35,6 +35,9 @@ class ObjectInfo(NamedTuple):
     headers : dict
         Headers to keep with a copy (content type, user metadata), as HTTP headers with names in lower case. Only `head`
         and `read` report them, and only in some stores.
+    storage_class : str
+        The storage class, if it is not the usual one of the store. Only listings report it; those of S3 only if
+        they are of one folder.
     """
 
     key: str
@@ -46,6 +49,7 @@ class ObjectInfo(NamedTuple):
     composite: Mapping[str, str] = _NOTHING
     encrypted: bool = False
     headers: Mapping[str, str] = _NOTHING
+    storage_class: str = ""
 
 
 class FolderPage(NamedTuple):

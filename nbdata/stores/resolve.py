@@ -15,7 +15,7 @@ from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
 from nbdata.stores.base import Location, Stop, Store
 
-__all__ = ["children", "open_place"]
+__all__ = ["children", "is_account", "open_place"]
 
 _NO_BUCKET = re.compile(r"""[?#\\%\s\x00-\x1f"<>|^`{}\[\]]""")
 # Stores that nbdata.files gives to fsspec under these names with nb before them.
@@ -142,8 +142,25 @@ def _anonymous(place: str, context: Context, *, given: bool) -> Context:
     return bare if http else replace(bare, storage_options={"anon": True})
 
 
+def is_account(place: str) -> bool:
+    """Whether a URL is an account, whose `children` are its buckets.
+
+    Examples
+    --------
+    >>> [is_account(one) for one in ("s3://", "ais://", "ais://@aws", "ais://@aws/", "ais://@aws/bucket", "gs://")]
+    [True, True, True, True, False, False]
+    """
+    scheme, _, rest = place.partition("://")
+    if scheme == "ais" and rest.startswith("@"):
+        return not rest.partition("/")[2]
+    return not rest and scheme in (*S3_SCHEMES, "ais")
+
+
 def children(place: str, context: Context, limit: int, *, stop: Stop | None = None) -> list[str]:
-    """List some places that begin with this URL, no deeper than the next slash. Folders end in a slash."""
+    """List some places that begin with this URL, no deeper than the next slash. Folders end in a slash.
+
+    Those of an account are its buckets.
+    """
     scheme, _, rest = place.partition("://")
     if "/" not in rest and scheme in S3_SCHEMES:
         from nbdata.stores.s3.config import s3_config
@@ -151,6 +168,14 @@ def children(place: str, context: Context, limit: int, *, stop: Stop | None = No
 
         service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context, stop=stop), stop=stop)
         return [f"{scheme}://{bucket.key}" for bucket in service.children(rest, limit)]
+    if scheme == "ais":
+        from nbdata.stores.ais.config import ais_config, service_of
+        from nbdata.stores.ais.store import AisStore
+
+        if (service_found := service_of(place, context)) is not None:
+            its, begin, prefix = service_found
+            buckets = AisStore(its, ais_config(context), stop=stop).children(prefix, limit)
+            return [f"{begin}{bucket.key}" for bucket in buckets]
     folder = place[: place.rindex("/") + 1]
     location = open_place(folder, context, stop=stop)
     found = location.store.children(location.key + place[len(folder) :], limit)

@@ -57,6 +57,9 @@ def sftp_files(place: str, options: Mapping[str, Any], home: str) -> Any:
     for name, value in options.items():
         if not name.startswith("url_"):  # fsspec's reading of a "?" in a name
             given[name] = _typed(name, value)
+    key = given.get("key_filename")
+    if isinstance(key, str) and key.startswith("~/"):
+        given["key_filename"] = os.path.join(home, key[2:])
     policy = given.pop("host_key_policy", "auto_add")
     if policy not in ("auto_add", "reject"):
         raise BadOption("host_key_policy: this is none", expected="auto_add or reject")

@@ -26,8 +26,20 @@ from nbdata.own_files import taken, through_no_link
 from nbdata.runtime import runtime_folder
 from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
+from nbdata.stores.base import Store
 
-__all__ = ["Begun", "claim", "forget", "intend", "leave", "remember", "remembered", "unknown_left"]
+__all__ = [
+    "Begun",
+    "begun_at",
+    "claim",
+    "forget",
+    "intend",
+    "known_as",
+    "leave",
+    "remember",
+    "remembered",
+    "unknown_left",
+]
 
 # A file of more bytes than this is rewritten.
 _LARGE = 1 << 20
@@ -55,6 +67,24 @@ class Begun(NamedTuple):
             young = time.time() - self.at < _ELSEWHERE
             return f"begun less than a day ago on {self.host}" if young else ""
         return "its process still runs" if is_alive(self.process) else ""
+
+
+def known_as(place: str, store: Store) -> str:
+    """Return the place that an upload is remembered by.
+
+    With it go its server (another one may have a bucket of that name), and how its objects are to be stored.
+    """
+    return "\n".join(filter(None, [place, store.server, store.stored_as]))
+
+
+def begun_at(state_dir: str, place: str) -> list[Begun]:
+    """Return the uploads of one place whose ids are known, for stores that list none."""
+    wanted = _hash(place)
+    return [
+        begun
+        for begun in remembered(state_dir).values()
+        if begun.place == wanted and not begun.id.startswith(_INTENDED)
+    ]
 
 
 def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:

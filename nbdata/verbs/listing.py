@@ -80,7 +80,7 @@ class Listing(Fetching, Connecting):
 @dataclass(frozen=True)
 class Ls(Listing):
     """The list is in the order of the store. Folders end in a slash and have no size; use
-    ``du`` for it. ``s3://`` alone lists the buckets. nbdata's own folder ``.nbdata`` is not listed.
+    ``du`` for it. ``s3://`` or ``ais://`` alone lists the buckets. nbdata's own folder ``.nbdata`` is not listed.
 
     A terminal shows sizes and times. If the output goes to another program, it is one name per line;
     ``--long`` prints sizes and times there, too.

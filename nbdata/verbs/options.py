@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from nbdata.clusters import address_of, is_open
+from nbdata.clusters import address_of, is_encrypted, is_open
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.moments import is_duration, moment_of
 from nbdata.operation import Operation
@@ -351,11 +351,26 @@ class Dealing(Operation):
         kind="flag",
         identity=False,
     )
+    send_credentials: bool = option(
+        False,
+        "Send the workers the credentials that the stores get from here, in place of those that they have: only over "
+        "TLS, and only those that end by themselves (of a role, an SSO login, a token). Newer ones follow.",
+        kind="flag",
+        identity=False,
+    )
 
     def check(self) -> None:
         super().check()
         if self.cluster is None:
+            if self.send_credentials:
+                raise BadOption("--send-credentials needs --cluster", remedy="Leave it out")
             return
+        if self.send_credentials and not is_encrypted(self.cluster):
+            raise BadOption(
+                f"--send-credentials: {address_of(self.cluster)} has no TLS, so others could read them",
+                expected="tls://HOST:PORT",
+                remedy="Start the scheduler with TLS, or set credentials on the workers",
+            )
         if getattr(self, "fs", None) is not None:
             raise BadOption(
                 "--cluster and fs= exclude each other: a file system of this process is not on the workers",

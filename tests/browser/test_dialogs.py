@@ -170,6 +170,59 @@ def test_a_folder_of_a_store_is_packed_and_the_archive_unpacked_in_the_store(pan
 
 
 @pytest.mark.long
+def test_several_rows_and_several_files_are_taken_by_one_line(
+    panel: Panel, lab: Lab, put: Put, shoot: Shoot
+) -> None:
+    url = put({"day/1.bin": b"1", "day/a [1].bin": b"12", "day/a 1.bin": b"x", "day/in/2.bin": b"123"})
+    section = opened(panel, f"{url}day/")
+    expect(names(section)).to_have_text(["1.bin", "a 1.bin", "a [1].bin", "in/"])
+    row(section, "a [1].bin").click()
+    row(section, "in/").click(modifiers=["ControlOrMeta"])
+    expect(section).to_contain_text("1 folder · 1 object, 2 B")
+    section.get_by_role("button", name="Pull here…: 2 entries").click()
+    dialog = section.get_by_role("region", name="Pull here: 2 entries")
+    target = lab.root / "several"
+    dialog.get_by_role("textbox", name="Into").fill(str(target))
+    expect(line(dialog)).to_have_text(f"%pull {url}day/ {target} --include '/a [[]1].bin' --include /in")
+    expect(plan(dialog)).to_contain_text("2 objects, 5 B")
+    section.scroll_into_view_if_needed()
+    shoot(panel.page, "several")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog).to_contain_text("Pulled.")
+    assert sorted(path.name for path in target.rglob("*")) == ["2.bin", "a [1].bin", "in"]
+
+    row(section, "1.bin").click()
+    row(section, "in/").click(modifiers=["Shift"])
+    expect(section.get_by_role("group", name="4 entries")).to_be_visible()
+    section.get_by_role("tree").press("ArrowUp")
+    section.get_by_role("tree").press("Shift+ArrowUp")
+    expect(section.get_by_role("group", name="2 entries")).to_be_visible()
+
+    page = panel.page
+    page.evaluate("() => jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'several' })")
+    files = page.locator(".jp-DirListing-item")
+    files.filter(has_text="a [1].bin").click()
+    files.filter(has=page.get_by_text("in", exact=True)).click(modifiers=["ControlOrMeta"])
+    box, onto = files.filter(has_text="a [1].bin").bounding_box(), row(section, "in/").bounding_box()
+    assert box is not None
+    assert onto is not None
+    page.mouse.move(box["x"] + 40, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(onto["x"] + 20, onto["y"] + 60, steps=10)
+    page.mouse.move(onto["x"] + 40, onto["y"] + 8, steps=5)
+    shoot(page, "dropping")
+    page.mouse.up()
+    dialog = panel.root.get_by_role("region", name="Push to a store: a [1].bin and 1 more")
+    expect(dialog.get_by_role("combobox", name="Into")).to_have_value(f"{url}day/in/")
+    expect(plan(dialog)).to_contain_text("2 objects, 5 B")
+    shoot(page, "dropped")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog).to_contain_text("Pushed.")
+    assert keys(f"{url}day/in/") == ["2.bin", "a [1].bin", "in/2.bin"]
+    assert panel.errors == []
+
+
+@pytest.mark.long
 def test_the_line_of_a_dialog_is_inserted_into_the_notebook_and_is_not_run(
     context: BrowserContext, lab: Lab, put: Put
 ) -> None:

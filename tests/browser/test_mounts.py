@@ -52,6 +52,7 @@ def test_a_mount_whose_process_was_killed_is_told_and_released(
         "root": str(lab.root),
         "disks": [],
         "caches": [],
+        "services": [],
         "mounts": [{"path": str(tmp_path), "source": "s3://bucket/data", "age": 60, "alive": False}],
     }
     context.route("**/nbdata/api/disks*", lambda route: route.fulfill(json=seen))

@@ -98,7 +98,7 @@ def test_pictures_are_told_by_their_first_bytes_and_svg_is_none() -> None:
     assert media_of(b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>') == ""
     assert media_of(b"<html>") == ""
     assert dimensions(png(30, 20), media_of(png(30, 20))) == (30, 20)
-    assert dimensions(b"GIF89a\x05\x00\x04\x00", "image/gif") == (5, 4)
+    assert dimensions(b"GIF89a\x05\x00\x04\x00\0\0\0;", "image/gif") == (5, 4)
     assert dimensions(b"BM" + bytes(16) + struct.pack("<ii", 7, -6), "image/bmp") == (7, 6)
     jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xff\xc2\x00\x0b\x08" + struct.pack(">HH", 11, 12)
     assert dimensions(jpeg, media_of(jpeg)) == (12, 11)
@@ -119,3 +119,13 @@ def test_pillow_sees_the_same_sides() -> None:
         Image.new("RGB", (123, 45)).save(file, kind)
         head = file.getvalue()
         assert dimensions(head, media_of(head)) == (123, 45), kind
+
+
+@pytest.mark.parametrize("colors", [0, 2])
+def test_a_gif_is_as_large_as_its_first_frame_which_may_be_larger_than_it_says(colors: int) -> None:
+    flags = 0x80 if colors else 0
+    head = b"GIF89a" + struct.pack("<HHBBB", 5, 4, flags, 0, 0) + bytes(3 * colors)
+    comment = b"\x21\xfe" + b"\x03abc" + b"\x02de" + b"\0"
+    frame = b"\x2c" + struct.pack("<HHHHB", 10, 0, 60_000, 50_000, 0)
+    assert dimensions(head + comment + frame, "image/gif") == (60_010, 50_000)
+    assert dimensions(head + comment[:5], "image/gif") is None

@@ -25,6 +25,7 @@ import pytest
 import nbdata
 from nbdata.client.context import capture
 from nbdata.cluster import opening, performer
+from nbdata.cluster.listeners import listeners, refuse_theirs
 from nbdata.cluster.opening import Cluster
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, report_in
@@ -35,7 +36,10 @@ from nbdata.transfer.index import Record
 from nbdata.transfer.staged_files import StagedFile
 from tests.cluster.conftest import Put
 from tests.faults.gate import Gate
+from tests.hostile.users import ANNA, User, anna, reachable
 from tests.waiting import AT_ONCE, wait_until
+
+__all__ = ["anna", "reachable"]
 
 OBJECTS = {f"d{n % 3}/f{n:03}": os.urandom(20_000) for n in range(100)}
 #: Seconds after which a script is taken to start workers without end.
@@ -258,6 +262,56 @@ def test_a_report_about_other_objects_is_refused(tmp_path: Path) -> None:
     for part in others:
         with pytest.raises(nbdata.NbdataError, match="was not in its part"):
             work.take(rows, part)
+
+
+@pytest.mark.needs("other users")
+@pytest.mark.usefixtures("inline")
+def test_a_scheduler_of_another_user_is_not_connected_to(put: Put, anna: User, tmp_path: Path) -> None:
+    """It would send pickles, which run code as whoever unpickles them."""
+    listens = (
+        "import socket, sys\nsock = socket.create_server(('127.0.0.1', 0))\n"
+        "print(sock.getsockname()[1], flush=True)\nsys.stdin.read()\nsock.setblocking(False)\n"
+        "try: print('connected', sock.accept())\nexcept BlockingIOError: print('nobody')"
+    )
+    with anna.start(listens) as theirs:
+        assert theirs.stdout is not None
+        port = int(theirs.stdout.readline())
+        assert listeners(port) == {ANNA}
+        with pytest.raises(nbdata.BadOption, match="another user listens"):
+            refuse_theirs(f"tcp://localhost:{port}")
+        with pytest.raises(nbdata.BadOption, match="another user listens"):
+            nbdata.pull(put({"a": b"x"}), tmp_path / "out", cluster=f"tcp://127.0.0.1:{port}", quiet=True)
+        assert theirs.communicate()[0] == "nobody\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", ""])
+def test_it_is_known_who_listens_at_a_port(host: str) -> None:
+    with socket.create_server((host, 0)) as sock:
+        port = sock.getsockname()[1]
+        assert listeners(port) == {os.geteuid()}
+        refuse_theirs(f"tcp://localhost:{port}")
+    assert listeners(port) == set()
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="as this table is written")
+def test_listeners_of_both_families_count_unless_they_are_not_reached_over_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = {
+        "00000000000000000000000001000000": 1,  # ::1
+        "0" * 32: 2,  # ::
+        "0000000000000000FFFF00000100007F": 3,  # ::ffff:127.0.0.1
+        "0500007F": 4,  # 127.0.0.5
+        "0100000A": 5,  # 10.0.0.1
+        "000080FE00000000000000000100FEFF": 6,  # fe80::…
+    }
+    lines = [f" 0: {address}:2252 0:0 0A 0:0 0:0 0 {user} 0 1\n" for address, user in at.items()]
+    lines += [" 9: 0100007F:2252 0:0 01 0:0 0:0 0 7 0 1\n", " 9: 0100007F:2253 0:0 0A 0:0 0:0 0 8 0 1\n"]
+    (tmp_path / "tcp").write_text(
+        "  sl  local_address rem_address st tx rx tr tm->when uid timeout\n" + "".join(lines)
+    )
+    monkeypatch.setattr("nbdata.cluster.listeners._TABLES", (str(tmp_path / "tcp"), str(tmp_path / "none")))
+    assert listeners(0x2252) == {1, 2, 3, 4}
 
 
 def test_a_part_report_survives_its_way() -> None:

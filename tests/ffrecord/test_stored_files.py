@@ -86,6 +86,11 @@ def _with(place: str, options: dict[str, str]) -> FileReader:
 def test_a_header_too_large_for_memory_is_refused_before_it_is_read(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nbdata.reading.records.remote._MOST_HEAD", 12 + 12 * 49)
+    module = "nbdata.reading.records.remote"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}._MOST_HEADS", 12 + 12 * 50)
+        with pytest.raises(BadArchive, match="too large to be held in memory together"):
+            FileReader(f"{place}a/")
+    monkeypatch.setattr(f"{module}._MOST_HEAD", 12 + 12 * 49)
     with pytest.raises(BadArchive, match=r"too large to be held in memory: .*PART_0\.ffr .*got 612"):
         FileReader(f"{place}a/")

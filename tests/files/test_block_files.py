@@ -15,6 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.errors import BadOption, NotFound, StoreUnavailable, UnsafeMember
+from nbdata.files.blocks import writing
 from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.listings import keep_listing, kept_listing
@@ -265,6 +266,7 @@ def test_a_damaged_block_keeps_its_crc(folder: BlockFolder) -> None:
 
 _FILLS = """
 import os, random, sys
+from nbdata.files.blocks import writing
 from nbdata.files.blocks.cache import BlockCache
 from nbdata.files.blocks.folder import LEAST, BlockFolder
 from nbdata.files.blocks.version_file import BLOCK, crc_of, name_of
@@ -461,6 +463,19 @@ def test_a_listing_is_found_again_and_a_damaged_one_is_not(folder: BlockFolder) 
     path.write_bytes(data)
     path.rename(path.with_name("f" * 32 + ".list"))
     assert kept_listing(folder, "place", "p/") is None
+
+
+def test_listings_that_wait_for_a_slow_disk_are_bounded(
+    folder: BlockFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PATIENCE", 0.01)
+    place = nbdata.filesystem(str(tmp_path)).place(str(tmp_path))
+    cache = BlockCache(folder, place, "auto", lambda _: None)
+    with folder.locked():  # so nothing is written
+        for number in range(40):
+            cache.keep_names(f"{number}/", {"f": INFO}, 1 << 20)
+        assert cache._writer.waiting == 32
+    cache.close()
 
 
 def test_sizes_of_blocks() -> None:

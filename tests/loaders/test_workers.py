@@ -5,10 +5,13 @@ from __future__ import annotations
 import array
 import fcntl
 import os
+import pickle
 import signal
+import struct
 import termios
 import threading
-from multiprocessing import get_context
+import weakref
+from multiprocessing import SimpleQueue, get_context
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +92,36 @@ def test_a_connection_that_breaks_because_a_worker_was_killed_names_the_worker()
         workers.raise_of(iterator, of_transform)
     with pytest.raises(ConnectionResetError):
         workers.raise_of(object(), of_it)
+
+
+def test_half_a_batch_ends_though_another_child_has_a_copy_of_its_pipe() -> None:
+    killed = get_context("fork").Process(target=os._exit, args=(3,))
+    killed.start()
+    queue: Any = SimpleQueue()
+    iterator = Iterator()
+    at: Any = iterator
+    at._worker_result_queue, at._workers_status, at._shutdown = queue, [True], False
+    copy = os.dup(queue._writer.fileno())
+    os.write(copy, struct.pack("!i", 5 << 20) + b"\x80\x04")  # the beginning of a pickle of 5 MiB
+    ends: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            queue.get()
+        except Exception as error:
+            ends.append(error)
+        at._shutdown = True
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    breaking = threading.Thread(target=workers._break, args=(weakref.ref(iterator), [killed]), daemon=True)
+    breaking.start()
+    try:
+        reader.join(PATIENCE)
+        assert [type(error) for error in ends] == [pickle.UnpicklingError]
+        breaking.join(PATIENCE)
+        assert queue._writer.closed
+    finally:
+        os.close(copy)
+        killed.join()
+        iterator._workers[0].join()

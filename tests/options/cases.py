@@ -43,6 +43,7 @@ REASONS: dict[tuple[str, str], str] = {
         for option, why in (
             ("cluster", "other processes make the same files, objects and report: tests/cluster"),
             ("insecure_cluster", "it only lifts a refusal: tests/cluster/test_closed.py"),
+            ("send_credentials", "the workers read the same with it: tests/cluster/test_credentials.py"),
         )
     },
     ("cleanup", "fs"): "no file system of fsspec tells unfinished uploads, and files below a path are local",

@@ -20,7 +20,7 @@ def feed() -> Iterator[Feed]:
     made = Feed(workers, "/work", {})
     with made.watching():
         yield made
-    workers._pool.shutdown()
+    workers.close()
 
 
 def moving(count: int, done: int) -> list[Snapshot]:

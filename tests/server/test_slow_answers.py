@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +32,7 @@ from tests.waiting import PATIENCE
 def workers() -> Iterator[Workers]:
     made = Workers()
     yield made
-    made._pool.shutdown()
+    made.close()
 
 
 class SlowDisks(Disks):
@@ -49,7 +52,7 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(workers: Wor
     async def ask() -> None:
         disks = SlowDisks(workers, str(tmp_path))
         browsers = [asyncio.ensure_future(disks.seen()) for _ in range(8)]
-        seen = {"root": str(tmp_path), "disks": [{"path": "/"}], "caches": [], "mounts": []}
+        seen = {"root": str(tmp_path), "disks": [{"path": "/"}], "caches": [], "mounts": [], "services": []}
         try:
             assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), PATIENCE) == "meanwhile"
             browsers.pop().cancel()  # a browser that leaves does not disturb the others
@@ -59,6 +62,35 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(workers: Wor
         assert disks.looks == 1
 
     asyncio.run(ask())
+
+
+def test_a_call_that_does_not_return_does_not_keep_the_server_from_ending() -> None:
+    code = """
+        import asyncio, threading
+        import nbdata.ending
+        from nbdata.server.workers import Workers
+
+        nbdata.ending._PATIENCE = 0.1
+
+        async def main():
+            workers, begun = Workers(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def hang():
+                loop.call_soon_threadsafe(begun.set)
+                threading.Event().wait()
+
+            task = loop.create_task(workers.run(hang))
+            await begun.wait()
+            task.cancel()
+
+        asyncio.run(main())
+        print("ended")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
 
 
 def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(

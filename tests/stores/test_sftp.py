@@ -20,7 +20,9 @@ import paramiko
 import pytest
 
 import nbdata
+from nbdata.connections import Connection, keep
 from nbdata.operation import Context
+from nbdata.runtime import state_folder
 from nbdata.stores.resolve import open_place
 from nbdata.stores.sftp import _close_all, sftp_files
 from tests.ports import free_port
@@ -49,6 +51,19 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 def below(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_connection_names_the_user_and_the_password_of_a_server(
+    tree: Path, tmp_path: Path, server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
+    url = server.url.replace(f"{USER}@", "")
+    keep(state_folder(), Connection("lab", "sftp", url, {"username": USER, "password": PASSWORD}))
+    through = {"storage_options": {"connection": "lab"}, "quiet": True}
+    nbdata.push(tree, f"{url}there/", **through)
+    report = nbdata.pull(f"{url}there/", tmp_path / "back", **through)
+    assert below(tmp_path / "back") == below(tree)
+    assert PASSWORD not in str(report)
 
 
 def test_a_folder_goes_there_and_back_and_is_checked(tree: Path, tmp_path: Path, server: SshServer) -> None:

@@ -176,7 +176,7 @@ test('the gauge of a folder is the innermost', () => {
     ...{ source: 'the disk', here: true }
   });
   const disks = [gauge('/'), gauge('/work', 2), gauge('/work', 5), gauge('/workshop')];
-  const seen = { root: '', caches: [], mounts: [], disks };
+  const seen = { root: '', caches: [], mounts: [], services: [], disks };
   assert.equal(gaugeOf(seen, '/work/data'), disks[2]);
   assert.equal(gaugeOf(seen, '/work'), disks[2]);
   assert.equal(gaugeOf(seen, '/home'), disks[0]);
@@ -244,6 +244,6 @@ test('nonsense from an agent of another version does no harm', () => {
   assert.equal(parseJob({ bytes: 'many', bytes_total: NaN }).bytesTotal, null);
   assert.equal(parseJob({ lacks: { limited: true } }).lacks, null);
   assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '', version: '' });
-  const none = { root: '', disks: [], caches: [], mounts: [] };
-  assert.deepEqual(parseSeen({ disks: 7, caches: {}, mounts: 'm' }), none);
+  const none = { root: '', disks: [], caches: [], mounts: [], services: [] };
+  assert.deepEqual(parseSeen({ disks: 7, caches: {}, mounts: 'm', services: 1 }), none);
 });

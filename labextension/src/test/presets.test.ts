@@ -27,6 +27,32 @@ test('a preset knows its endpoint once the region is typed', () => {
   assert.equal(endpointOf(preset('minio'), 'eu-1'), '');
 });
 
+test('a profile and a server of SFTP have fields of their own', () => {
+  assert.deepEqual(connectionOf(preset('profile'), { ...typed, key: 'research', secret: '' }), {
+    name: 'lab',
+    kind: 's3',
+    place: 's3://',
+    options: {
+      endpoint_url: 'https://s3.eu-1.amazonaws.com',
+      region: 'eu-1',
+      profile: 'research'
+    }
+  });
+  assert.ok(isComplete(preset('profile'), { ...typed, secret: '' }));
+  assert.ok(!isComplete(preset('profile'), { ...typed, key: ' ' }));
+  const place = 'sftp://me@host:2222/d@e/';
+  assert.deepEqual(
+    connectionOf(preset('sftp'), { ...NOTHING, name: 'lab', place, keyFile: '~/.ssh/k' }),
+    {
+      name: 'lab',
+      kind: 'sftp',
+      place: 'sftp://host:2222/d@e/',
+      options: { username: 'me', password: '', key_filename: '~/.ssh/k' }
+    }
+  );
+  assert.ok(isComplete(preset('sftp'), { ...NOTHING, name: 'lab', place }));
+});
+
 test('fields become the options of their kind', () => {
   assert.deepEqual(connectionOf(preset('cos'), typed), {
     name: 'lab',

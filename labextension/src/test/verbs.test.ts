@@ -3,7 +3,15 @@ import test from 'node:test';
 
 import { isCut, isTooLarge, planned } from '../moves.js';
 import { parseResult } from '../results.js';
-import { isComplete, operationOf, patterns, suggested, unpackedName } from '../verbs.js';
+import {
+  isComplete,
+  operationOf,
+  patternOf,
+  patterns,
+  suggested,
+  unpackedName,
+  whyNotSeveral
+} from '../verbs.js';
 
 const NOTHING = { target: '', only: '', without: '', verify: 'auto', through: '' };
 
@@ -45,6 +53,25 @@ test('a dialog makes the operation of its fields, and leaves out what is as usua
   });
   assert.deepEqual(operationOf('md5check', '/w', NOTHING, ''), { verb: 'md5check', source: '/w' });
   assert.deepEqual(patterns('   '), []);
+});
+
+test('several entries of a folder are taken by patterns that match nothing else', () => {
+  const fields = { ...NOTHING, target: '/w', only: 'x', without: '*.tmp' };
+  assert.deepEqual(operationOf('pull', 's3://b/a/', fields, '', ['in/', 'a [1].bin']), {
+    verb: 'pull',
+    source: 's3://b/a/',
+    target: '/w',
+    include: ['/in', '/a [[]1].bin'],
+    exclude: ['*.tmp']
+  });
+  assert.equal(patternOf('{a,b}*?'), '/[{]a,b[}][*][?]');
+  assert.equal(whyNotSeveral('pull', 's3://b/', ['a', 'b/']), '');
+  assert.match(whyNotSeveral('pull', 's3://', ['a/', 'b/']), /one bucket/);
+  assert.match(whyNotSeveral('untar_volumes', '/w', ['a', 'b']), /one archive/);
+  assert.match(whyNotSeveral('pull', 's3://b/', ['a', 'b\\c']), /cannot be written/);
+  assert.match(whyNotSeveral('pull', 's3://b/', ['a', '../']), /cannot be written/);
+  assert.match(whyNotSeveral('push', '/w', new Array<string>(101).fill('a')), /at most 100/);
+  assert.equal(suggested('push', '/w/runs', '', 's3://b/in/', false, true), 's3://b/in/');
 });
 
 test('the connection of a target is that of the operation, where the verb has only one store', () => {

@@ -39,7 +39,7 @@ def dimensions(head: bytes, media: str) -> tuple[int, int] | None:
         if media == "image/png":
             return _pair(">II", head, 16)
         if media == "image/gif":
-            return _pair("<HH", head, 6)
+            return _gif(head)
         if media == "image/bmp":
             width, height = _pair("<ii", head, 18)
             return abs(width), abs(height)
@@ -51,6 +51,23 @@ def dimensions(head: bytes, media: str) -> tuple[int, int] | None:
 def _pair(shape: str, head: bytes, at: int) -> tuple[int, int]:
     first, second = struct.unpack_from(shape, head, at)
     return first, second
+
+
+def _gif(head: bytes) -> tuple[int, int]:
+    """Return the sides of the whole picture; browsers enlarge it to hold its first frame. See GIF89a, 18 to 20."""
+    width, height = _pair("<HH", head, 6)
+    flags = head[10]
+    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    while head[at] == 0x21:  # an extension, in blocks
+        at += 2
+        while size := head[at]:
+            at += 1 + size
+        at += 1
+    if head[at] != 0x2C:
+        return width, height
+    left, top = _pair("<HH", head, at + 1)
+    wide, high = _pair("<HH", head, at + 5)
+    return max(width, left + wide), max(height, top + high)
 
 
 def _webp(head: bytes) -> tuple[int, int] | None:

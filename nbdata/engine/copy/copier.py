@@ -108,9 +108,10 @@ class Copier:
         verify, part_size = self._op.verify, None
         if verify == "auto" and "-" in info.etag:
             part_size = told_part_size(self._control, self._source, info)
-        source_proven = False
+        source_proven, told = False, None
 
         def read(start: int, size: int, hasher: Hasher) -> Relay:
+            nonlocal told
             relay = Relay(self._control, self._source, info, start, size)
             check = check_for(relay.info, verify, part_size, readable=False)
 
@@ -127,7 +128,22 @@ class Copier:
         made, proven = send_whole(
             self._control, self._target, key, read, info.size, lambda: SentHasher(key, verify)
         )
+        if source_proven and not proven and told is not None:
+            proven = self._has(key, made, *told)
         return Copied(made, _why(source_proven, proven), by_store=False)
+
+    def _has(self, key: str, made: ObjectInfo, algorithm: str, digest: str) -> bool:
+        """Compare a new object's checksum with that of the source, if it has one by this algorithm."""
+        got = made.checksums.get(algorithm, "")
+        if got and got != digest:
+            raise ChecksumMismatch(
+                "what the store received is not what was sent",
+                path=key,
+                expected=digest,
+                got=got,
+                remedy=withdrawn(self._control, self._target, key, made),
+            )
+        return bool(got)
 
     # -- in parts -----------------------------------------------------------------------------
 

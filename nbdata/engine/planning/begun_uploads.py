@@ -16,7 +16,7 @@ from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.object_upload import Uploads
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.uploads import claim, forget, intend, leave, remember, remembered, unknown_left
+from nbdata.transfer.uploads import claim, forget, intend, known_as, leave, remember, remembered, unknown_left
 
 __all__ = ["BegunUploads"]
 
@@ -40,7 +40,7 @@ class BegunUploads(Uploads):
         Sends the parts.
     keep : bool
         Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the same
-        command resumes them (where the store supports that). Else they are aborted, and so are uploads of the same key
+        command resumes them. Else, or if the store resumes none, they are aborted, and so are uploads of the same key
         that a killed run left.
     """
 
@@ -59,7 +59,7 @@ class BegunUploads(Uploads):
         left = self._taken_up(key, size)
         if left is not None:
             return left
-        if not self._keep:
+        if not (self._keep and self.store.reopens):
             self._give_up_left(key)
         begun: Future[Upload] = Future()
         self._aside(self._begin_now, begun, key, size, headers)
@@ -142,9 +142,8 @@ class BegunUploads(Uploads):
 
     @cached_property
     def _known_as(self) -> str:
-        """The place, its server (another one may have a bucket of that name), and how its objects are to be stored."""
-        store = self._separate_store()
-        return "\n".join(filter(None, [self._place, store.server, store.stored_as]))
+        """What the uploads to this place are remembered by."""
+        return known_as(self._place, self._separate_store())
 
     def forget(self, upload_id: str) -> None:
         with contextlib.suppress(NbdataError):  # a full disk that prevents the note does no harm

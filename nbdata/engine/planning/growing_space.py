@@ -33,13 +33,15 @@ class GrowingSpace:
 
     Attributes
     ----------
+    block : int
+        As given.
     make_room : callable or None
         Called if there is no room, before that is an error; returns True if it has made some.
     """
 
     def __init__(self, run: Run, block: int, reserved: int) -> None:
         self._run = run
-        self._reservation, self._block, self._held = run.reservation, block, reserved
+        self._reservation, self.block, self._held = run.reservation, block, reserved
         op = run.operation
         self._bounded = not (isinstance(op, Storing) and op.ignore_space)
         self._claimed = self._step = 0
@@ -52,7 +54,7 @@ class GrowingSpace:
         `fresh` says that all bytes claimed before are committed to the disk (see `Reservation.grow`).
         """
         with self._lock:
-            claimed = self._claimed + round_up(size, self._block)
+            claimed = self._claimed + round_up(size, self.block)
             if claimed <= self._held or self._reservation is None or not self._bounded:
                 self._claimed = claimed
             else:
@@ -94,5 +96,5 @@ class GrowingSpace:
 
     def note_written(self, sizes: list[int], files: int) -> None:
         """Note whole files of these sizes that are on the disk now."""
-        block = self._block
+        block = self.block
         self.note(sum([-(-size // block) for size in sizes]) * block, files)

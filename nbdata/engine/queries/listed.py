@@ -14,11 +14,10 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import NbdataError
 from nbdata.globs import glob_regex
 from nbdata.paths import glob_base, glob_pattern, has_glob
-from nbdata.redaction import S3_SCHEMES
 from nbdata.report import Report
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
-from nbdata.stores.resolve import children
+from nbdata.stores.resolve import children, is_account
 from nbdata.transfer.retry import listing, listing_of_folder
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.sources import head_of, no_match, require_folder
@@ -93,13 +92,10 @@ def listed(run: Run, place: str, *, recursive: bool) -> Listed:
     NotFound
         If there is neither an object nor a folder, or a glob matches nothing.
     """
-    if (
-        re.fullmatch(f"({'|'.join(S3_SCHEMES)})://", place)
-        and run.bindings.get("fs") is None
-        and not recursive
-    ):
-        buckets = children(place, run.context, _BUCKETS, stop=run.control)
-        return Listed(place, iter([Entry(url[len(place) :], ObjectInfo(url, -1)) for url in buckets]))
+    if is_account(place) and run.bindings.get("fs") is None and not recursive:
+        base = place if place.endswith("/") else f"{place}/"
+        buckets = children(base, run.context, _BUCKETS, stop=run.control)
+        return Listed(base, iter([Entry(url[len(base) :], ObjectInfo(url, -1)) for url in buckets]))
     found = _glob(run, place, recursive=recursive) if has_glob(place) else _plain(run, place, recursive)
     found.entries = _counted(run, found.entries)
     return found

@@ -34,7 +34,7 @@ from nbdata.transfer.locks import TargetLock
 from nbdata.transfer.marks import is_temporary, worker_elsewhere
 from nbdata.transfer.part_records import is_partial
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.uploads import remembered
+from nbdata.transfer.uploads import begun_at, known_as, remembered
 from nbdata.verbs.cleanup import Cleanup
 
 __all__ = [
@@ -165,7 +165,14 @@ def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     others = 0
     if not location.store.multipart:
         planned.notes.append("this store lists no unfinished uploads")
+    elif not location.store.lists_uploads:
+        planned.notes.append(
+            "this store lists no unfinished uploads: only those to this very place are known here"
+        )
     pending = retrying(run.control, lambda: list(location.store.pending(location.key)))
+    if not location.store.lists_uploads:
+        at_place = begun_at(run.context.state_dir, known_as(op.source, location.store))
+        pending = [(begun.key, begun.id) for begun in at_place]
     for key, upload_id in pending:
         if location.key and not is_inside(key, location.key):
             continue

@@ -163,7 +163,7 @@ class BlockCache:
     def _compared(self, version: KeptVersion) -> None:
         """Mark a version, of which nothing is left to compare, once all that waits of it is written."""
         if self._verify != "none" and (crcs := version.crcs()) is not None:
-            self._submit(version, 0, lambda: self._mark(version, crcs))
+            self._submit(version, 4 * len(crcs), lambda: self._mark(version, crcs))
 
     def _mark(self, version: KeptVersion, crcs: Sequence[int]) -> bool:
         if version.file is not None and not version.gone and version.crcs() is not None:
@@ -411,12 +411,12 @@ class BlockCache:
 
     # -- listings ----------------------------------------------------------------------------------
 
-    def keep_names(self, prefix: str, names: Mapping[str, ObjectInfo | None]) -> None:
-        """Keep a listing, unless it is too long."""
+    def keep_names(self, prefix: str, names: Mapping[str, ObjectInfo | None], size: int) -> None:
+        """Keep a listing, which takes so many bytes of memory until it is written, unless it is too long."""
         if len(names) > MOST_NAMES:
             self._writer.left_out += 1
             return
-        self._writer.submit(0, lambda: keep_listing(self._folder, self._of, prefix, dict(names)))
+        self._writer.submit(size, lambda: keep_listing(self._folder, self._of, prefix, dict(names)))
 
     def kept_names(self, prefix: str) -> KeptListing | None:
         """Return the last listing of a folder that was kept, if the store's name tells that it is of this one."""

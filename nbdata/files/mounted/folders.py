@@ -292,7 +292,7 @@ class Folders:
                 self._forget_numbers(path, folder)
             self._count(path, folder)
         if folder.rest is None and self._cache is not None:
-            self._cache.keep_names(self._prefix(path), folder.names)
+            self._cache.keep_names(self._prefix(path), folder.names, folder.size)
 
     def _reached(self, attempt: Callable[[], _T]) -> _T:
         """Return the result of `attempt`; with a cache, fail at once while the store is known not to answer."""

@@ -12,6 +12,7 @@ import stat as modes
 from typing import Any
 
 from nbdata.errors import NotFound
+from nbdata.files.names import parts_of
 from nbdata.files.shifted.os_calls import stat
 from nbdata.files.shifted.places import as_written, may_lead, url_in
 
@@ -35,9 +36,7 @@ def _parts(path: Any) -> tuple[str, str, str]:
     """Return the scheme with what follows it, the bucket or server, and the rest from its slash on."""
     place = as_written(path)
     url = os.fspath(path) if place is None else place.url
-    scheme, _, rest = url.partition("://")
-    root, slash, below = rest.partition("/")
-    return f"{scheme}://", root, slash + below
+    return parts_of(url)
 
 
 def _slash(path: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.files.connections import Place
-from nbdata.files.names import store_url
+from nbdata.files.names import parts_of, store_url
 from nbdata.files.opening import filesystem
 from nbdata.files.shifted.uses import SCHEMES, SERVERS, Use, use_for
 from nbdata.paths import canonical
@@ -136,10 +136,9 @@ def as_written(path: object) -> Target | None:
 
 def _resolved(url: str) -> str:
     """Return a URL without ``.``, ``..`` and double slashes, as the disk takes them; that of a web server as it is."""
-    scheme, _, rest = url.partition("://")
-    root, _, below = rest.partition("/")
-    parts = below.split("/")
-    if scheme in ("http", "https") or not {"", ".", ".."} & {*parts[:-1], parts[-1] or "-"}:
+    scheme, root, below = parts_of(url)
+    parts = below[1:].split("/")
+    if scheme in ("http://", "https://") or not {"", ".", ".."} & {*parts[:-1], parts[-1] or "-"}:
         return url
     kept = list[str]()
     for part in parts:
@@ -148,7 +147,7 @@ def _resolved(url: str) -> str:
         elif part not in ("", "."):
             kept.append(part)
     end = "/" if kept and parts[-1] in ("", ".", "..") else ""
-    return f"{scheme}://{root}/{'/'.join(kept)}{end}"
+    return f"{scheme}{root}/{'/'.join(kept)}{end}"
 
 
 def _target(url: str) -> Target | None:

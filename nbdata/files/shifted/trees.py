@@ -26,7 +26,7 @@ __all__ = [
     "tree_of",
 ]
 
-#: The most objects of a tree that is held in memory.
+#: The most objects of a tree that is held in memory, together with the folders on the way to them.
 MOST = 20_000
 # The state in which an object was seen, if it was copied.
 _STATE = "select state from seen join copied using (path) where path = ? and seen.size = copied.size"
@@ -51,20 +51,25 @@ class Tree:
         """Return the names of its folders and of its files, as new lists."""
         return sorted(self.folders), sorted(self.files)
 
-    def add(self, path: str, info: ObjectInfo) -> None:
-        """Add an object by its path below this folder; one that stands for a folder has a slash at its end."""
+    def add(self, path: str, info: ObjectInfo) -> int:
+        """Add an object by its path below this folder; return how many entries that takes, with those of new folders.
+
+        The path of an object that stands for a folder has a slash at its end.
+        """
         *above, name = path.split("/")
-        at = self
+        at, count = self, 1
         for one in above:
             if one not in at.folders:
                 at.folders[one] = Tree()
+                count += 1
             at = at.folders[one]
         if name:
             at.files[name] = info
+        return count
 
 
 def tree_of(place: Target, most: int = MOST) -> Tree | None:
-    """Return all that is below a folder; None if that is more than `most` objects, or the store lists pages only.
+    """Return all that is below a folder; None if that is more than `most` entries, or the store lists pages only.
 
     Raises
     ------
@@ -74,16 +79,15 @@ def tree_of(place: Target, most: int = MOST) -> Tree | None:
     found = place.place
     if found.store.lists_by_page or not found.store.flat:
         return None
-    tree, some = Tree(), False
-    for number, info in enumerate(listing(found.control, found.store, found.prefix)):
-        if number == most:
-            return None
+    tree, some, room = Tree(), False, most
+    for info in listing(found.control, found.store, found.prefix):
         some = True
         path = info.key[len(found.prefix) :]
         if "//" in f"/{path}" or {".", ".."} & set(path.split("/")):
             return None  # no path means such a name; listed folder by folder it is left out
-        if path:
-            tree.add(path, info)
+        room -= tree.add(path, info) if path else 1
+        if room < 0:
+            return None
     if not some and found.key and not found.store.is_folder(found.prefix):
         raise NotFound("no such folder", path=place.url)
     return tree

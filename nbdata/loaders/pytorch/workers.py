@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import time
 import weakref
 from multiprocessing import connection
@@ -14,6 +17,8 @@ __all__ = ["are_alive", "raise_of", "watch"]
 # Seconds between two looks; until PyTorch must have noticed a death, for which it looks every 5; and until a process
 # whose connection has broken must have ended.
 _LOOK, _PATIENCE, _DYING = 0.2, 8.0, 1.0
+# What is written into the pipe of a batch that will not come to its end.
+_ZEROS = bytes(1 << 16)
 
 
 def watch(iterator: Any) -> None:
@@ -34,7 +39,7 @@ def _watch(iterator: weakref.ref[Any], workers: list[Any]) -> None:
     until = time.monotonic() + _PATIENCE
     while not _has_noticed(iterator()):
         if time.monotonic() > until:
-            _break(iterator(), workers)
+            _break(iterator, workers)
             return
         time.sleep(_LOOK)
 
@@ -43,12 +48,26 @@ def _has_noticed(iterator: Any) -> bool:
     return iterator is None or iterator._shutdown or not all(iterator._workers_status)
 
 
-def _break(iterator: Any, workers: list[Any]) -> None:
-    """End all that can write to the pipe of the batches, so that whoever reads it comes to its end."""
+def _break(iterator: weakref.ref[Any], workers: list[Any]) -> None:
+    """End the workers, and the batch in the pipe: with zeros, which no reader takes for the end of a pickle.
+
+    The end of the pipe would not come while another child of this process has a copy of it.
+    """
     for worker in workers:
         worker.kill()
-    if iterator is not None:
-        iterator._worker_result_queue._writer.close()
+    for worker in workers:
+        connection.wait([worker.sentinel], _DYING)
+    if (of_it := iterator()) is None:
+        return
+    writer, of_it = of_it._worker_result_queue._writer, None
+    with writer:
+        os.set_blocking(writer.fileno(), False)
+        poller = select.poll()
+        poller.register(writer, select.POLLOUT)
+        while not _has_noticed(iterator()):
+            if poller.poll(1000 * _LOOK):
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    os.write(writer.fileno(), _ZEROS)
 
 
 def are_alive(iterator: Any) -> bool:

@@ -20,19 +20,21 @@ import zmq
 
 from nbdata.disk import write_file
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.loaders.service.batches import FRAME_MOST, PIECE
 from nbdata.lock_files import file_lock
 from nbdata.own_files import small_file
 from nbdata.redaction import remember
 from nbdata.runtime import runtime_folder
+from nbdata.services import KIND
 
-__all__ = ["OVER_TCP", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
+__all__ = ["OVER_TCP", "SEALED", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 #: The most bytes of a consumer's message over TCP.
 OVER_TCP = 256 << 10
-# Bytes that its encryption adds at most.
-_SEALED = 64
+#: Bytes that the encryption adds to a message at most.
+SEALED = 64
 # Milliseconds within which a connection over TCP must show its keys.
 _HANDSHAKE = 2_000
 # The most bytes of the file, and the longest path of a Unix socket.
@@ -113,9 +115,14 @@ class Place:
 
     Attributes
     ----------
-    path : str
-        The address file.
+    path, status : str
+        The address file, and the file that tells what the service does.
+    name : str
+    where : str
+        ``ipc``, or ``tcp://HOST:PORT``.
     server_secret : str
+    piece : int
+        The most bytes of a frame that is sent.
     """
 
     def __init__(self, name: str, listen: str) -> None:
@@ -128,22 +135,24 @@ class Place:
             raise BadOption(f"listen: {listen!r} is no place to listen at", expected="ipc or tcp://HOST:PORT")
         if self._tcp is not None and not zmq.has("curve"):
             raise BadOption("listen: this ZeroMQ has no encryption (CURVE)", remedy="Listen at ipc")
-        self._name, self._listen = name, listen
+        self.name, self.where, self._listen = name, "ipc", listen
+        self.piece = FRAME_MOST if self._tcp is None else PIECE
         self.server_secret = ""
-        self.path = ""
+        self.path = self.status = ""
 
     def __enter__(self) -> Place:
         self._folder = os.path.join(runtime_folder(), "services")
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder, 0o700)
         _refuse_open(self._folder)
-        self.path = os.path.join(self._folder, f"{self._name}.json")
-        self._lock = file_lock(os.path.join(self._folder, f"{self._name}.lock"))
+        self.path = os.path.join(self._folder, f"{self.name}.json")
+        self.status = os.path.join(self._folder, f"{self.name}.{KIND}")
+        self._lock = file_lock(os.path.join(self._folder, f"{self.name}.lock"))
         end = time.monotonic() + _LOOK
         while not self._lock.acquire(wait=False):
             if time.monotonic() > end:  # else it may only be the sweep of another service
                 raise BadOption(
-                    f"a loader service with the name {self._name} runs already",
+                    f"a loader service with the name {self.name} runs already",
                     path=self.path,
                     remedy="Give this one another name, or end that one",
                 )
@@ -152,13 +161,13 @@ class Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove(self._name)
+        self._remove(self.name)
         self._lock.release()
 
     def bind(self, socket: zmq.Socket[bytes]) -> None:
         """Bind the service's socket, and write the address file."""
         if self._tcp is None:
-            path = os.path.join(self._folder, f"{self._name}.sock")
+            path = os.path.join(self._folder, f"{self.name}.sock")
             with reached(f"ipc://{path}") as endpoint:
                 socket.bind(endpoint)
             address = Address(f"ipc://{path}")
@@ -170,12 +179,13 @@ class Place:
             socket.curve_secretkey = self.server_secret.encode()
             socket.zap_domain = b"service"
             # Strangers may send as much as a message before they show their keys, each of them.
-            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + _SEALED)
+            socket.setsockopt(zmq.MAXMSGSIZE, OVER_TCP + SEALED)
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE)
             socket.setsockopt(zmq.IPV6, int("[" in self._listen))
             self._bind_tcp(socket)
             port = endpoint_of(socket).rpartition(":")[2]
-            address = Address(f"tcp://{self._tcp['host']}:{port}", service, public, secret)
+            self.where = f"tcp://{self._tcp['host']}:{port}"
+            address = Address(self.where, service, public, secret)
         self.client_key = address.public
         write_file(self.path, [json.dumps(asdict(address)).encode()], umask=0o077)
 
@@ -197,12 +207,12 @@ class Place:
         for entry in os.listdir(self._folder):
             name, _, kind = entry.rpartition(".")
             lock = file_lock(os.path.join(self._folder, f"{name}.lock"))
-            if kind == "json" and name != self._name and lock.acquire(wait=False):
+            if kind == "json" and name != self.name and lock.acquire(wait=False):
                 self._remove(name)
                 lock.release()
 
     def _remove(self, name: str) -> None:
-        for kind in ("json", "sock"):
+        for kind in ("json", "sock", KIND, f"{KIND}.new"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._folder, f"{name}.{kind}"))
 

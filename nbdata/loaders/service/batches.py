@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,12 @@ import numpy as np
 from nbdata.errors import BadOption, NbdataError
 from nbdata.sizes import format_size
 
-__all__ = ["FRAME_MOST", "Encoded", "decoded", "encoded", "refuse_too_many"]
+__all__ = ["FRAME_MOST", "PIECE", "Encoded", "decoded", "encoded", "in_pieces", "joined", "refuse_too_many"]
 
 #: The most bytes of a frame, the frames of a batch, and the bytes of its header.
 FRAME_MOST, _FRAMES, _HEADER = 1 << 30, 1 << 14, 16 << 20
+#: The most bytes of a frame over TCP, where a stranger could send one before it shows that it has keys.
+PIECE = 64 << 20
 # The most bytes of a batch, how deep it nests, and the most dimensions of an array.
 _BATCH, _DEEP, _DIMENSIONS = 4 << 30, 32, 64
 # Up to this size an array, or bytes, share the first frame, at a multiple of _ALIGN. A frame of its own costs more time
@@ -155,13 +157,40 @@ def _refused(path: str, got: str, expected: str) -> BadOption:
     )
 
 
+def in_pieces(frames: Sequence[Any], most: int) -> Iterator[Any]:
+    """Yield frames of at most so many bytes. One of exactly so many is continued by the next."""
+    for frame in frames:
+        yield frame[:most]
+        for at in range(most, len(frame) + 1, most):
+            yield frame[at : at + most]
+
+
 # -- from bytes -------------------------------------------------------------------------------------
 
 
 def refuse_too_many(frames: int, size: int) -> None:
     """Raise an error if a message has more than a batch may have, before the rest of it is received."""
-    if frames > _FRAMES + 2 or size > _BATCH + _HEADER:
+    if frames > _FRAMES + 2 + 2 * _BATCH // PIECE or size > _BATCH + _HEADER:
         raise _wrong(f"it has over {_FRAMES:,} frames or {format_size(_BATCH)}")
+
+
+def joined(frames: Iterable[Any], most: int) -> Iterator[Any]:
+    """Yield the frames of which `in_pieces` made these."""
+    pieces = list[Any]()
+    for frame in frames:
+        pieces.append(frame)
+        if len(frame) < most:
+            yield pieces[0] if len(pieces) == 1 else _as_one(pieces)
+            pieces = []
+    yield from pieces
+
+
+def _as_one(pieces: list[Any]) -> memoryview:
+    whole, at = np.empty(sum(map(len, pieces)), np.uint8), 0
+    for piece in pieces:
+        whole[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return whole.data
 
 
 def decoded(header: Sequence[int] | memoryview | bytes, frames: Sequence[Any]) -> Any:
@@ -187,6 +216,9 @@ def decoded(header: Sequence[int] | memoryview | bytes, frames: Sequence[Any]) -
 @dataclass
 class _Reader:
     views: list[memoryview]
+
+    def __post_init__(self) -> None:
+        self._left = sum(map(len, self.views))  # each byte belongs to one value
 
     def value(self, node: Any, deep: int = 0) -> Any:
         """Return what a node of the header stands for."""
@@ -224,6 +256,9 @@ class _Reader:
         view = self.views[frame]
         if offset + length > len(view):
             raise ValueError("a value ends behind its frame")
+        self._left -= length
+        if self._left < 0:
+            raise ValueError("its values have more bytes than its frames")
         return view[offset : offset + length]
 
     def _tensor(self, name: str, shape: list[int], data: memoryview) -> Any:

@@ -19,8 +19,8 @@ import zmq
 
 from nbdata.ending import at_end
 from nbdata.errors import BadOption, NbdataError, NotFound, StoreUnavailable, error_from_dict
-from nbdata.loaders.service.address import OVER_TCP, Address, is_tcp, reached
-from nbdata.loaders.service.batches import FRAME_MOST, decoded, refuse_too_many
+from nbdata.loaders.service.address import OVER_TCP, SEALED, Address, is_tcp, reached
+from nbdata.loaders.service.batches import FRAME_MOST, PIECE, decoded, joined, refuse_too_many
 from nbdata.sizes import format_size
 from nbdata.version import __version__
 
@@ -236,7 +236,10 @@ class Client(_Dataset):
             self._open.callback(context.term)
             dealer = context.socket(zmq.DEALER)
             self._open.callback(dealer.close, 0)
-            dealer.setsockopt(zmq.MAXMSGSIZE, FRAME_MOST)
+            endpoint = self._endpoint or self._address.endpoint
+            self._piece = PIECE if is_tcp(endpoint) else FRAME_MOST
+            # Whoever has the port of a service that ended may send as much before the keys are compared.
+            dealer.setsockopt(zmq.MAXMSGSIZE, self._piece + SEALED)
             dealer.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
             dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE)
             dealer.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE)
@@ -250,7 +253,6 @@ class Client(_Dataset):
                 dealer.curve_serverkey = self._address.service.encode()
                 dealer.curve_publickey = self._address.public.encode()
                 dealer.curve_secretkey = self._address.secret.encode()
-            endpoint = self._endpoint or self._address.endpoint
             dealer.setsockopt(zmq.IPV6, int("[" in endpoint))
             dealer.connect(self._open.enter_context(reached(endpoint)))
         except BaseException:
@@ -401,9 +403,8 @@ class Client(_Dataset):
     def _keep(self, told: dict[str, Any], frames: list[Any]) -> None:
         number = int(told["number"])
         self._following = number + 1
-        self._received.append(
-            _Received(number, int(told["epoch"]), frames[1].bytes, [frame.buffer for frame in frames[2:]])
-        )
+        header, content = frames[1].bytes, list(joined((frame.buffer for frame in frames[2:]), self._piece))
+        self._received.append(_Received(number, int(told["epoch"]), header, content))
 
     def _drop(self) -> None:
         """Forget the pass: the service is in another one."""

@@ -247,6 +247,12 @@ class Pass:
         return {**self.absent, **{one.id: sorted(one.out) if share else [one.lowest] for one in part}}
 
     @property
+    def used(self) -> int:
+        """The batches of the epoch that are acknowledged."""
+        low, later = self.position()
+        return low + len(later)
+
+    @property
     def lowest(self) -> int:
         """The first batch that is not acknowledged."""
         return min(self.batches, default=self.made)

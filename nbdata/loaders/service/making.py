@@ -64,18 +64,20 @@ class Making:
     consumers : dict of str to Consumer
     error : NbdataError or None
         Why the loader failed.
+    blocked : bool
+        Whether the loader waits for the consumers.
     """
 
     def __init__(
         self, loader: Iterable[Any], *, mode: str, consumers: int, ahead: int, state: str | None
     ) -> None:
-        self._loader, self._mode, self._ahead, self._file = loader, mode, ahead, state
+        self._loader, self._mode, self.ahead, self._file = loader, mode, ahead, state
         self.needed = consumers
         self.id = secrets.token_hex(8)
         self.lock = threading.Condition()
         self.consumers: dict[str, Consumer] = {}
         self.error: NbdataError | None = None
-        self.stopped = False
+        self.stopped = self.blocked = False
         self.tell: Callable[[], None] = lambda: None  # wakes the thread that sends
         self._stateful = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._order: Order | None = None
@@ -190,9 +192,11 @@ class Making:
             if not mine.made:
                 raise BadOption("serve: the loader yields no batch", expected="at least one in each epoch")
             mine.whole, mine.next_state = True, state
-        self.tell()
         with self.lock:
+            self.blocked = True
+            self.tell()
             self.lock.wait_for(lambda: self.stopped or mine is not self.current or self._order is not None)
+            self.blocked = False
 
     def _noted(self, mine: Pass) -> bool:
         """Note the loader's state, and wait until the next batch may be made; False if it is not wanted any more."""
@@ -204,10 +208,15 @@ class Making:
                     self.stopped
                     or mine is not self.current
                     or self._order is not None
-                    or mine.wants_more(self._ahead, self.consumers.values())
+                    or not self._is_blocked(mine)
                 )
             )
+            self.blocked = False
             return not self.stopped and mine is self.current and self._order is None
+
+    def _is_blocked(self, mine: Pass) -> bool:
+        self.blocked = not mine.wants_more(self.ahead, self.consumers.values())
+        return self.blocked
 
     def _state_of_loader(self) -> dict[str, Any] | None:
         return self._loader.state_dict() if self._stateful else None  # type: ignore[attr-defined]
@@ -252,7 +261,8 @@ class Making:
         self._begin(Pass(ended.turn + 1, self._mode))
         self.current.next_state, self.current.epoch = ended.next_state, ended.epoch + 1
         for one in self.consumers.values():
-            one.turn, one.out = None, {}
+            # Who takes part in the one before takes no batch of another until its next question is answered.
+            one.asks, one.turn, one.out = one.asks and one.turn is None, None, {}
         self.lock.notify_all()
 
     def rewind_to(

@@ -93,7 +93,7 @@ class Service:
         return self._making.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state. Consumers drop what they have not used yet.
+        """Go on from a state. Consumers may use what they have received before; all else comes from there.
 
         Raises
         ------

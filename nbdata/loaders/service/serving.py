@@ -20,8 +20,10 @@ from zmq.utils.z85 import encode
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service.address import Place, endpoint_of
+from nbdata.loaders.service.batches import in_pieces
 from nbdata.loaders.service.dealing import Batch, Consumer, Pass
 from nbdata.loaders.service.making import Making, Order
+from nbdata.loaders.service.telling import Telling
 from nbdata.version import __version__
 
 __all__ = ["Serving"]
@@ -66,6 +68,7 @@ class Serving:
         self._absent_until = 0.0
         self._at: Any = None
         self._closed = False
+        self._telling = Telling(making, place)
 
     def listen(self) -> None:
         """Bind the socket; write the address file."""
@@ -129,6 +132,7 @@ class Serving:
                 self._receive()
                 self._look()
                 self._deal()
+                self._telling.look()
         except NbdataError as error:  # the file of the state cannot be written
             self._making.error = self._making.error or error
             self._making.stop()
@@ -143,7 +147,9 @@ class Serving:
         now = time.monotonic()
         if self._look_until > now:
             return int(1000 * _LOOK)
-        return int(1000 * max(_LOOK, self._absent_until - now)) if self._making.current.absent else None
+        absent = max(_LOOK, self._absent_until - now) if self._making.current.absent else None
+        waits = [seconds for seconds in (absent, self._telling.seconds) if seconds is not None]
+        return 1 + int(1000 * min(waits)) if waits else None
 
     def _authenticate(self) -> None:
         """Answer ZeroMQ, which asks who may connect: only a client with the key of the address file."""
@@ -257,16 +263,20 @@ class Serving:
             ends = now.mode == "broadcast" and consumer.turn == now.turn and now.ended_for(consumer)
             if making.error is not None and consumer.asks and not consumer.out:
                 self._send(consumer.route, {"type": "refused", "error": making.error.to_dict()})
-        for batch in batches:
-            told = {
-                "type": "batch",
-                "turn": now.turn,
-                "epoch": now.epoch,
-                "number": batch.number,
-                "seen": consumer.seen,
-            }
-            if not self._send(consumer.route, told, batch.content.header, *batch.content.frames):
+            if now is not making.current:  # it was set to another position after these were dealt
                 return
+            for batch in batches:
+                told = {
+                    "type": "batch",
+                    "turn": now.turn,
+                    "epoch": now.epoch,
+                    "number": batch.number,
+                    "seen": consumer.seen,
+                }
+                frames = in_pieces(batch.content.frames, self._place.piece)
+                if not self._send(consumer.route, told, batch.content.header, *frames):
+                    return
+                self._telling.sent(batch.content.size)
         if ends and consumer.asks:
             self._end(consumer, now.turn)
 
@@ -358,6 +368,7 @@ class Serving:
         done = _numbers(told["done"])
         with making.lock:
             if done and told["turn"] == making.current.turn:
+                self._telling.used(consumer, sum(number in consumer.out for number in done))
                 making.current.acknowledge(consumer, done, making.consumers.values())
                 self._acknowledged = True
                 making.lock.notify_all()

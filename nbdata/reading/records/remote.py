@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -37,6 +38,8 @@ __all__ = ["Plan", "RemoteRecords", "bytes_of", "fetch_heads", "heads_path", "ke
 _FIRST_READ = 64 << 10
 # Most bytes of a header, which is held in memory: 44 million samples in one file.
 _MOST_HEAD = 512 << 20
+# Most bytes of the headers of all files together: 180 million samples.
+_MOST_HEADS = 2 << 30
 # How often to read a sample with wrong bytes.
 _TRIES = 3
 
@@ -54,7 +57,28 @@ def bytes_of(control: Control, store: Store, info: ObjectInfo, start: int, end: 
     return data
 
 
-def _head(control: Control, store: Store, file: SourceFile) -> Head:
+class _Room:
+    """The bytes that headers may still take in memory; safe to use from many threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+        self._lock = threading.Lock()
+
+    def take(self, size: int, url: str) -> None:
+        """Count a header before it is fetched; BadArchive if all together are too large."""
+        with self._lock:
+            self._left -= size
+            if self._left < 0:
+                raise BadArchive(
+                    "the headers of these FFRecord files are too large to be held in memory together",
+                    path=url,
+                    expected=f"at most {self._most:,} bytes",
+                    got=f"{self._most - self._left:,}, and maybe more",
+                    remedy="Read fewer of the files; on a local disk, headers of any size are mapped",
+                )
+
+
+def _head(control: Control, store: Store, file: SourceFile, room: _Room) -> Head:
     """Read and check the header of a file, with one or two requests."""
     data = bytes_of(control, store, file.info, 0, min(file.size, _FIRST_READ)) if file.size else bytearray()
     end = head_size(count_in(data[:FIXED], file.size, file.url))
@@ -66,9 +90,11 @@ def _head(control: Control, store: Store, file: SourceFile) -> Head:
             got=f"{end:,}",
             remedy="Divide its samples among several files; on a local disk, a header of any size is mapped",
         )
+    room.take(end, file.url)
     if len(data) < end:
         data += bytes_of(control, store, file.info, len(data), end)
-    head = Head(bytes(data[:end]), file.size, file.url)
+    del data[end:]
+    head = Head(data, file.size, file.url)
     head.check()
     return head
 
@@ -110,8 +136,9 @@ def fetch_heads(
     BadArchive, ChecksumMismatch
         If a header is damaged.
     """
+    room = _Room(_MOST_HEADS)
     with ThreadPoolExecutor(FIRST, thread_name_prefix="headers") as asking:
-        heads = list(asking.map(lambda file: _head(control, store_of(file), file), files))
+        heads = list(asking.map(lambda file: _head(control, store_of(file), file, room), files))
     with contextlib.suppress(OSError):
         write_index(context, path, (head.bytes for head in heads))
     return kept_heads(path, files) or Heads(heads)

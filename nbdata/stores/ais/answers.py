@@ -18,7 +18,17 @@ from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.objects import ObjectInfo
 
-__all__ = ["checksum_in", "entry_of", "error_of", "info_of", "is_folder", "unfit", "validator_of"]
+__all__ = [
+    "bucket_names",
+    "checksum_in",
+    "entry_of",
+    "error_of",
+    "info_of",
+    "is_bucket_name",
+    "is_folder",
+    "unfit",
+    "validator_of",
+]
 
 # Digits of a checksum, and what it is then.
 _DIGITS = {8: "crc32c", 16: "xxh64", 32: "md5", 64: "sha256", 128: "sha512"}
@@ -79,6 +89,35 @@ def entry_of(entry: Any, *, own: bool) -> ObjectInfo:
         return ObjectInfo(key, size, etag=validator_of(checksums, version), checksums=checksums)
     found = _ETAG.search(_text(entry.get("custom-md")))
     return ObjectInfo(key, size, etag=_of_backend(found.group(1) if found else ""))
+
+
+def is_bucket_name(name: str) -> bool:
+    """Whether a bucket may have this name (``cos.CheckAlphaPlus``)."""
+    return bool(name) and name.isascii() and all(one.isalnum() or one in "-_." for one in name)
+
+
+def bucket_names(told: Any, provider: str) -> list[str]:
+    """Read a list of buckets (``cmn.Bcks``), sorted by name.
+
+    Those in a namespace of their cluster have no URL, and are left out.
+
+    Raises
+    ------
+    Unreadable
+        If it is no list.
+    """
+    if told is None:  # an empty list, as Go writes it
+        return []
+    if not isinstance(told, list):
+        raise Unreadable("no list of buckets")
+    names = set[str]()
+    for bucket in told:
+        if not isinstance(bucket, dict) or bucket.get("provider") != provider:
+            continue
+        name, space = _text(bucket.get("name")), bucket.get("namespace")
+        if is_bucket_name(name) and not (isinstance(space, dict) and space.get("name")):
+            names.add(name)
+    return sorted(names)
 
 
 def unfit(key: str) -> str:

@@ -14,6 +14,7 @@ from nbdata.bounded import Unreadable, parse_json
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context
 from nbdata.redaction import remember
+from nbdata.stores.ais.answers import is_bucket_name
 from nbdata.stores.credentials.storage_options import (
     layered,
     refuse_no_address,
@@ -25,7 +26,7 @@ from nbdata.stores.http.dial import stall_limit
 from nbdata.stores.http.hops import Hops, hops_of
 from nbdata.stores.http.proxies import authorities_in, proxy_for
 
-__all__ = ["AisBucket", "AisConfig", "ais_config", "bucket_of"]
+__all__ = ["AisBucket", "AisConfig", "ais_config", "bucket_of", "service_of"]
 
 _OPTIONS = ["endpoint_url", "token", "anon", "provider", "verify", "redirects"]
 # The names of backends, with their aliases (``sdk/provider.py``).
@@ -99,19 +100,12 @@ def bucket_of(place: str, context: Context) -> tuple[AisBucket, str, str]:
     BadOption
         If the URL names no bucket, or the provider is not known.
     """
-    rest = place.partition("://")[2]
+    where, rest = _where(place)
     first, slash, key = rest.partition("/")
-    provider = str(layered(context, "ais").get("provider") or "ais").lower()
-    namespace = ""
-    if first.startswith("@"):
-        where = first[1:]
-        provider, namespace = ("ais", first) if where.lower() not in _PROVIDERS else (where.lower(), "")
-        first, slash, key = key.partition("/")
-    if provider not in _PROVIDERS:
-        raise BadOption(f"provider: {provider!r} is not known", expected=", ".join(_PROVIDERS))
+    provider, namespace = _provider(where, context)
     if not first or namespace == "@":
         raise BadOption(f"{place} names no bucket", expected="ais://bucket/key or ais://@aws/bucket/key")
-    if not all(one.isalnum() or one in "-_." for one in first) or not first.isascii():
+    if not is_bucket_name(first):
         raise BadOption(
             "this is no name of a bucket",
             path=place,
@@ -120,7 +114,38 @@ def bucket_of(place: str, context: Context) -> tuple[AisBucket, str, str]:
             if ":" in first
             else "",
         )
-    return AisBucket(first, _PROVIDERS[provider], namespace), slash, key
+    return AisBucket(first, provider, namespace), slash, key
+
+
+def service_of(place: str, context: Context) -> tuple[AisBucket, str, str] | None:
+    """Return the service behind a URL that ends before or in the name of a bucket; None for any other URL.
+
+    It is a bucket without a name. With it come the URL that its buckets begin with, and how the wanted ones do.
+    """
+    where, rest = _where(place)
+    if "/" in rest:
+        return None
+    provider, namespace = _provider(where, context)
+    return AisBucket("", provider, namespace), f"ais://{where}/" if where else "ais://", rest
+
+
+def _where(place: str) -> tuple[str, str]:
+    """Split ``ais://@aws/bucket/key`` into ``@aws``, or '', and what comes behind it."""
+    rest = place.partition("://")[2]
+    if not rest.startswith("@"):
+        return "", rest
+    where, _, rest = rest.partition("/")
+    return where, rest
+
+
+def _provider(where: str, context: Context) -> tuple[str, str]:
+    """Return the provider and the namespace that ``@…`` means, or without it the option ``provider``."""
+    name = where[1:].lower() if where else str(layered(context, "ais").get("provider") or "ais").lower()
+    if where and name not in _PROVIDERS:
+        return "ais", where
+    if name not in _PROVIDERS:
+        raise BadOption(f"provider: {name!r} is not known", expected=", ".join(_PROVIDERS))
+    return _PROVIDERS[name], ""
 
 
 def ais_config(context: Context) -> AisConfig:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from nbdata.bounded import Unreadable, parse_json
 from nbdata.errors import AccessDenied, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.ais.answers import (
+    bucket_names,
     checksum_in,
     entry_of,
     error_of,
@@ -58,12 +59,15 @@ class AisStore(ObjectStore):
     Parameters
     ----------
     bucket : AisBucket
+        Without a name for the service itself, whose `children` are the buckets.
     config : AisConfig
     stop : Stop, optional
         Stops blocking calls.
     """
 
     multipart = refuses = True
+    # There is no request for the uploads of a bucket, nor for the parts of one.
+    lists_uploads = False
     # ``core.MaxChunkCount``.
     max_parts = 9999
     # The gateway must get no body, so each write asks first.
@@ -156,7 +160,23 @@ class AisStore(ObjectStore):
         return FolderPage(page.items, page.token)
 
     def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
+        if not self._bucket.name:
+            names = (name for name in self._buckets() if name.startswith(prefix))
+            return tuple(ObjectInfo(f"{name}/", -1) for name in islice(names, limit))
         return tuple(islice(self.list_folder(prefix), limit))
+
+    def _buckets(self) -> Sequence[str]:
+        """List the names of the buckets of a provider."""
+        body = json.dumps({"action": "list"}).encode()
+        response = self._send(
+            "GET", self._target("buckets"), "", {**_JSON, "accept": "application/json"}, body
+        )
+        try:
+            return bucket_names(parse_json(response.read()), self._bucket.provider)
+        except Unreadable as error:
+            raise StoreUnavailable(
+                "the store's list of buckets cannot be read", path=self.name, details={"retry": True}
+            ) from error
 
     def _pages(
         self, prefix: str, after: str, token: str, *, flat: bool = False
@@ -292,11 +312,11 @@ class AisStore(ObjectStore):
         response = self._send("PUT", self._object(key), key, sent, body, size=size)
         response.read()
         checksums = checksum_in(response.headers)
-        if (
-            not checksums or not self._own
-        ):  # it says nothing, for example of an object that it keeps in chunks
-            return self.head(key)
-        proved = {"md5": md5} if md5 else {}
+        proved = {"md5": md5} if md5 and checksums else {}
+        # It says nothing of an object that it keeps in chunks, and here not the ETag of a backend.
+        if not checksums or not self._own:
+            info = self.head(key)
+            return info._replace(checksums={**info.checksums, **proved})
         etag = validator_of(checksums, response.headers.get("ais-version", ""))
         return ObjectInfo(key, size, etag=etag, checksums={**checksums, **proved})
 

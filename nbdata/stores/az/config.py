@@ -138,7 +138,7 @@ def az_config(host: str, context: Context, *, stop: Stop | None = None) -> AzCon
         endpoint = f"{connection.get('DefaultEndpointsProtocol', 'https')}://{where}"
     if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown, since it may hold a SAS
         raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
-    credentials = _credentials(options, connection, env, stop)
+    credentials = _credentials(options, connection, env, account, stop)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
     return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
 
@@ -170,9 +170,16 @@ def account_origins(context: Context) -> tuple[str, ...] | None:
 
 
 def _credentials(
-    options: Mapping[str, Any], connection: Mapping[str, str], env: Mapping[str, str], stop: Stop | None
+    options: Mapping[str, Any],
+    connection: Mapping[str, str],
+    env: Mapping[str, str],
+    account: str,
+    stop: Stop | None,
 ) -> tuple[str, str, TokenSource, str]:
-    """Return key, SAS, tokens and their origin, from the first place that has any."""
+    """Return key, SAS, tokens and their origin, from the first place that has any.
+
+    The key and the SAS of the environment are those of the account that it names, if it names one.
+    """
     nobody = FixedToken("", "anonymous access")
     if truth(options.get("anon", False), "anon"):
         return "", "", nobody, nobody.source
@@ -202,7 +209,8 @@ def _credentials(
         )
     key = env.get("AZURE_STORAGE_KEY") or env.get("AZURE_STORAGE_ACCOUNT_KEY") or ""
     sas = env.get("AZURE_STORAGE_SAS_TOKEN") or ""
-    if key or sas:
+    named = env.get("AZURE_STORAGE_ACCOUNT") or env.get("AZURE_STORAGE_ACCOUNT_NAME") or account
+    if (key or sas) and named.lower() == account.lower():
         return key, "" if key else sas.lstrip("?"), nobody, "the environment"
     tokens = AskedToken("azure_session", None, env, "the environment (azure-identity)", stop)
     return "", "", tokens, tokens.source

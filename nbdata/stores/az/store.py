@@ -408,6 +408,7 @@ def _listed(item: ET.Element) -> ObjectInfo:
         etag=f'"{etag}"' if etag else "",
         modified=http_time(item.findtext("Properties/Last-Modified")),
         checksums={"md5": digest} if digest else {},
+        storage_class="" if (tier := item.findtext("Properties/AccessTier") or "") == "Hot" else tier,
     )
 
 

@@ -23,6 +23,7 @@ class FixedToken:
     def __init__(self, token: str, source: str) -> None:
         self._token, self.source = token, source
         self.identity: object = token
+        self.expires: float | None = None
 
     def header(self) -> str:
         """The Authorization header, or ''."""
@@ -67,6 +68,11 @@ class AskedToken:
                 remedy="Log in again, or name other credentials; then run the command again to resume",
             )
         return f"Bearer {answer['token']}"
+
+    @property
+    def expires(self) -> float | None:
+        """When the last token ends, in seconds since the epoch, if that is known."""
+        return self._answer.get("expires")
 
     def _is_good(self) -> bool:
         """Whether the last token has neither ended nor been refused."""

@@ -30,7 +30,7 @@ from nbdata.stores.s3.sigv4 import quote_query
 
 __all__ = ["GsStore"]
 
-_FIELDS = "name,size,generation,etag,md5Hash,crc32c,updated,contentEncoding"
+_FIELDS = "name,size,generation,etag,md5Hash,crc32c,updated,contentEncoding,storageClass"
 _RESUMABLE = 1 << 20
 _KIND = "application/octet-stream"
 # What the service says of an MD5 that is not that of the bytes.
@@ -358,4 +358,5 @@ def _info_of(item: Any) -> ObjectInfo:
         modified=iso_time(_text(field_of("updated"))),
         version=str(generation) if size_in(generation) > 0 else "",
         checksums={"crc32c": crc32c} if crc32c else {},
+        storage_class="" if (told := _text(field_of("storageClass"))) == "STANDARD" else told,
     )

@@ -113,7 +113,7 @@ class HttpStore(Store):
         return self.name
 
     def _origin(self, url: _Url) -> Origin:
-        proxy = proxy_for(f"{url.scheme}://{url.host}:{url.port}", self._config.env)
+        proxy = proxy_for(str(Origin(*url.server)), self._config.env)
         config = self._config
         return Origin(*url.server, proxy, config.ca, config.verify, stall_limit(config.env))
 

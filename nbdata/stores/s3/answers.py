@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -13,7 +13,7 @@ from nbdata.stores.http.answers import ais_checksum, http_time, iso_time
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 
-__all__ = ["decoded", "encrypted", "info_of", "listed", "made_of", "quoted"]
+__all__ = ["classed", "decoded", "encrypted", "info_of", "listed", "made_of", "quoted"]
 
 # Headers that S3 stores with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
@@ -67,6 +67,15 @@ def listed(root: Element) -> list[ObjectInfo]:
         )
         objects.append(info)
     return objects
+
+
+def classed(root: Element, objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+    """Add their storage classes to the objects in a page of a listing."""
+    classes = (item.findtext("StorageClass") or "" for item in root.iterfind("Contents"))
+    return [
+        info if name in ("", "STANDARD") else info._replace(storage_class=name)
+        for info, name in zip(objects, classes, strict=True)
+    ]
 
 
 def info_of(key: str, response: Response | Head) -> ObjectInfo:

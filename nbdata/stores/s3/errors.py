@@ -68,6 +68,13 @@ def field(data: bytes, name: str) -> str:
     return match.group(1)[:_SHOWN].decode("utf-8", "replace") if match else ""
 
 
+def _server(address: str) -> str:
+    """The server in an address, without its path and query, which may hold a signature."""
+    scheme, found, rest = address.partition("://")
+    host = re.split(r"[/?#]", rest if found else address)[0].rpartition("@")[2]
+    return f"{scheme}://{host}" if found and host else host
+
+
 def new_region(response: Response, data: bytes) -> str:
     """The bucket's region according to a response, or ''."""
     if response.status not in (301, 307, 400, 403):
@@ -184,7 +191,8 @@ def error_of(
         return BadOption(
             "the bucket is at another endpoint",
             path=path,
-            got=field(data, "Endpoint") or response.headers.get("location", f"status {status}"),
+            got=_server(field(data, "Endpoint") or response.headers.get("location", ""))
+            or f"status {status}",
             remedy="Set AWS_ENDPOINT_URL or --option endpoint_url=…, or the region, to where the bucket is. If that "
             "server belongs to the same cluster, --option redirects=HOST lets requests follow it there",
             details=details,

@@ -11,7 +11,7 @@ from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.pages import Pages, asked_ahead
 from nbdata.stores.objects import FolderPage, ObjectInfo
-from nbdata.stores.s3.answers import decoded, listed
+from nbdata.stores.s3.answers import classed, decoded, listed
 from nbdata.stores.s3.client import S3Client
 
 __all__ = ["children", "entries", "folder_page", "objects", "pending"]
@@ -91,7 +91,7 @@ class _Listing:
             )
         found = listed(root)
         if "delimiter" in request:
-            found = sorted([*_folders(root), *found], key=_key)
+            found = sorted([*_folders(root), *classed(root, found)], key=_key)
         ignored = found and "start-after" in request and _key(found[0]) <= _key(ObjectInfo(self._after, -1))
         if ignored and "marker" not in request and root.find("KeyCount") is None:
             return (), {**request, "marker": self._after}  # version 1 of the listing begins there

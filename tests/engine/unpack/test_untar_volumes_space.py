@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +160,26 @@ def test_an_archive_that_expands_beyond_the_given_size_is_refused(bulky: Path, t
     with pytest.raises(nbdata.BadArchive, match="expands"):
         untar(bulky, tmp_path / "out", max_expansion="5m")
     assert whole(tmp_path / "out", tmp_path / "bulky") < 15
+
+
+@pytest.mark.parametrize("kind", ["tar", "members"])
+def test_folders_count_as_what_they_take_on_the_disk(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some bytes of an archive may name hundreds of folders."""
+    volumes, out = tmp_path / "v", tmp_path / "out"
+    volumes.mkdir()
+    out.mkdir()
+    with tarfile.open(volumes / "deep.tar.gz", "w:gz") as made:
+        for number in range(20):
+            member = tarfile.TarInfo(f"{number:03}/" + "a/" * 100 + "f")
+            if kind == "members":
+                member.type = tarfile.DIRTYPE
+            made.addfile(member)
+    monkeypatch.setenv("NBDATA_QUOTA", f"2m:{out}")
+    with pytest.raises(nbdata.NotEnoughSpace):
+        untar(volumes, out)
+    monkeypatch.delenv("NBDATA_QUOTA")
+    with pytest.raises(nbdata.BadArchive, match="expands"):
+        untar(volumes, out, max_expansion="2m")
+    untar(volumes, out)

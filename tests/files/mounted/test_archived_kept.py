@@ -85,7 +85,7 @@ def test_the_listing_of_an_archive_is_not_that_of_its_server(site: Site, folder:
     place, top = _archived(f"{site.url}/a.tar"), filesystem(site.url).place(site.url)
     cache, other = (BlockCache(folder, one, "auto", print) for one in (place, top))
     assert place.prefix == top.prefix
-    cache.keep_names("", {"000.bin": place.store.head("000.bin")})
+    cache.keep_names("", {"000.bin": place.store.head("000.bin")}, 0)
     cache.close()
     assert cache.kept_names("") is not None
     assert other.kept_names("") is None

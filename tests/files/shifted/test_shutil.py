@@ -16,6 +16,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption
 from nbdata.files.shifted.places import target
+from nbdata.files.shifted.trees import tree_of
 from tests.files.shifted.test_as_on_the_disk import _make, _tree
 
 
@@ -39,6 +40,18 @@ def test_a_tree_goes_to_the_disk_and_back(folder: str, tmp_path: Path) -> None:
     assert _below(f"{folder}/again") == _below(f"{folder}/in")
     assert os.path.isdir(f"{folder}/again/bare")
     assert os.path.isdir(f"{folder}/again/empty/inside")
+
+
+def test_folders_count_towards_what_is_held_of_a_tree(folder: str) -> None:
+    for number in range(2):
+        with open(f"{folder}/{number}/{'a/' * 20}f", "w"):
+            pass
+    place = target(folder)
+    assert place is not None
+    assert tree_of(place, 40) is None
+    found = tree_of(place, 50)
+    assert found is not None
+    assert list(found.folders) == ["0", "1"]
 
 
 @pytest.mark.long

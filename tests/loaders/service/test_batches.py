@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption, NbdataError
 from nbdata.loaders.service import batches
-from nbdata.loaders.service.batches import decoded, encoded
+from nbdata.loaders.service.batches import decoded, encoded, in_pieces, joined
 
 DTYPES = ["?", "i1", "<i4", ">i4", "u8", "f2", "<f4", ">f8", "c8", "c16"]
 TENSORS = ["bool", "uint8", "int16", "int64", "float16", "bfloat16", "float32", "complex64"]
@@ -180,6 +180,22 @@ def test_a_header_that_does_not_fit_its_frames_is_refused(node: Any) -> None:
 def test_a_header_that_is_none_is_refused(header: bytes) -> None:
     with pytest.raises(NbdataError, match="cannot be read"):
         decoded(header.replace(b'"l"[', b'"l",['), [b""])
+
+
+def test_values_that_share_their_bytes_are_refused() -> None:
+    """Else a small message would take any memory: bytes are copied."""
+    place = ["b", 0, 0, 1 << 16]
+    assert decoded(json.dumps(["l", place]).encode(), [bytes(1 << 16)]) == [bytes(1 << 16)]
+    with pytest.raises(NbdataError, match="more bytes than its frames"):
+        decoded(json.dumps(["l", place, place]).encode(), [bytes(1 << 16)])
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 30])
+def test_frames_come_back_whole_from_pieces(size: int) -> None:
+    frames = [memoryview(bytes(range(size))), memoryview(b"other"), memoryview(b"")]
+    pieces = list(in_pieces(frames, 8))
+    assert max(map(len, pieces)) <= 8
+    assert [bytes(frame) for frame in joined(pieces, 8)] == [bytes(frame) for frame in frames]
 
 
 def test_more_than_a_batch_may_have_is_refused() -> None:

@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from nbdata.errors import AccessDenied, BadOption
-from nbdata.loaders.service import Client, serve
+from nbdata.loaders.service import Client, address, client, serve
 from nbdata.loaders.service.address import OVER_TCP, Address
 from nbdata.version import __version__
 from tests.hostile.users import User, anna, reachable
@@ -43,6 +43,10 @@ found = dict(poller.poll(int(patience)))
 print("answered" if dealer in found else "refused" if monitor in found else "silence")
 context.destroy(0)
 """
+
+
+# How a connection to ZeroMQ begins.
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
 
 
 def hello() -> str:
@@ -126,11 +130,10 @@ def test_who_has_no_keys_is_refused_over_tcp_and_cannot_stop_it() -> None:
 
 
 def test_a_stranger_over_tcp_cannot_fill_the_memory() -> None:
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
     with serve(Numbers(3), listen="tcp://127.0.0.1:0") as service:
         port = int(Address.read(service.address).endpoint.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as stranger:
-            stranger.sendall(greeting + b"\x06" + struct.pack(">Q", 15 << 20))  # a command of a handshake
+            stranger.sendall(GREETING + b"\x06" + struct.pack(">Q", 15 << 20))  # a command of a handshake
             with pytest.raises((ConnectionResetError, BrokenPipeError)):
                 stranger.sendall(bytes(15 << 20))
         assert taken(service.address) == [[0, 1, 2]]
@@ -139,6 +142,29 @@ def test_a_stranger_over_tcp_cannot_fill_the_memory() -> None:
             pytest.raises(BadOption, match="too long for a loader service"),
         ):
             client.load_state_dict({"of": "x" * OVER_TCP})
+
+
+def test_who_has_the_port_of_an_ended_service_cannot_fill_the_memory_of_a_consumer(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json"
+    with serve(Numbers(3), listen="tcp://127.0.0.1:0") as service:
+        copy.write_bytes(Path(service.address).read_bytes())
+        copy.chmod(0o600)
+    port = int(Address.read(str(copy)).endpoint.rpartition(":")[2])
+    one = Client(str(copy))
+    with socket.create_server(("127.0.0.1", port)) as stranger:
+        one._connect()
+        with stranger.accept()[0] as connection:
+            connection.sendall(GREETING + b"\x06" + struct.pack(">Q", 128 << 20))  # a command of a handshake
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                connection.sendall(bytes(127 << 20))
+    one._disconnect()
+
+
+def test_a_value_of_more_than_a_piece_comes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (address, client):
+        monkeypatch.setattr(module, "PIECE", 8 << 10)
+    with serve(Numbers(3), listen="tcp://127.0.0.1:0") as service:
+        assert taken(service.address) == [[0, 1, 2]]
 
 
 def test_keys_are_new_at_each_start_and_in_no_error() -> None:

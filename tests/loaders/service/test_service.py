@@ -142,6 +142,34 @@ def test_a_state_counts_what_others_have_acknowledged_behind_it() -> None:
         assert sorted([*got, mine, *map(number_of, one)]) == list(range(12))
 
 
+def test_no_batch_of_the_old_position_is_sent_once_another_is_set() -> None:
+    with serve(Numbers(6)) as service, Client(service.address) as one:
+        state, making = service.state_dict(), service._making
+        state.update(first=3, loader={"epoch": 0, "at": 3, "count": 6})
+
+        def write_state() -> None:  # between dealing and sending
+            if making.current.first == 0 and any(one.out for one in making.consumers.values()):
+                service.load_state_dict(state)
+
+        making.write_state = write_state  # type: ignore[method-assign]
+        batches = iter(one)
+        assert number_of(next(batches)) == 3
+        assert [number_of(batch) for batch in batches] == [4, 5]
+
+
+@MODES
+def test_a_consumer_in_mid_epoch_goes_on_where_the_service_is_set_to(mode: str) -> None:
+    with serve(Numbers(6), mode=mode) as service, Client(service.address, ahead=1, patience=30) as one:
+        state = service.state_dict()
+        state.update(first=3, loader={"epoch": 0, "at": 3, "count": 6})
+        batches = iter(one)
+        assert number_of(next(batches)) == 0
+        service.load_state_dict(state)
+        # Else it would be sent batches that it does not take, and wait for ever.
+        assert not any(consumer.asks for consumer in service._making.consumers.values())
+        assert [number_of(batch) for batch in batches] == [3, 4, 5]
+
+
 def test_set_epoch_and_the_length_come_from_the_loader() -> None:
     with serve(Numbers(5)) as service, Client(service.address) as one:
         assert len(one) == 5

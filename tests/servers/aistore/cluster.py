@@ -50,6 +50,16 @@ class Process:
         assert self.url, "the process did not start"
         self._settings["port"] = urlsplit(self.url).port
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a node's objects."""
+        return Path(self._settings["folder"])
+
     def control(self, what: str, asked: dict[str, Any] | None = None) -> Any:
         """Have the process do something for a test; return what it tells."""
         at = urlsplit(self.url)
@@ -141,6 +151,16 @@ class Cluster:
     def pin(self, bucket: str, name: str, to: Process) -> None:
         """Have the gateway redirect to another node."""
         self.gateway.control("pin", {"provider": "ais", "bucket": bucket, "name": name, "node": to.id})
+
+    def damage(self, bucket: str) -> None:
+        """Change a bit of each object of a bucket, on the disks of the nodes."""
+        for node in self.nodes:
+            for file in node.folder.glob("*.json"):
+                told = json.loads(file.read_text())
+                if told["bucket"] == f"ais://{bucket}":
+                    data = bytearray((node.folder / told["file"]).read_bytes())
+                    data[len(data) // 2] ^= 1
+                    (node.folder / told["file"]).write_bytes(data)
 
     def drain(self, node: Process, *buckets: str) -> None:
         """Put a node into maintenance: others get its objects."""

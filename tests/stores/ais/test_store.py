@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from nbdata.errors import ChecksumMismatch, NotFound, SourceChanged, StoreUnavai
 from nbdata.stores.ais.cluster_map import servers_in
 from nbdata.stores.ais.store import AisStore
 from nbdata.stores.base import ObjectInfo
-from tests.servers.aistore.cluster import Cluster
+from tests.servers.aistore.cluster import Cluster, cluster
 from tests.servers.aistore.kept import checksum_of
-from tests.stores.ais.conftest import Made
+from tests.stores.ais.conftest import Made, opened
 from tests.stores.http.test_hops import got, read_together
 
 
@@ -178,7 +179,7 @@ def test_an_upload_that_is_gone_is_not_taken_for_done(made: Made) -> None:
 # -- a cluster that changes -----------------------------------------------------------------------
 
 
-def test_an_object_that_moves_or_whose_node_is_drained_is_found(made: Made, aistore: Cluster) -> None:
+def test_an_object_that_moves_is_found(made: Made, aistore: Cluster) -> None:
     store = made()
     put(store, "key", b"here")
     (listed,) = store.list("")
@@ -188,6 +189,24 @@ def test_an_object_that_moves_or_whose_node_is_drained_is_found(made: Made, aist
             aistore.move(bucket, "key", node)
             assert got(store, "key", match=listed) == b"here"
             assert read_together(store, [listed])["key"].request.of == [b"here"]
+
+
+def test_objects_of_a_node_that_is_drained_are_found(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=2) as running:
+        running.create_bucket("drained")
+        store = opened("ais://drained/", endpoint_url=running.url)
+        data = {f"key-{number}": os.urandom(1000) for number in range(12)}
+        for key, value in data.items():
+            put(store, key, value)
+        listed = list(store.list(""))
+        node = running.node_of("drained", "key-0")
+        running.drain(node, "drained")
+        node.seen()
+        assert {info.key: got(store, info.key, match=info) for info in listed} == data
+        together = read_together(store, listed)
+        assert {key: answer.request.of[0] for key, answer in together.items()} == data
+        assert put(store, "key-0", b"new").size == 3
+        assert node.seen() == []
 
 
 def test_a_busy_node_is_worth_another_try(made: Made, aistore: Cluster) -> None:

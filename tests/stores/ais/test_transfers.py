@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import ChecksumMismatch, NbdataError, NotFound
 from nbdata.stores.ais.answers import entry_of
 from tests.servers.aistore.cluster import Cluster, cluster
 from tests.stores.ais.conftest import opened
@@ -112,7 +112,12 @@ def test_samples_and_shards_are_read_from_there(new: New, tmp_path: Path) -> Non
     nbdata.push(
         tmp_path / "shard-000.tar", f"{url}/shards/shard-000.tar", quiet=True, storage_options=options
     )
-    for source in (f"{url}/loose/", f"{url}/shards/shard-000.tar"):
+    nbdata.pack(
+        f"{url}/loose/", f"{url}/packed/p-%03d.tar", shard_samples=8, quiet=True, storage_options=options
+    )
+    checked = nbdata.shards("verify", f"{url}/packed/p-*.tar", quiet=True, storage_options=options)
+    assert [row.detail["verified"] for row in checked.rows] == [True] * 3
+    for source in (f"{url}/loose/", f"{url}/shards/shard-000.tar", f"{url}/packed/p-*.tar"):
         samples = nbdata.samples(source, storage_options=options)
         found = {sample["__key__"].rpartition("/")[2]: bytes(sample["txt"]) for sample in samples}
         assert found == {f"{number:03}": f"text {number}".encode() for number in range(20)}
@@ -133,13 +138,62 @@ def test_an_archive_is_unpacked_from_there_to_there(new: New, tmp_path: Path) ->
     assert contents(tmp_path / "out") == data
 
 
+@pytest.mark.in_ci("ais")
+def test_bytes_that_change_on_a_node_are_found(new: New, aistore: Cluster, tmp_path: Path) -> None:
+    """Whoever reads the whole of an object or a shard."""
+    url, options = new()
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        (tmp_path / f"in/{number}.txt").write_bytes(os.urandom(3000))
+    nbdata.push(tmp_path / "in", f"{url}/loose/", quiet=True, storage_options=options)
+    nbdata.pack(f"{url}/loose/", f"{url}/packed/p-%06d.tar", quiet=True, storage_options=options)
+    checked = nbdata.shards("verify", f"{url}/packed/p-000000.tar", quiet=True, storage_options=options)
+    assert all(row.detail["verified"] for row in checked.rows)
+    aistore.damage(url.partition("://")[2])
+    quiet = {"quiet": True, "storage_options": options}
+    acts = {
+        "pull": lambda: nbdata.pull(f"{url}/loose/", tmp_path / "out", **quiet),
+        "copy": lambda: nbdata.copy(f"{url}/loose/", f"{url}/copied/", **quiet),
+        "samples": lambda: list(nbdata.samples(f"{url}/loose/", storage_options=options)),
+        "stream": lambda: list(
+            nbdata.samples(f"{url}/packed/p-000000.tar", storage_options=options).stream()
+        ),
+        "shards": lambda: nbdata.shards("verify", f"{url}/packed/p-000000.tar", **quiet),
+        "open": lambda: nbdata.filesystem(url, **options).cat_file(f"{url}/loose/1.txt"),
+    }
+    for name, act in acts.items():
+        with pytest.raises(NbdataError) as caught:
+            act()
+        assert isinstance(caught.value, (nbdata.TransferFailed, ChecksumMismatch)), name
+    assert list((tmp_path / "out").glob("*.txt")) == []
+    assert len(nbdata.ls(f"{url}/", recursive=True, **quiet).rows) == 6
+
+
 def test_objects_are_copied_within_the_cluster(new: New, tree: Path, tmp_path: Path) -> None:
     url, options = new()
     nbdata.push(tree, f"{url}/a/", quiet=True, storage_options=options)
     copied = nbdata.copy(f"{url}/a/", f"{url}/b/", quiet=True, storage_options=options)
-    assert sum(copied.counts.values()) == 5
+    assert (copied.counts, copied.verified) == ({"copied": 5}, 5)
     nbdata.pull(f"{url}/b/", tmp_path / "out", quiet=True, storage_options=options)
     assert contents(tmp_path / "out") == contents(tree)
+
+
+def test_a_copy_that_arrives_with_other_bytes_is_withdrawn(aistore: Cluster) -> None:
+    """A streamed copy has no MD5 to send along, so the checksum of the new object is compared with the source's."""
+    url, options = bucket_of(aistore, "ais")
+    store = opened(f"{url}/", **options)
+    store.write("key", io.BytesIO(bytes(3000)), 3000)
+    aistore.node_of(url.partition("://")[2], "copied").faults(flip={"value": True, "times": 1})
+    try:
+        report = nbdata.copy(
+            f"{url}/key", f"{url}/copied", quiet=True, on_error="report", storage_options=options
+        )
+    finally:
+        aistore.faults()
+    assert report.counts == {"failed": 1}
+    (row,) = report.rows
+    assert "was deleted" in str(row.detail)
+    assert [info.key for info in store.list("")] == ["key"]
 
 
 # -- nodes that fail ------------------------------------------------------------------------------

@@ -239,6 +239,19 @@ def test_a_url_may_name_the_account() -> None:
             {"AZURE_STORAGE_ACCOUNT": "env", "AZURE_STORAGE_KEY": "k"}, {"anon": "true"},
             ("env", "https://env.blob.core.windows.net", "", ""),
         ),
+        (
+            {"AZURE_STORAGE_ACCOUNT": "env", "AZURE_STORAGE_SAS_TOKEN": "s=1"}, {"account_name": "ENV"},
+            ("ENV", "https://ENV.blob.core.windows.net", "", "s=1"),
+        ),
+        (  # those of the environment are of the account that it names
+            {"AZURE_STORAGE_ACCOUNT": "env", "AZURE_STORAGE_KEY": "k", "AZURE_STORAGE_SAS_TOKEN": "s=1"},
+            {"account_name": "opt"},
+            ("opt", "https://opt.blob.core.windows.net", "", ""),
+        ),
+        (  # if it names none, of any, as for the programs of Azure
+            {"AZURE_STORAGE_SAS_TOKEN": "s=1"}, {"account_name": "opt"},
+            ("opt", "https://opt.blob.core.windows.net", "", "s=1"),
+        ),
     ],
 )  # fmt: skip
 def test_options_win_over_the_environment(

@@ -166,10 +166,14 @@ def test_a_host_that_is_not_allowed_is_named_and_the_option_too() -> None:
 def test_without_the_option_a_redirect_of_s3_ends_and_names_it() -> None:
     with (
         serving(each(lambda head: ok(b"stolen"))) as other,
-        serving(each(lambda head: status(307, f"Location: http://127.0.0.1:{other}/bucket/key"))) as port,
-        pytest.raises(BadOption, match="redirects=HOST"),
+        serving(
+            each(lambda head: status(307, f"Location: http://127.0.0.1:{other}/bucket/key?u=signed"))
+        ) as port,
+        pytest.raises(BadOption, match="redirects=HOST") as caught,
     ):
         s3(port).read("key")
+    assert f"http://127.0.0.1:{other}" in str(caught.value)
+    assert "signed" not in f"{caught.value} {caught.value.to_dict()}"
 
 
 def _chain(length: int) -> Callable[[str], bytes]:

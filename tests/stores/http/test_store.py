@@ -327,6 +327,11 @@ def test_an_archive_behind_a_signed_url_is_unpacked(tmp_path: Path) -> None:
     assert files(tmp_path / "out") == {"inside/member": b"content"}
 
 
+def test_a_server_may_be_named_by_an_address_of_ipv6() -> None:
+    for url in ("http://[::1]:9/x", "http://[::ffff:127.0.0.1]:9/x"):
+        assert nbdata.filesystem(url).place(url).store.server == url.removesuffix("/x")
+
+
 # -- redirects ------------------------------------------------------------------------------------
 
 

@@ -77,6 +77,25 @@ def test_a_page_of_a_folder_costs_one_request_and_its_token_gets_the_next_one(wr
     assert [asked(head) for head in seen] == [0, 1, 2, 3, 4]
 
 
+def test_a_folder_tells_the_storage_class_where_it_is_another_than_the_usual_one() -> None:
+    told = {
+        "a": "",
+        "b": "<StorageClass>STANDARD</StorageClass>",
+        "c": "<StorageClass>GLACIER</StorageClass>",
+    }
+    objects = "".join(f"<Contents><Key>{k}</Key><Size>1</Size>{said}</Contents>" for k, said in told.items())
+    below = "<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes>"
+    said = f"<ListBucketResult><IsTruncated>false</IsTruncated>{objects}{below}</ListBucketResult>"
+    with serving(each(lambda _: ok(said.encode()))) as port:
+        found, _ = store(port).folder_page("")
+    assert [(info.key, info.storage_class) for info in found] == [
+        ("a", ""),
+        ("b", ""),
+        ("b/", ""),
+        ("c", "GLACIER"),
+    ]
+
+
 @pytest.mark.parametrize("wrong", ["[]", "x", '{"prefix": "other/"}', '{"marker": 1}'])
 def test_a_token_that_is_none_asks_the_store_for_nothing(wrong: str) -> None:
     seen: list[str] = []

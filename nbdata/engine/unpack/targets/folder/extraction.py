@@ -82,7 +82,7 @@ class Extraction:
         )
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that is not committed yet -> its outcome
-        self._folders = ArchiveFolders(root, self._committer.target, results, made)
+        self._folders = ArchiveFolders(root, self._committer.target, results, made, self._claim_folders)
         self._expansion = Expansion(archive.op.max_expansion)
         self._links = HardLinks(root, written, self._committer.target, self._claim, run.control.checkpoint)
         self._missing: set[str] = set()  # names whose last member was skipped or has failed
@@ -328,6 +328,11 @@ class Extraction:
         except NotEnoughSpace:
             self._flush()
             self._space.claim(size, fresh=True)
+
+    def _claim_folders(self, count: int) -> None:
+        """Claim room for folders that were just made: on many disks each takes a block."""
+        self._claim(count * self._space.block)
+        self._space.note(count * self._space.block)
 
     def _claimed(self, blocks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         """Yield blocks of a file whose size is known only at its end; claim room for each."""

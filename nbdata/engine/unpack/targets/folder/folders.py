@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 from nbdata.archives.member import Member
 from nbdata.disk import disk_error, sync_folder
@@ -29,6 +30,8 @@ class ArchiveFolders:
     results : Results
     made : list of str
         The absolute paths of folders made by this run; callers that make one add it.
+    claim : callable
+        Called with the number of folders that a member has made.
 
     Attributes
     ----------
@@ -36,9 +39,17 @@ class ArchiveFolders:
         Maps each checked folder to the folder for temporaries of its files.
     """
 
-    def __init__(self, root: str, target: TargetFolder, results: Results, made: list[str]) -> None:
+    def __init__(
+        self,
+        root: str,
+        target: TargetFolder,
+        results: Results,
+        made: list[str],
+        claim: Callable[[int], None],
+    ) -> None:
         self._root, self._target, self._results = root, target, results
-        self._real_root, self._made = "", made
+        self._real_root, self._made, self._claim = "", made, claim
+        self._claimed = 0  # how many of `made` were told to `claim`
         self.staging: dict[str, str] = {}
         self._times: dict[str, tuple[int, str]] = {}  # path -> time and tag of its member
         self._unsynced = {""}  # folders whose entries may not be durable yet
@@ -57,7 +68,13 @@ class ArchiveFolders:
         _, staging = self._target.prepare(path)
         self.staging[parent] = staging
         self._unsynced.add(parent)
+        self._claim_made()
         return staging
+
+    def _claim_made(self) -> None:
+        new, self._claimed = len(self._made) - self._claimed, len(self._made)
+        if new:
+            self._claim(new)
 
     def refuse_links(self, folder: str, path: str) -> None:
         """Raise UnsafeMember if a folder is reached through a link; `path` is the member that goes there."""
@@ -79,11 +96,13 @@ class ArchiveFolders:
             self._target.prepare(member.name + "/x")
             self._results.add(member.name, Outcome.FOLDER)
             self._unsynced.add(member.name)
+            self._claim_made()
         self._times[member.name] = (member.mtime_ns, tag)
 
     def keep(self) -> None:
         """Keep the folders made so far: their content is complete, and they are recorded."""
         self._made.clear()
+        self._claimed = 0
 
     def remove_empty(self) -> None:
         """Remove empty folders made since the last `keep`: no record tells whose they are."""
