@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 from collections.abc import Callable
@@ -248,6 +249,7 @@ def test_a_disk_that_numbers_an_open_folder_anew_is_no_exchange(
 
 
 def test_descriptors_are_closed_with_their_folders(named: Path) -> None:
+    gc.collect()  # what earlier tests have left has no descriptor that is closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
     folders = GuardedFolders(f"{named}/a/b/c")
     folders.hold()

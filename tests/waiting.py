@@ -14,7 +14,7 @@ PATIENCE = 240.0
 
 #: Time limit in seconds for an action that must not wait for anything. Whatever it could wrongly wait for lasts at
 #: least `PATIENCE`, so even on a busy machine the two cases differ.
-AT_ONCE = 20.0
+AT_ONCE = 40.0
 
 # Seconds between two checks.
 _LOOK = 0.02

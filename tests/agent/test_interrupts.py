@@ -87,6 +87,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_the_answer_to_its_submission(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_plan_while_the_agent_does_not_answer(agent: Rig, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     with stopped(agent.pid):
@@ -168,6 +169,7 @@ def test_agent_stop_ends_a_stopped_agent(agent: Rig, capsys: pytest.CaptureFixtu
     assert "agents stopped: 1" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_agent_stop_kills_an_agent_that_hangs_only_with_now(
     agent: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

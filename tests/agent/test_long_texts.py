@@ -39,6 +39,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         job.cancel()
 
 
+@pytest.mark.in_ci("bucket")
 @pytest.mark.parametrize(
     "place", [f"s3://bucket/{LONG}", f"/{LONG}", f"s3://{LONG}"], ids=["key", "path", "bucket"]
 )

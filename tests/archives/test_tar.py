@@ -482,6 +482,7 @@ def test_names_are_safe_also_after_their_folders_were_forgotten(monkeypatch: pyt
     assert found == [name.replace("/./", "/") for name in names]
 
 
+@pytest.mark.long
 def test_deep_names_beside_a_link_take_no_quadratic_time() -> None:
     link = ("link", "symlink", "a")
     start = time.process_time()

@@ -223,6 +223,7 @@ def test_members_that_are_not_read_are_not_fetched() -> None:
     assert sum(end - start for start, end in ranges.asked) <= 256 << 10
 
 
+@pytest.mark.long
 def test_the_64_bit_form_is_read() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive, archive.open("big", "w", force_zip64=True) as file:

@@ -42,6 +42,7 @@ def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedPro
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_a_working_folder_that_was_deleted_is_no_matter_to_whole_paths(
     tree: Path, tmp_path: Path, put: Put
 ) -> None:
@@ -243,6 +244,7 @@ def test_ctrl_c_in_a_watching_process_only_detaches(put: Put, gate: Gate, tmp_pa
     assert job.wait(PATIENCE).counts == {"fetched": 40}
 
 
+@pytest.mark.long
 def test_a_rate_limit_stays_when_the_command_is_repeated_without_it(
     put: Put, s3: object, tmp_path: Path
 ) -> None:
@@ -255,6 +257,7 @@ def test_a_rate_limit_stays_when_the_command_is_repeated_without_it(
     job.cancel()
 
 
+@pytest.mark.long
 def test_the_command_line_shows_why_a_job_waits(put: Put, gate: Gate, tmp_path: Path) -> None:
     url = put(OBJECTS) + "d/"
     gate.close(after=1_000_000)

@@ -59,6 +59,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(
     assert subprocess.run(closed, env=env, timeout=PATIENCE, check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_without_standard_error_the_work_is_done_and_stdout_has_only_results(
     tree: Path, tmp_path: Path
 ) -> None:

@@ -263,6 +263,7 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
     assert complete("%push x") == ["%push xy"]
 
 
+@pytest.mark.in_ci("agent")
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_ids_of_jobs_are_completed(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str

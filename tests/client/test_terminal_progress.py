@@ -12,6 +12,8 @@ import termios
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import nbdata
 from nbdata.sizes import format_size, parse_size
 from tests.waiting import PATIENCE, wait_until
@@ -44,6 +46,7 @@ def in_a_terminal(*words: object, columns: int = 120) -> tuple[str, list[str]]:
     return stdout.decode(), [frame for frame in re.split(r"[\r\n]+", drawn.decode()) if frame.strip()]
 
 
+@pytest.mark.long
 def test_a_terminal_shows_the_rate_of_the_job_and_not_of_what_was_there_before(
     put: Put, s3: object, tmp_path: Path
 ) -> None:

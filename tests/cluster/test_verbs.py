@@ -176,6 +176,7 @@ def test_pull_by_workers_is_the_pull_of_one_process(
     assert again.counts == {"unchanged": len(OBJECTS)}
 
 
+@pytest.mark.long
 def test_pull_compares_replaces_and_keeps_as_one_process_does(
     put: Put, tmp_path: Path, workers: distributed.Client
 ) -> None:
@@ -206,6 +207,7 @@ def test_push_by_workers_is_the_push_of_one_process(
     assert again.counts == {"unchanged": len(OBJECTS)}
 
 
+@pytest.mark.in_ci("disk")
 @pytest.mark.parametrize("place", ["store", "disk"])
 def test_md5check_by_workers_finds_what_one_process_finds(
     place: str, put: Put, tmp_path: Path, workers: distributed.Client

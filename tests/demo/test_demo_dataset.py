@@ -89,6 +89,7 @@ def test_other_options_replace_it_and_nothing_else(tmp_path):
     assert sorted(path.name for path in (tmp_path / "md5").iterdir()) == [path.name for path in made.sidecars]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", ["dataset.json", "compressed/site-01", "md5/site-00.md5"])
 @pytest.mark.in_ci("compressed/site-01")
 def test_an_unfinished_one_is_made_anew(tmp_path, lost):

@@ -79,6 +79,7 @@ def server(request, tmp_path_factory):
 # -- use as a store --
 
 
+@pytest.mark.in_ci("moto")
 def test_objects_go_in_and_come_out(server):
     put(server, "folder/key", b"body" * 1000)
     assert get(server, "folder/key") == b"body" * 1000
@@ -322,6 +323,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(tmp_path):
         assert owner.communicate(timeout=PATIENCE)[0] == "True\n"
 
 
+@pytest.mark.long
 def test_stop_does_not_wait_for_forked_children_of_the_owner(tmp_path):
     code = """
         import os, signal, sys

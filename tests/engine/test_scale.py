@@ -160,6 +160,7 @@ def make_deep(root: Path, names: list[str]) -> None:
     os.close(at)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_a_thousand_folders_in_one_another_are_pulled_pushed_checked_and_cleaned_up(removed: Path) -> None:
     make_deep(removed / "deep", ["d"] * LEVELS)

@@ -18,6 +18,7 @@ import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.errors.forks import Commands
 from tests.errors.scene import Scene
 from tests.errors.table import SECTIONS, Mistake
 from tests.kernel import Kernel
@@ -76,6 +77,12 @@ def cell(scene: Scene) -> Iterator[Kernel]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def commands(scene: Scene) -> Iterator[Commands]:
+    with Commands() as running:
+        yield running
+
+
 def test_the_table_has_enough_rows_and_each_occurs_once() -> None:
     assert len(ROWS) >= 100
     assert len({row.what for row in ROWS}) == len(ROWS)
@@ -95,7 +102,7 @@ NEEDS = {"mount": "mounts", "nobody": "setpriv"}
     ],
 )
 def test_a_mistake_is_told_in_one_clear_line(
-    row: Mistake, scene: Scene, request: pytest.FixtureRequest
+    row: Mistake, scene: Scene, commands: Commands, request: pytest.FixtureRequest
 ) -> None:
     if row.place == "mount":
         scene.disks()
@@ -106,7 +113,7 @@ def test_a_mistake_is_told_in_one_clear_line(
     env = {name: value for name, value in env.items() if value}
     told, status = "", "–"
     if row.face != "cell":
-        done = terminal(row, words, env, scene)
+        done = terminal(row, words, env, scene, commands)
         status, last = str(done.returncode), _in_one_line(done.stderr.splitlines())
         assert done.returncode == STATUS.get(row.error, 1), done.stderr
         assert "Traceback" not in done.stderr
@@ -147,15 +154,15 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("&lt;br>", "<br>")
 
 
-def terminal(row: Mistake, words: str, env: dict[str, str], scene: Scene) -> subprocess.CompletedProcess[str]:
+def terminal(
+    row: Mistake, words: str, env: dict[str, str], scene: Scene, commands: Commands
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a terminal."""
     command = [NBDATA, *shlex.split(words)]
     if row.place == "nobody":
         return run_without_rights(command, env, scene)
     if row.error != "Cancelled":
-        return subprocess.run(
-            command, cwd=scene.work, env=env, capture_output=True, text=True, timeout=PATIENCE
-        )
+        return commands.run(command[1:], str(scene.work), env)
     scene.asked.clear()
     process = subprocess.Popen(command, cwd=scene.work, env=env, stderr=subprocess.PIPE, text=True)
     assert scene.asked.wait(PATIENCE)

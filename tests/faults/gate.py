@@ -31,7 +31,7 @@ class Gate(SlowProxy):
         super().__init__(upstream, rate=1, port=port)
         self._limit, self._held_way = limit, answers
         self._passing = threading.Condition()
-        self._waiting = 0
+        self._sizes: list[int] = []
         self.passed = 0
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -56,6 +56,11 @@ class Gate(SlowProxy):
         with self._passing:
             return self._waiting > 0
 
+    @property
+    def _waiting(self) -> int:
+        """The number of transfers that wait. One that may pass by now does not, although it may still have to wake."""
+        return sum(not self._passes(size) for size in self._sizes)
+
     def wait_until_it_holds(self) -> None:
         """Wait until a transfer waits at the gate."""
         with self._passing:
@@ -66,10 +71,10 @@ class Gate(SlowProxy):
         with self._passing:
             if answers == self._held_way:
                 if not self._passes(size):
-                    self._waiting += 1
+                    self._sizes.append(size)
                     self._passing.notify_all()
                     self._passing.wait_for(lambda: self._passes(size))
-                    self._waiting -= 1
+                    self._sizes.remove(size)
                 self.passed += size
             self._count(size, answers)
 

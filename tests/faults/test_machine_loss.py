@@ -101,6 +101,7 @@ def index_of(folder: Path) -> Index:
     return Index(str(folder), "s3://b/", "/target", (1, 2))
 
 
+@pytest.mark.long
 def test_of_an_index_that_is_torn_anywhere_what_comes_before_holds(tmp_path: Path) -> None:
     records = {f"f{number}": Record(f"etag {number}", 5, 5, number, number) for number in range(3)}
     index = index_of(tmp_path)

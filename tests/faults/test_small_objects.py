@@ -44,7 +44,7 @@ def one(fault: Fault, key: str) -> Plan:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.in_ci("flip", "drop")
+@pytest.mark.in_ci("drop")
 def test_a_pull_with_a_fault_brings_every_byte(
     fault: Fault, proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:
@@ -131,6 +131,7 @@ def test_a_stream_outlives_a_burst_of_refusals(
     assert not (tmp_path / ".nbdata").exists()
 
 
+@pytest.mark.long
 def test_objects_without_a_checksum_in_the_listing_are_streamed_one_by_one(
     proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:

@@ -85,6 +85,9 @@ def test_streams_give_each_sample_once(place: str, options: dict[str, Any], part
         assert samples.report.samples == len(WANTED)
 
 
+@pytest.mark.in_ci(
+    "disk-0-False", "disk-1-True", "disk-200-False", "store-0-False", "store-1-True", "store-200-False"
+)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("given", [0, 1, 69, 130, 200])
 def test_a_stream_goes_on_where_it_was(place: str, shuffle: bool, given: int) -> None:

@@ -55,6 +55,14 @@ OPEN = [
 ]
 
 
+@pytest.mark.in_ci(
+    "0-0-511-False-runtime",
+    "0-0-511-True-runtime",
+    "0-1-509-True-runtime",
+    "54321-1-509-True-state",
+    "54322-54322-1023-False-state",
+    "54322-54322-1023-True-state",
+)
 @pytest.mark.parametrize("kind", ["runtime", "state"])
 @pytest.mark.parametrize(("owner", "group", "mode", "there"), OPEN)
 def test_a_folder_that_another_user_could_exchange_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import stat
@@ -325,6 +326,7 @@ def test_a_writer_follows_no_folder_that_is_exchanged_meanwhile(tmp_path: Path, 
     out.mkdir()
     private.mkdir()
     (private / "x.ffr").write_text("mine")
+    gc.collect()  # what earlier tests have left has no descriptor that is closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
     writer = FileWriter(out / "x.ffr", n)
     writer.write_one(b"sample")

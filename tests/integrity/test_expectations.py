@@ -96,6 +96,7 @@ def test_a_manifest_beside_the_data_is_never_about_files_outside_its_folder():
     assert found.missing == ["d/a", "d/b"]
 
 
+@pytest.mark.in_ci("False")
 @pytest.mark.parametrize("lost", [False, True])
 def test_one_base_name_in_many_folders_takes_no_quadratic_time(lost):
     folders = [f"d{number}" for number in range(20_000)]

@@ -221,6 +221,7 @@ def test_spawned_workers_agree_on_the_epoch_of_their_pass(tmp_path: Path) -> Non
         assert sorted(sample["txt"] for sample in loader) == [b"1", b"2"]
 
 
+@pytest.mark.long
 def test_a_copy_counts_its_passes_by_itself() -> None:
     passes = Passes(2)
     for own in (copy.copy(passes), copy.deepcopy(passes), pickle.loads(pickle.dumps(passes))):

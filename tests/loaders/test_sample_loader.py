@@ -327,7 +327,7 @@ def test_ranks_that_train_together_make_equally_many_steps(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.in_ci("flip-0", "cut-2")
+@pytest.mark.in_ci("cut-2")
 def test_faults_of_the_line_are_mended_in_a_loader(
     fault: Fault, workers: int, proxy: FaultProxy, train: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def numbers(items: Any) -> list[int]:
     return [int(item[-1]["n"]) for item in items]
 
 
+@pytest.mark.in_ci("False-0", "True-0")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("packed", [False, True])
 def test_each_sample_comes_once_decoded_by_the_library(put: Put, workers: int, packed: bool) -> None:

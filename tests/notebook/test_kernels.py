@@ -91,7 +91,7 @@ def test_the_stop_button_stops_what_waits_for_the_store_and_the_line_continues(
     assert gate.holds, "it did not wait for the rest"
     asked, passed = gate.asked, gate.passed
     gate.open()
-    wait_until(lambda: not gate.holds)
+    wait_until(lambda: not gate._sizes)
     assert (gate.asked, gate.passed - passed < 4 * 400_000) == (asked, True), (
         "it goes on although it was stopped"
     )

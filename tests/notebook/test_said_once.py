@@ -113,6 +113,7 @@ def test_the_notebook_and_the_engine_agree_on_bad_outcomes() -> None:
     assert set(BAD_OUTCOMES) == {str(name) for name in BAD}
 
 
+@pytest.mark.long
 def test_a_job_carries_the_name_of_its_notebook(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     kernel.run("import os; os.environ['JPY_SESSION_NAME'] = '/home/me/work/train <1>.ipynb'")
     kernel.run("from nbdata.verbs.probe import Probe\nProbe(items=1, tag='whose').run()")

@@ -166,6 +166,7 @@ def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
     AgentHost().job(job.id).cancel()
 
 
+@pytest.mark.long
 def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
     url: str, gate: Gate, tmp_path: Path
 ) -> None:

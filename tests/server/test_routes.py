@@ -424,6 +424,7 @@ def test_disks_name_limit_source_and_what_is_used_reserved_and_free(lab: Lab, ga
         nbdata.quota(str(lab.root), limit="none", quiet=True)
 
 
+@pytest.mark.long
 def test_the_disk_of_a_running_or_failed_job_is_shown_openly_and_fills(
     lab: Lab, gate: Gate, put: Put, tmp_path: Path, mounts: None
 ) -> None:

@@ -138,6 +138,7 @@ def test_du_says_what_fills_a_folder_and_the_rows_begin_with_the_largest(lab: La
     assert begun["id"] not in lab.jobs()
 
 
+@pytest.mark.long
 def test_of_many_folders_the_largest_come_and_the_number_of_all(lab: Lab) -> None:
     root = folder_of(lab, "many", {f"{n:04}/f": 1 + 8192 * (n == MOST_ROWS) for n in range(MOST_ROWS + 1)})
     found = report(lab, run(lab, verb="du", place=str(root))["id"])

@@ -45,6 +45,7 @@ class Waiting(Planning):
         super().checkpoint()
 
 
+@pytest.mark.long
 def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batcher_module, "_RETRIES", RETRIES)
     control = Waiting()

@@ -51,6 +51,7 @@ def test_lines_are_found_by_their_keys_whichever_share_a_hash(
             assert len(each) == len(right)
 
 
+@pytest.mark.long
 def test_an_index_holds_only_where_its_records_are(tmp_path: Path) -> None:
     count = 10_000
 

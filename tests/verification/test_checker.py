@@ -62,6 +62,7 @@ def upload(server: EmbeddedServer, key: str, parts: list[bytes]) -> None:
     s3.close()
 
 
+@pytest.mark.in_ci("moto-in parts", "seaweedfs-in parts")
 @pytest.mark.parametrize("sizes", [[6, 6, 1], [17, 17, 4]], ids=["small", "in parts"])
 def test_an_object_of_equal_parts_is_verified_while_it_is_pulled(
     server: EmbeddedServer, tmp_path: Path, sizes: list[int]
@@ -94,6 +95,7 @@ def test_the_etag_of_an_object_encrypted_by_kms_is_not_taken_for_an_md5(
     assert [row.detail["verified"] for row in report.rows] == [False]
 
 
+@pytest.mark.in_ci("moto-1", "seaweedfs-1")
 @pytest.mark.parametrize("megabytes", [1, 40])
 def test_a_checksum_that_the_store_does_not_keep_is_told_before_a_byte_moves(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int

@@ -99,6 +99,7 @@ def test_a_folder_that_is_no_converted_split_is_never_replaced(tmp_path: Path) -
     assert tree(tmp_path / "out") == ["train/thesis.txt"]
 
 
+@pytest.mark.in_ci("ffrdata/mine.ffr-True", "notes/a.txt-True")
 @pytest.mark.parametrize(
     ("mine", "has_record"),
     [
@@ -160,7 +161,7 @@ def test_a_split_of_the_original_converter_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["out/train", "out/train/ffrdata", "out", ".", "link"])
 @pytest.mark.parametrize("dry", [True, False])
-@pytest.mark.in_ci("True-*")
+@pytest.mark.in_ci("True-.", "True-out/train/ffrdata")
 def test_a_conversion_does_not_replace_what_it_reads(tmp_path: Path, source: str, dry: bool) -> None:
     run(tmp_path, BYTES)
     before = (tmp_path / "out/train/ffrdata/PART_00000.ffr").stat()

@@ -251,6 +251,7 @@ def test_a_sealed_split_gets_its_name_after_a_kill_between_the_renames(
     assert not (tmp_path / "out/.nbdata").exists()
 
 
+@pytest.mark.in_ci("no record", "one file more")
 @pytest.mark.parametrize("how", ["no seal", "other file", "one file more", "other split", "no record"])
 def test_a_split_without_a_seal_does_not_take_the_name_of_one_after_a_kill(
     tmp_path: Path, train: Path, converting: Path, how: str

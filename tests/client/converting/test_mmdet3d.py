@@ -461,6 +461,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_refused(project: Path) -> None:
         split.sample(0)
 
 
+@pytest.mark.in_ci("ann_file", "configuration")
 @pytest.mark.parametrize("where", ["image", "ann_file", "base", "configuration"])
 def test_a_pipe_or_a_device_is_told_and_not_read(project: Path, where: str) -> None:
     one_camera(project, "images/2.jpg")

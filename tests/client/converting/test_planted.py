@@ -104,7 +104,7 @@ def test_what_lies_beside_the_files_of_an_earlier_run_is_removed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.in_ci("a_file", "a_dangling_link")
+@pytest.mark.in_ci("a_dangling_link")
 def test_what_is_put_beside_the_files_during_the_run_is_removed(
     tmp_path: Path, split: Path, thesis: Path, kind: Callable[[Path, Path], None]
 ) -> None:

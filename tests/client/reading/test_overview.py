@@ -115,6 +115,7 @@ def test_a_wait_that_began_before_the_first_one_ended_is_counted_from_the_start(
     assert line.waited == pytest.approx([0.1])
 
 
+@pytest.mark.long
 def test_the_magic_gives_samples_and_shows_them(images: str, s3: EmbeddedServer, tmp_path: Path) -> None:
     with Kernel(tmp_path) as kernel:
         assert kernel.run("%load_ext nbdata").error is None

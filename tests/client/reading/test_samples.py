@@ -260,7 +260,7 @@ def often(fault: Fault) -> Plan:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.in_ci("cut", "flip")
+@pytest.mark.in_ci("cut")
 def test_faults_of_the_line_are_mended(
     fault: Fault, proxy: FaultProxy, images: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,6 +484,7 @@ def test_a_folder_for_a_cache_without_a_cache_is_a_mistake(images: str, tmp_path
         nbdata.samples(images, cache_dir=str(tmp_path))
 
 
+@pytest.mark.in_ci("x.part{}.tar", "x.tar.gz.{:02}")
 @pytest.mark.parametrize(
     "name", ["x.tar.gz.{:02}", "x.tar.gz.a{}", "x.part{}.tar", "x.tar.zst.part{}", "x.zip.{:03}"]
 )

@@ -167,6 +167,7 @@ def test_shards_that_braces_name_must_all_be_there(shards: str) -> None:
     assert len(nbdata.cache_stream(source, by="file", max_size="1MB", quiet=True)) == 2
 
 
+@pytest.mark.long
 def test_big_objects_arrive_in_parts_and_right(put: Put) -> None:
     big = os.urandom(1 << 20) * 40
     url = put({"one/big": big, "one/small": b"s", "two/big": big[::-1]})
@@ -467,6 +468,7 @@ def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
     assert run().returncode == 2
 
 
+@pytest.mark.in_ci("options0---part", "options2---max-size")
 @pytest.mark.parametrize(
     ("options", "told"),
     [

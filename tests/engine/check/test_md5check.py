@@ -459,6 +459,7 @@ def test_sidecars_in_a_folder_of_their_own_are_found_by_name(tree: Path, tmp_pat
     assert found(check(tree, against=f"{tmp_path}/md5/*.md5", include="*.txt"))["a.txt"] == "mismatch"
 
 
+@pytest.mark.long
 def test_more_sidecars_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
     for number in range(600):
         (tmp_path / f"f{number}").write_bytes(b"%d" % number)

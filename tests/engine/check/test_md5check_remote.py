@@ -216,6 +216,7 @@ def test_local_files_are_checked_against_the_etags_of_the_objects(
     assert (short.detail["expected"], short.detail["got"]) == ("5000 bytes", "10 bytes")
 
 
+@pytest.mark.long
 def test_parts_of_unequal_size_can_be_neither_right_nor_wrong(client: Any, bucket: str, tree: Path) -> None:
     parts = [os.urandom(7 * MIB), os.urandom(5 * MIB), os.urandom(5 * MIB)]
     (tree / "uneven.bin").write_bytes(b"".join(parts))

@@ -143,6 +143,7 @@ def test_one_object_goes_to_the_key_or_into_the_folder(side: Sides) -> None:
     assert sorted(source.keys()) == ["d/a.txt", "folder/a.txt", "name"]
 
 
+@pytest.mark.long
 def test_an_in_memory_store_can_be_copied(side: Sides) -> None:
     source, name = side("moto"), secrets.token_hex(4)
     data = {"a.txt": b"alpha", "d/big": os.urandom(40 * MIB), "empty": b""}

@@ -29,6 +29,7 @@ def test_failures_are_reported_and_the_rest_is_copied(side: Sides) -> None:
     assert target.keys() == ["a"]
 
 
+@pytest.mark.in_ci("moto")
 @pytest.mark.parametrize("kind", ["moto", "seaweedfs"])
 def test_an_upload_that_cannot_be_remembered_is_given_up_and_the_reason_is_told(
     kind: str, side: Sides, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def test_rows_take_a_fraction_of_their_json(tmp_path):
     assert (tmp_path / "plan.rows").stat().st_size < len(json.dumps(rows)) / 5
 
 
+@pytest.mark.long
 def test_a_file_that_ends_within_a_block_has_the_rows_before_it(tmp_path):
     rows, path = many(), tmp_path / "plan.rows"
     written(path, rows)

@@ -44,6 +44,7 @@ def failed(report: nbdata.Report) -> list[str]:
     return [row.path for row in report.rows if row.action == "failed"]
 
 
+@pytest.mark.in_ci("disk-broken", "store-broken")
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "broken"])
 def test_the_rest_goes_on_and_each_left_out_sample_is_named(
     shelf: Shelf, cut: bool, capsys: pytest.CaptureFixture[str]

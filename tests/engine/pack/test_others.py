@@ -87,6 +87,7 @@ def test_the_index_of_shards_says_that_a_pack_has_made_them(
         line.run(quiet=True)
 
 
+@pytest.mark.in_ci("ffrecord", "one ffrecord")
 def test_after_a_kill_what_had_its_name_and_no_record_yet_is_the_lines_own(
     kind: Any, put: Put, inline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_after_a_kill_what_had_its_name_and_no_record_yet_is_the_lines_own(
     assert set(line.run(quiet=True).counts) == {"unchanged"}
 
 
+@pytest.mark.in_ci("ffrecord", "one ffrecord")
 def test_a_file_that_got_its_new_content_just_before_a_kill_is_no_conflict(
     kind: Any, put: Put, inline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

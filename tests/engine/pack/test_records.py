@@ -56,7 +56,7 @@ def wrong_header(data: bytes) -> bool:
 
 @pytest.mark.parametrize("source", ["objects", "folder", "shards"])
 @pytest.mark.parametrize("target", ["store", "disk"])
-@pytest.mark.in_ci("disk-objects", "store-shards")
+@pytest.mark.in_ci("disk-objects")
 def test_samples_become_files_that_every_reader_reads(
     source: str, target: str, put: Put, there: Any, tmp_path: Path
 ) -> None:
@@ -147,6 +147,7 @@ def test_samples_keep_their_order_and_shuffled_ones_theirs(put: Put, tmp_path: P
     assert samples_of(f"{tmp_path}/b.ffr") == sorted(wanted, key=lambda one: one["__key__"])
 
 
+@pytest.mark.in_ci("tar/-options1")
 @pytest.mark.parametrize(("target", "options"), [("x.ffr/", {}), ("tar/", {}), ("tar/", {"map": dict})])
 def test_files_are_not_shuffled_out_of_their_samples(
     target: str, options: dict[str, Any], put: Put, there: Any, tmp_path: Path
@@ -195,6 +196,7 @@ def test_without_names_a_sample_is_a_record(put: Put, there: Any, tmp_path: Path
         nbdata.pack(f"{tmp_path}/x.ffr", f"{url}tar/", include="*.bin", quiet=True)
 
 
+@pytest.mark.in_ci("disk")
 @pytest.mark.parametrize("target", ["store", "disk"])
 def test_files_come_back_under_their_names(target: str, put: Put, there: Any, tmp_path: Path) -> None:
     files = {**content(30), "in/LICENSE": b"mine", "in/UPPER.JPG": b"case", "in/.hidden": b"h"}

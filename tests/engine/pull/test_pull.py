@@ -132,6 +132,7 @@ def test_a_file_that_changes_right_after_it_was_compared_is_not_recorded_as_the_
     assert (out / "a").read_bytes() == b"alpha"
 
 
+@pytest.mark.in_ci("batched")
 @pytest.mark.parametrize("size", [100, 600_000, 2_500_000], ids=["batched", "whole", "in parts"])
 @pytest.mark.usefixtures("small_parts")
 def test_a_file_that_was_edited_here_is_told_to_be_overwritten(

@@ -189,6 +189,7 @@ def test_a_kill_costs_only_a_fraction_of_the_parts_in_progress(
     assert not (tmp_path / ".nbdata").exists()
 
 
+@pytest.mark.long
 def test_partials_of_objects_that_the_source_has_no_more_do_not_stay(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_listing_that_broke_off_goes_on_behind_its_last_row(monkeypatch: pytes
     assert report.retries == 1
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     for number in range(3_000):
         (tmp_path / f"{number}{'x' * 60}").touch()

@@ -89,6 +89,24 @@ def test_volumes_of_a_right_archive_are_deleted(form: str, tmp_path: Path) -> No
     assert not os.listdir(tmp_path / "v")
 
 
+@pytest.mark.in_ci(
+    "another archive behind-tar.bz2",
+    "another archive behind-tar.xz",
+    "another archive behind-zip",
+    "cut off-tar.lz4",
+    "cut off-tar",
+    "other bytes before-tar.gz",
+    "other bytes before-tar.zst",
+    "other bytes behind-tar.bz2",
+    "other bytes behind-tar.xz",
+    "other bytes behind-zip",
+    "other bytes between two-tar.lz4",
+    "other bytes between two-tar",
+    "the end alone-tar.gz",
+    "the end alone-tar.zst",
+    "zeros as long as volumes behind-tar.bz2",
+    "zeros as long as volumes behind-tar.xz",
+)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_volumes_with_bytes_that_were_not_unpacked_stay(fault: str, form: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_one_in_volumes_becomes_an_object_in_parts(
 
 
 @pytest.mark.parametrize("size", [300_000, 8 * MIB, 16 * MIB, 16 * MIB + 1])
-@pytest.mark.in_ci("300000", "16777217")
+@pytest.mark.in_ci("16777217")
 def test_its_size_may_be_one_part_several_or_just_fill_them(
     tmp_path: Path, s3: EmbeddedServer, bucket: str, size: int
 ) -> None:

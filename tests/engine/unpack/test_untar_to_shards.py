@@ -457,7 +457,7 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete"])
-@pytest.mark.in_ci("complete-answer lost", "part-flip")
+@pytest.mark.in_ci("complete-answer lost")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

@@ -66,6 +66,7 @@ def by_python(method: int, files: dict[str, bytes] = FILES) -> bytes:
 LONG = [pytest.param(kind, marks=pytest.mark.long) for kind in ("pax", "v7", "lzma")]
 
 
+@pytest.mark.in_ci("deflated")
 @pytest.mark.parametrize("kind", ["gnu", "stored", "deflated", *LONG])
 def test_members_are_files_with_their_bytes(kind: str, put: Put, tmp_path: Path) -> None:
     if kind in ("gnu", "pax", "v7"):

@@ -305,6 +305,7 @@ def _disk_use(place: Place) -> int:
     return sum(path.lstat().st_blocks * 512 for path in place.cache.rglob("*"))
 
 
+@pytest.mark.long
 def test_the_cache_keeps_to_its_size_and_forgets_what_was_used_longest_ago(
     proxy: FaultProxy, place: Place, put: Put
 ) -> None:

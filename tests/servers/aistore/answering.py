@@ -28,6 +28,8 @@ _DRAINED = 256 << 10
 _PIECE = 256 << 10
 # Requests that are remembered.
 _SEEN = 100_000
+# Seconds to wait for the ends of requests that were answered; one that a fault holds has none.
+_ENDS = 5.0
 
 
 class Answered(Exception):
@@ -62,6 +64,7 @@ class Server(ThreadingHTTPServer):
         self.faults: dict[str, Any] = {}
         self.seen: deque[dict[str, Any]] = deque(maxlen=_SEEN)
         self.resumed = threading.Event()
+        self.ends = threading.Condition()
         self.scheme = "https" if settings.get("certificate") else "http"
         if settings.get("certificate"):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -139,7 +142,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.refuse(error)
         finally:
             self._drain()
-            entry |= {"status": self.answered, "body": self.received}
+            with self.server.ends:
+                entry |= {"status": self.answered, "body": self.received}
+                self.server.ends.notify_all()
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
 
@@ -257,7 +262,9 @@ class Handler(BaseHTTPRequestHandler):
         elif what == "seen":
             told = list(server.seen)
             server.seen.clear()
-            return told
+            with server.ends:  # a client has its answer before the bytes that it sent are counted here
+                server.ends.wait_for(lambda: all("body" in entry for entry in told), _ENDS)
+                return [dict(entry) for entry in told]
         elif what == "token":
             server.token = asked["token"]
         else:

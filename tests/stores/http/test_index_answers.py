@@ -76,6 +76,7 @@ def test_an_empty_folder_of_usual_servers_is_one(empty: bytes, tmp_path: Path, i
     assert (report.ok, report.files) == (True, 0)
 
 
+@pytest.mark.in_ci("http://a..b/x")
 @pytest.mark.parametrize("where", ["http://a..b/x", f"http://{'a' * 70}.example/x", "http://[::1/"])
 def test_a_redirect_to_no_host_is_an_error_of_the_server(where: str, tmp_path: Path, inline: None) -> None:
     with (

@@ -341,7 +341,7 @@ def test_a_shard_that_changed_is_told(s3: EmbeddedServer, bucket: str, opened: O
     "fault", [fault for fault in FAULTS if fault.kind != "flip"], ids=lambda fault: fault.kind
 )
 @pytest.mark.usefixtures("ranges_of_a_kilobyte")
-@pytest.mark.in_ci("cut", "drop")
+@pytest.mark.in_ci("cut")
 def test_faults_of_the_line_are_mended(
     fault: Fault, proxy: FaultProxy, shards: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
