@@ -81,8 +81,13 @@ def test_a_notebook_at_work_looks_as_in_the_pictures(
 def test_stores_in_the_panel_look_as_in_the_pictures(
     context: BrowserContext, s3: EmbeddedServer, tmp_path: Path, shoot: Shoot
 ) -> None:
-    with Lab(tmp_path, environment=s3.environment()) as lab, Notebook(context, lab, "train", "") as notebook:
+    cells = ("%load_ext nbdata", "%ls s3://media/clips/ --max-files 3", "%pull s3://media/clips/ clips")
+    with (
+        Lab(tmp_path, environment=s3.environment()) as lab,
+        Notebook(context, lab, "train", *cells) as notebook,
+    ):
         panel, page = notebook.panel, notebook.panel.page
+        expect(page.locator(".jp-CodeCell").nth(2)).to_contain_text("60 fetched")
         page.set_viewport_size({"width": 1280, "height": 860})
         page.evaluate("() => jupyterapp.commands.execute('application:toggle-left-area')")
         section = opened(panel, "s3://media/")
