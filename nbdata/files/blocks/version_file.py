@@ -110,7 +110,7 @@ def record_of(place: str, info: ObjectInfo) -> bytes:
         "checksums": dict(info.checksums),
         "composite": dict(info.composite),
     }
-    del facts["headers"]
+    del facts["headers"], facts["storage_class"]
     record = json.dumps(facts).encode("ascii")
     if len(record) > _MOST_RECORD:
         raise ValueError("the record is too long")
