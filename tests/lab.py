@@ -104,8 +104,8 @@ class Lab:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.terminate()
         # If a request for a folder or a file is unfinished when Jupyter Server stops, a thread of anyio stays, and the
-        # process never ends (jupyter_server 2.21, anyio 4.x, without nbdata too). Once its kernels have ended, nothing
-        # is lost by a kill.
+        # process never ends (jupyter_server 2.21, anyio 4.16; no thread of nbdata is there then). Once its kernels have
+        # ended, nothing is lost by a kill.
         wait_until(lambda: self._process.poll() is not None or not self._kernels())
         try:
             self._process.wait(_LAST)
