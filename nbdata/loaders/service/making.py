@@ -354,7 +354,9 @@ class Making:
     @property
     def length(self) -> int | None:
         """The batches of an epoch, if the loader knows."""
-        with contextlib.suppress(TypeError, NotImplementedError):
+        with contextlib.suppress(
+            Exception
+        ):  # it is the loader's own, and must not end the thread that serves
             return len(self._loader)  # type: ignore[arg-type]
         return None
 

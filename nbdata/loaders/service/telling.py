@@ -128,8 +128,9 @@ class Telling:
                 for one in connected[:CONSUMERS]
             ),
         )
-        self._still = status == self._last
-        if not self._still:
+        # While batches of the window are left behind, its rate can stay the same for a moment.
+        self._still = status == self._last and before.batches == self._batches
+        if status != self._last:
             self._last = status
             tell(self._place.status, status)
         self._marks.append(self._mark(now))

@@ -55,9 +55,22 @@ def test_a_loader_that_waits_for_its_trainers_is_told_and_then_the_file_rests() 
     with serve(Numbers(30), ahead=3 * 41_000) as service, Client(service.address) as one:
         next(iter(one))
         wait_until(lambda: told().waits > 0.9)
-        assert told().consumers[0].waits < 0.1
+        wait_until(lambda: told().consumers[0].waits < 0.1)
         wait_until(lambda: service._serving._telling.seconds is None)  # type: ignore[attr-defined]
         assert told().rate == 0
+
+
+class Odd(Numbers):
+    """A loader whose length cannot be asked for."""
+
+    def __len__(self) -> int:
+        raise ValueError("not yet")
+
+
+def test_a_loader_that_fails_to_tell_its_length_is_served() -> None:
+    with serve(Odd(3)) as service, Client(service.address) as one:
+        assert told().of == -1
+        assert [batch["n"][0] for batch in one] == [0, 1, 2]
 
 
 class Slow:
@@ -80,7 +93,7 @@ def test_a_trainer_that_waits_for_the_loader_is_told() -> None:
         thread.start()
         try:
             wait_until(lambda: (told().consumers or [None])[0] and told().consumers[0].waits > 0.9)
-            assert told().waits < 0.1
+            wait_until(lambda: told().waits < 0.1)
         finally:
             loader.may.release(1000)  # also for what is made ahead of the end
             thread.join()
