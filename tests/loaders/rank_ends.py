@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import socket
+import secrets
 import sys
 import tempfile
 import threading
@@ -117,15 +117,10 @@ def train(way: Way, *places: str) -> None:
         dist.destroy_process_group()
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def _forked(ranks: int, said: list[IO[bytes]]) -> Iterator[int]:
     """Fork the ranks; yield their process ids in the parent. Each child returns from here at once."""
-    port = _free_port()
+    # The ranks find one another by a file: a port that is chosen here could be another's by then.
+    meeting = f"{tempfile.gettempdir()}/ranks-{secrets.token_hex(8)}"
     for rank in range(ranks):
         said.append(tempfile.TemporaryFile())  # noqa: SIM115
         pid = os.fork()
@@ -133,10 +128,10 @@ def _forked(ranks: int, said: list[IO[bytes]]) -> Iterator[int]:
             yield pid
             continue
         os.dup2(said[-1].fileno(), 2)
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank))
+        os.environ["RANK"] = str(rank)
         if ranks > 1:
             os.environ["WORLD_SIZE"] = str(ranks)
-            dist.init_process_group("gloo")
+            dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
         yield 0
         return
 
