@@ -110,7 +110,7 @@ def isolate() -> None:
     # The thread of a data set that is gone ends after this time, and a test ends after its threads.
     fetcher._IDLE = 1.0
     # SeaweedFS, a program in Go, otherwise grows to 900 MB, once for each worker of pytest-xdist.
-    os.environ |= {"GOGC": "25", "GOMEMLIMIT": "400MiB"}
+    os.environ |= {"GOGC": "50", "GOMEMLIMIT": "400MiB"}
     _keep_memory_small()
     # A closed `Gate` holds a response body for as long as a test needs, and servers on a busy machine respond late.
     os.environ["NBDATA_STALL_TIMEOUT"] = str(10 * PATIENCE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import capabilities
-from tests.in_ci import is_taken, unmatched
+from tests.in_ci import is_taken, taken, unmatched
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +26,21 @@ ROOT = Path(__file__).parents[1]
 )
 def test_patterns_take_and_leave_out(patterns: list[str], taken: set[str]) -> None:
     assert {name for name in ("tar", "tar.gz", "zip") if is_taken(name, patterns)} == taken
+
+
+@pytest.mark.parametrize(
+    ("marked", "left"),
+    [
+        ((2,), "ac"),
+        ((3,), "abd"),
+        ((9,), "abcde"),
+        (("!a", "!b", 2), "cd"),
+        (("b", "c"), "bc"),
+        ((), "abcde"),
+    ],
+)
+def test_a_number_takes_so_many_spread_evenly(marked: tuple[str | int, ...], left: str) -> None:
+    assert taken("abcde", marked) == set(left)
 
 
 def test_a_pattern_that_matches_nothing_is_found() -> None:

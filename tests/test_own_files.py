@@ -101,7 +101,7 @@ def test_a_cache_in_a_folder_that_is_a_link_itself_is_cleaned_up(tmp_path: Path)
 
 @pytest.mark.parametrize("place", [".nbdata", ".nbdata/converting", ".nbdata/converting/train"])
 @pytest.mark.parametrize("only_plan", [False, True])
-@pytest.mark.in_ci("True-*")
+@pytest.mark.in_ci("True-*", 1)
 def test_convert_refuses_a_link_in_the_place_of_its_own_folder(
     tmp_path: Path, project: Path, place: str, only_plan: bool
 ) -> None:
@@ -264,6 +264,7 @@ def remove_tree(path: Path) -> None:
         below.remove(path.name)
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("levels", [10, 100, 3000])
 def test_a_folder_of_any_depth_is_removed_with_few_descriptors(
     tmp_path: Path, project: Path, levels: int

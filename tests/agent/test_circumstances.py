@@ -77,6 +77,7 @@ def test_a_command_in_a_container_reads_writes_and_deletes_in_no_other_one(
 # -- network --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("namespaces")
 def test_a_command_in_another_network_asks_no_server_of_this_one(tmp_path: Path) -> None:
     """The address is that of this machine itself, which is another one in each network namespace."""

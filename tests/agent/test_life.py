@@ -157,6 +157,7 @@ nbdata.pull(source, target, dry_run=True) if what == "plan" else nbdata.du(sourc
 """
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("what", ["plan", "query"])
 def test_what_only_a_killed_process_waited_for_ends(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

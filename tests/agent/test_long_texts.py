@@ -51,6 +51,7 @@ def test_a_place_of_megabytes_is_refused_by_name(agent: Rig, place: str, tmp_pat
         nbdata.pull(place, tmp_path / "out", dry_run=True)
 
 
+@pytest.mark.long
 def test_a_storage_option_of_megabytes_is_named_and_not_shown(agent: Rig, tmp_path: Path) -> None:
     secret = "5ecret" * 500_000
     with pytest.raises(BadOption, match=r"storage_options\.secret has 3,\d{3},\d{3} bytes") as caught:
@@ -139,6 +140,7 @@ def test_what_stays_too_long_is_named() -> None:
     assert isinstance(caught.value, wire.FrameError)
 
 
+@pytest.mark.long
 def test_an_answer_that_cannot_be_sent_is_answered_by_an_error() -> None:
     one, other = socket.socketpair()
     with one, other:

@@ -54,6 +54,7 @@ def content(kind: str, size: int) -> bytes:
     return (piece * (size // len(piece) + 1))[:size]
 
 
+@pytest.mark.in_ci(8)
 @pytest.mark.parametrize("kind", ["random", "text", "zeros"])
 @pytest.mark.parametrize("size", [0, 1, 1000, 99_981, 950_000])
 @pytest.mark.parametrize("level", [1, 9])

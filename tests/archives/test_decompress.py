@@ -44,6 +44,7 @@ def decompressed(blob: bytes, **options: Any) -> bytes:
     return stream.read()
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_stream_of_each_format_comes_out_in_large_blocks(name: str) -> None:
     stream, found = open_decompressed(io.BytesIO(COMPRESS[name](DATA)))
@@ -53,6 +54,7 @@ def test_a_stream_of_each_format_comes_out_in_large_blocks(name: str) -> None:
     assert first + stream.read() == DATA
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data(), parts=st.lists(st.binary(max_size=200), min_size=1, max_size=4))
 def test_many_members_and_any_cut_into_volumes_give_the_same_bytes(
@@ -82,6 +84,7 @@ def test_a_stream_that_ends_too_early_says_where_and_in_which_volume(name: str) 
         assert f"{end:,}" in str(caught.value)
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_single_wrong_bit_is_found(name: str) -> None:
     blob = bytearray(COMPRESS[name](DATA))
@@ -164,6 +167,7 @@ def test_zstd_frames_with_long_windows_and_skippable_frames_are_read() -> None:
     assert decompressed(blob, max_window=512 << 20) == DATA
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_bomb_is_stopped_long_before_it_fills_anything(name: str) -> None:
     blob = COMPRESS[name](bytes(64 << 20))
@@ -265,6 +269,7 @@ def test_a_format_can_be_said_and_must_be_known_and_true() -> None:
         decompressed(bz2.compress(b"x"), format="gz")
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
 def test_no_damage_makes_it_raise_anything_but_its_own_error(name: str, data: st.DataObject) -> None:

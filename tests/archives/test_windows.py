@@ -107,6 +107,7 @@ def test_the_window_of_a_frame_in_one_segment_is_its_content(size: int) -> None:
     assert zstd_window(frame[:5]) is None
 
 
+@pytest.mark.long
 def test_the_dictionary_is_found_behind_other_filters() -> None:
     filters = [
         {"id": lzma.FILTER_X86},
@@ -133,6 +134,7 @@ def test_threads_get_no_units_with_a_large_window() -> None:
 # -- the blocks of a frame ----------------------------------------------------------------------------
 
 
+@pytest.mark.in_ci(15)
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 1000, 1 << 20])
 @pytest.mark.parametrize("checksum", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 300, 400_000, 3_000_000])

@@ -145,6 +145,7 @@ PROGRAMS = {
 NEEDS = {"zip": "zip", "7z": "7zz", "bsdtar": "bsdtar", "jar": "java"}
 
 
+@pytest.mark.in_ci(5)
 @pytest.mark.parametrize(
     "program",
     [
@@ -261,6 +262,7 @@ def test_zeros_may_follow_the_end(tree: Path, options: list[str]) -> None:
     assert contents(data) == {"a.txt": (tree / "a.txt").read_bytes()}
 
 
+@pytest.mark.in_ci(4)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_program_leaves_bytes_that_belong_to_no_member(program: str, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.zip"

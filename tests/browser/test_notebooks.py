@@ -310,6 +310,7 @@ def objects(count: int) -> dict[str, bytes]:
     return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 
+@pytest.mark.long
 def test_cancel_works_at_once_while_a_cell_spins_in_plain_python(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:

@@ -141,6 +141,7 @@ def test_the_further_actions_of_a_job_can_be_read_and_used_by_keys(
     panel.page.wait_for_function("() => jupyterapp.shell.currentWidget?.context?.path === 'work/other.ipynb'")
 
 
+@pytest.mark.long
 def test_a_job_from_elsewhere_and_a_cancel_that_deletes_are_asked_about(
     context: BrowserContext, lab: Lab, shoot: Shoot
 ) -> None:

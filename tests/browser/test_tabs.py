@@ -128,6 +128,7 @@ def test_a_page_that_nobody_sees_costs_nothing_and_is_right_when_it_is_seen_agai
     wait_until_on(page, feed, (2, 1))
 
 
+@pytest.mark.long
 def test_a_connection_that_died_silently_is_opened_anew(
     context: BrowserContext, page: Page, lab: Lab
 ) -> None:

@@ -297,6 +297,7 @@ class Orders(RuleBasedStateMachine):
         assert self.order.victim() == expected
 
 
+@pytest.mark.long
 def test_whatever_loops_do_it_goes_by_the_rule():
     run_state_machine_as_test(
         Orders, settings=settings(max_examples=200, stateful_step_count=50, deadline=None)

@@ -59,6 +59,7 @@ def test_a_working_folder_that_was_deleted_is_no_matter_to_whole_paths(
     )
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -192,6 +193,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("moment", ["answered", "submitted"])
 @pytest.mark.parametrize("signum", ["SIGINT", "SIGTERM"])
 def test_a_ctrl_c_before_a_job_is_shown_cancels_it_too(
@@ -224,6 +226,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_watching_process_only_detaches(put: Put, gate: Gate, tmp_path: Path) -> None:
     url, out = put(OBJECTS) + "d/", tmp_path / "out"
     gate.close(after=1_000_000)
@@ -325,6 +328,7 @@ def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) ->
             continue
 
 
+@pytest.mark.long
 def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     line = [NBDATA, "pull", tree, tmp_path / "out", "--json", "--files-from"]
     sent = subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=PATIENCE)
@@ -347,6 +351,7 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     assert json.loads(given.stdout)["files"] == 1, given.stderr
 
 
+@pytest.mark.long
 def test_a_list_from_a_pipe_is_described_as_such(tree: Path, tmp_path: Path) -> None:
     line = [NBDATA, "pull", tree, tmp_path / "out", "--files-from"]
     sent = subprocess.run(
@@ -363,6 +368,7 @@ def test_a_list_from_a_pipe_is_described_as_such(tree: Path, tmp_path: Path) -> 
     assert (piped.returncode, piped.stderr) == (1, f"{told.format('the pipe')}one a line\n")
 
 
+@pytest.mark.long
 def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("a header\na.txt\n")
     with open(tmp_path / "list", "rb", buffering=0) as sent:
@@ -407,6 +413,7 @@ def test_file_lists_are_kept_for_days_for_waiting_jobs_but_not_forever(
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
     nbdata("pull", tree, tmp_path / "out")
     jobs = json.loads(nbdata("transfers", "--json").stdout)
@@ -417,6 +424,7 @@ def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
     assert "done; files: 5" in told[1]
 
 
+@pytest.mark.long
 def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_path: Path) -> None:
     run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
     assert run.returncode == 1
@@ -425,6 +433,7 @@ def test_a_stream_whose_command_fails_is_reported_as_abandoned(tree: Path, tmp_p
     assert (job["state"], job["reason"]) == ("CANCELLED", "its loop has ended")
 
 
+@pytest.mark.long
 def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,7 +468,7 @@ sys.meta_path.insert(0, Held())
 """
 
 
-@pytest.mark.in_ci("*-script-2", "nbdata.cli-module-15")
+@pytest.mark.in_ci("*-script-2", "nbdata.cli-module-15", 1)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", [[NBDATA], [sys.executable, "-m", "nbdata"]], ids=["script", "module"])
 @pytest.mark.parametrize("module", ["nbdata.errors", "nbdata.cli", "nbdata.client.agents"])

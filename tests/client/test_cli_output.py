@@ -35,7 +35,7 @@ def terminal_output(*words: object, columns: int) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.in_ci("words0-True", "words1-False")
+@pytest.mark.in_ci("words0-True", "words1-False", 1)
 @pytest.mark.parametrize(
     ("words", "buffered"),
     [

@@ -142,6 +142,7 @@ def in_bash(line: str, cwd: Path) -> list[str]:
     return run.stdout.split("\n")[:-1]
 
 
+@pytest.mark.long
 @pytest.mark.needs("bash")
 def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path: Path) -> None:
     put({"folder/x": b""})

@@ -73,6 +73,7 @@ def running_probe() -> nbdata.Job:
     return job
 
 
+@pytest.mark.long
 def test_a_job_that_went_well_is_shown_with_its_end_when_its_agent_has_ended(
     rig: Rig, tree: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_job_that_went_well_is_shown_with_its_end_when_its_agent_has_ended(
     assert not endpoints(), "to look starts no agent"
 
 
+@pytest.mark.long
 def test_a_failed_job_says_why_and_a_wait_for_it_raises(rig: Rig, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.txt").mkdir(parents=True)
     job = nbdata.pull(tree, tmp_path / "out", background=True)

@@ -214,6 +214,7 @@ def test_neighbours_of_one_key_stay_two_samples(
     assert "1 sample has the key of their neighbour, and are called KEY~2 and so on" in report.notes
 
 
+@pytest.mark.long
 def test_random_numbers_depend_on_the_sample_and_the_seed_alone(
     put: Put, tmp_path: Path, inline: None
 ) -> None:
@@ -275,7 +276,7 @@ def _later(sample: dict[str, Any]) -> Any:
         ("mkfifo {}/sample.pipe", "the command left something else than a file as sample.pipe"),
     ],
 )  # fmt: skip
-@pytest.mark.in_ci("_*", "ln -sf*")
+@pytest.mark.in_ci("_*", "ln -sf*", 1)
 def test_what_goes_wrong_names_the_sample_and_leaves_nothing(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None, change: Any, told: str
 ) -> None:
@@ -287,6 +288,7 @@ def test_what_goes_wrong_names_the_sample_and_leaves_nothing(
     assert "out/x.json" not in there(s3, bucket)
 
 
+@pytest.mark.long
 def test_existing_shards_are_replaced_only_on_request(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None
 ) -> None:
@@ -347,7 +349,7 @@ def test_shards_are_not_made_of_those_that_they_replace(
     assert there(s3, bucket) == before
 
 
-@pytest.mark.in_ci("command")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["function", "command"])
 def test_an_interrupt_ends_all_of_it(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, kind: str

@@ -34,7 +34,7 @@ def run(*words: str, data: bytes = b"", **options: Any) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.in_ci("store")
+@pytest.mark.long
 def test_a_tar_comes_from_standard_input(shelf: Shelf) -> None:
     tar = tar_of(WHOLE)
     done = run("pack", "-", f"{shelf.root}out/x-%06d.tar", "--shard-samples", "25", data=gzip.compress(tar))
@@ -107,7 +107,7 @@ def test_what_comes_damaged_or_is_no_tar_makes_no_shard_and_no_whole_stream(shel
         (("a.tar", "-", "b.tar"), "'-' would be standard input or output"),
     ],
 )
-@pytest.mark.in_ci("words0*", "words3*", "words10*")
+@pytest.mark.in_ci("words0*", "words3*", "words10*", 1)
 def test_what_a_stream_cannot_do_is_refused(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     done = run("pack", *words, data=tar_of(WHOLE), cwd=tmp_path)
     assert (done.returncode, told in done.stderr.decode(), done.stdout) == (2, True, b""), done.stderr
@@ -172,6 +172,7 @@ def test_a_command_changes_many_samples_at_a_time(shelf: Shelf, tmp_path: Path) 
     assert f"--map-many got {NUMBER} samples" in report.notes
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize(
     ("option", "code", "told"),
     [

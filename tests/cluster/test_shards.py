@@ -58,7 +58,7 @@ def shards(count: int = 7) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.in_ci("verify")
+@pytest.mark.long
 @pytest.mark.parametrize("action", ["ls", "verify"])
 def test_shards_by_workers_has_the_report_of_one_process(
     action: str, put: Put, workers: distributed.Client
@@ -177,6 +177,7 @@ def test_ffrecord_files_by_workers_are_those_of_one_process(
     assert stored("dealt/") == stored("alone/")
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     ("target", "options"),
     [("x.tar.gz", {}), ("out/", {"format": "files"}), ("x-%d.tar", {"map": dict})],

@@ -74,6 +74,7 @@ def test_copy_by_workers_is_the_copy_of_one_process(
     assert again.counts == {"unchanged": len(OBJECTS)}, "the records of all parts are there"
 
 
+@pytest.mark.long
 def test_the_progress_is_that_of_all_parts(put: Put, bucket: str, workers: distributed.Client) -> None:
     small = {name: data for name, data in OBJECTS.items() if name != "large"}
     job = nbdata.Copy(put(small), f"s3://{bucket}/dealt/", cluster=workers).start()

@@ -28,6 +28,7 @@ def asking(store: Store, prefix: str) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.in_ci(7)
 @pytest.mark.parametrize("what", ["list", "read", "write"])
 def test_a_missing_bucket_is_named(remote: Place, what: str) -> None:
     missing = f"no-such-bucket-{secrets.token_hex(4)}"

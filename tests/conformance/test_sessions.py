@@ -47,6 +47,7 @@ def bytes_of(place: Place, answer: Answer[Read[Any]]) -> bytes:
     return bytes(answer.data)
 
 
+@pytest.mark.in_ci(4)
 def test_each_of_many_is_answered_once_whatever_its_size_and_range(readable: Place) -> None:
     place = readable
     sizes = [0, 1, 5_000, 300_000, 2_000_000, *range(100, 130)]
@@ -165,7 +166,7 @@ def test_a_session_may_be_left_before_its_end(readable: Place) -> None:
     assert len(place.get("7")) == 100_000
 
 
-@pytest.mark.in_ci("!s3fs")
+@pytest.mark.in_ci("!s3fs", 3)
 def test_many_small_objects_are_made_together(place: Place) -> None:
     data = {f"{n:03}": os.urandom(n * 50) for n in range(60)}
     with place.store.writing(by(5), MAX_BYTES) as session:

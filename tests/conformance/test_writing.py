@@ -48,7 +48,7 @@ def test_writing_again_replaces(place: Place) -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b"before"])
-@pytest.mark.in_ci("!sftp-")
+@pytest.mark.in_ci("!sftp-", 6)
 def test_a_source_that_fails_leaves_all_as_it_was(place: Place, before: bytes) -> None:
     if before:
         place.put("x", before)
@@ -65,7 +65,7 @@ def test_a_source_that_fails_leaves_all_as_it_was(place: Place, before: bytes) -
 
 @pytest.mark.parametrize("given", [0, 5, 2 * MIB])
 @pytest.mark.parametrize("more", [-1, 1, 2 * MIB])
-@pytest.mark.in_ci("*-1-5", "*-5", "*-2097152-0")
+@pytest.mark.in_ci("*-1-5", "*-5", "*-2097152-0", 13)
 def test_a_source_of_another_size_is_refused_and_leaves_nothing(place: Place, given: int, more: int) -> None:
     if given + more < 0:
         with pytest.raises(SourceChanged):

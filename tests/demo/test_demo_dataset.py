@@ -66,6 +66,7 @@ def test_md5sum_agrees_with_the_sidecars(made):
     assert done.stdout.count(": OK") == 20
 
 
+@pytest.mark.long
 def test_the_same_options_give_the_same_bytes(made, tmp_path):
     again = build_dataset(tmp_path / "again", size=SIZE)
     assert again.fingerprint == made.fingerprint
@@ -157,6 +158,7 @@ def test_the_marker_says_what_it_is(made):
     assert list(facts["volumes"]) == [path.name for path in made.volumes]
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     "options",
     [{"size": 0}, {"size": "many"}, {"volumes": 0}, {"name": "../up"}, {"size": 1, "volumes": 10_000}],

@@ -89,7 +89,7 @@ def test_links_in_the_places_of_what_is_kept_are_refused(used: Path, thesis: Pat
     assert thesis.read_text() == "thesis"
 
 
-@pytest.mark.in_ci("server.json")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["server.lock", "server.json", "server.log"])
 def test_a_pipe_makes_no_start_wait(used: Path, name: str) -> None:
     (used / name).unlink()
@@ -159,8 +159,8 @@ def test_links_beside_a_data_set_lead_nowhere(tmp_path: Path, thesis: Path) -> N
     assert not (tmp_path / "set/dataset.json").is_symlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["", "compressed", "md5", "dataset.lock"])
-@pytest.mark.in_ci("md5")
 def test_links_in_the_places_of_a_data_set_are_refused(tmp_path: Path, thesis: Path, name: str) -> None:
     (thesis.parent / "site-00").write_text("mine")
     if name:
@@ -198,6 +198,7 @@ def test_a_link_is_no_volume_and_no_object(tmp_path: Path, thesis: Path) -> None
             server.put("demo", "x", tmp_path / "link")
 
 
+@pytest.mark.long
 def test_checksums_are_not_written_through_a_link(tmp_path: Path, thesis: Path) -> None:
     made = build_dataset(tmp_path / "set", size="300kB", volumes=2)
     linked(made.folder / "sums", thesis.parent)

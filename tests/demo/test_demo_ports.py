@@ -61,6 +61,7 @@ _PATHS = [
 ]
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("protocol", ["http", "https"])
 def test_no_port_beside_s3_answers_without_the_certificate(server: EmbeddedServer, protocol: str) -> None:
     for name, port in ports(server).items():

@@ -64,6 +64,7 @@ def test_it_ends_on_an_interrupt_in_the_background_of_a_script(tmp_path: Path) -
         assert (process.returncode, out.strip()) == (0, "ended")
 
 
+@pytest.mark.long
 def test_its_lines_can_be_pasted(tmp_path: Path) -> None:
     process, shown = started(tmp_path)
     with process:

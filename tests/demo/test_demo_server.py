@@ -109,6 +109,7 @@ def test_its_keys_are_in_no_command_line_and_no_open_file(server):
         assert server.secret_key not in (server.folder / name).read_text()
 
 
+@pytest.mark.in_ci(1)
 def test_its_environment_is_enough_for_boto3_in_another_process(server):
     code = "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
     done = subprocess.run(
@@ -147,6 +148,7 @@ def test_seaweedfs_refuses_a_wrong_key_and_moto_takes_any(server):
 # -- sharing --
 
 
+@pytest.mark.in_ci(1)
 def test_another_process_attaches_and_letting_go_does_not_end_it(server):
     code = """
         import sys
@@ -186,6 +188,7 @@ def test_processes_that_start_at_once_share_one(tmp_path):
     assert sorted(line[1] for line in lines) == ["False", "True"]
 
 
+@pytest.mark.long
 def test_there_is_nothing_to_attach_to_where_nothing_runs(tmp_path):
     assert EmbeddedServer.attach(tmp_path) is None
     assert EmbeddedServer.attach(tmp_path / "none") is None
@@ -222,6 +225,7 @@ def test_objects_survive_a_kill_and_new_keys(tmp_path):
         assert server.storage_options()["key"] == "another"
 
 
+@pytest.mark.long
 def test_a_port_taken_meanwhile_is_given_up(tmp_path):
     with EmbeddedServer.start(tmp_path, kind="moto") as server:
         first = server.url
@@ -233,8 +237,8 @@ def test_a_port_taken_meanwhile_is_given_up(tmp_path):
         assert server.is_alive()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.in_ci("moto")
 def test_a_start_that_loses_a_port_is_tried_again(tmp_path, monkeypatch, kind):
     right, tries = programs.free_ports, []
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -263,7 +267,7 @@ def test_ports_are_different_and_free():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, "exit", "fork and SIGKILL"])
-@pytest.mark.in_ci("fork and SIGKILL-moto", "9-seaweedfs")
+@pytest.mark.in_ci("fork and SIGKILL-moto", "9-seaweedfs", 1)
 def test_it_ends_with_its_owner(tmp_path, kind, how):
     code = """
         import os, signal, sys
@@ -306,6 +310,7 @@ def test_it_ends_with_its_supervisor(tmp_path, kind):
         assert not server.is_alive()
 
 
+@pytest.mark.long
 def test_an_interrupt_of_the_terminal_does_not_reach_it(tmp_path):
     code = """
         import os, signal, sys
@@ -371,6 +376,7 @@ def test_a_server_that_never_answers_is_ended_after_the_wait(tmp_path, monkeypat
     assert EmbeddedServer.attach(tmp_path) is None
 
 
+@pytest.mark.long
 def test_auto_falls_back_to_moto_and_says_so(tmp_path, monkeypatch):
     right = programs.command
     monkeypatch.setattr(

@@ -16,6 +16,7 @@ from nbdata.verbs.push import push
 from tests.conftest import client_of
 
 
+@pytest.mark.long
 def test_volumes_larger_than_the_disk_are_checked_and_unpacked_in_the_store(
     s3: EmbeddedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def failed(way: Way, source: Path, target: Path) -> list[str]:
     return sorted(path for path, _ in report.failures)
 
 
+@pytest.mark.in_ci(8)
 @_each_way
 @pytest.mark.parametrize("leads_to", ["outside", "outside/missing/folder"], ids=["a folder", "nothing"])
 def test_no_file_is_written_below_a_link_that_leads_out_of_the_target(
@@ -170,6 +171,7 @@ def test_a_link_further_below_is_not_followed_either(
     assert tree(outside) == before
 
 
+@pytest.mark.in_ci(8)
 @_each_way
 @pytest.mark.parametrize("leads_to", ["outside/b.txt", "outside/new"], ids=["a file", "nothing"])
 def test_a_link_in_the_place_of_a_file_is_replaced_itself(
@@ -265,6 +267,7 @@ OUTPUTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_ci(6)
 @pytest.mark.parametrize("way", OUTPUTS, ids=lambda way: way.__name__.strip("_"))
 @pytest.mark.parametrize("leads_to", ["outside/b.txt", "outside/new"], ids=["a file", "nothing"])
 def test_a_link_in_the_place_of_an_output_is_replaced_itself(

@@ -201,7 +201,7 @@ def unpacked(tmp_path: Path, expected: dict[str, tuple[object, ...]]) -> tuple[P
 @pytest.mark.usefixtures("inline", "small_steps")
 @pytest.mark.parametrize("name", COMPRESS)
 @pytest.mark.parametrize("after", [5, 50])
-@pytest.mark.in_ci("50-tar.gz", "5-whole.tar.bz2")
+@pytest.mark.in_ci("50-tar.gz", "5-whole.tar.bz2", 1)
 def test_what_was_moved_is_not_written_again_wherever_it_was_interrupted(
     name: str, after: int, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.kernel import Kernel
 from tests.waiting import wait_until
 
@@ -19,6 +21,7 @@ def cells(name: str) -> Iterator[str]:
             yield "".join(cell["source"])
 
 
+@pytest.mark.long
 def test_two_notebooks_train_from_what_is_decoded_once(tmp_path: Path) -> None:
     with Kernel(tmp_path) as first, Kernel(tmp_path) as second:
         *before, trains, ends = cells("first.ipynb")

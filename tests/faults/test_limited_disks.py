@@ -176,6 +176,7 @@ def test_a_copy_in_place_of_a_hard_link_is_a_file_of_its_own(tmp_path: Path) -> 
         assert same.stat().st_mtime == program.stat().st_mtime == 1_000
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("error", ["EPERM", "EMLINK"])  # of a disk without links; and for one name too many
 def test_copies_in_place_of_hard_links_count_for_max_expansion(error: str, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
@@ -234,6 +235,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("error", REFUSED["flock"])
 def test_a_lock_keeps_processes_of_this_machine_out_all_the_same(error: str) -> None:
     with limited_disk({"flock": error}) as disk:

@@ -73,6 +73,7 @@ def batches(loader: Any) -> list[list[int]]:
     return [batch.tolist() for batch in loader]
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(("workers", "options"), WAYS, ids=str)
 def test_a_loader_gives_what_pytorchs_does(numbers: Numbers, workers: int, options: dict[str, Any]) -> None:
     with warnings.catch_warnings():

@@ -72,6 +72,7 @@ def key_of(sample: dict[str, Any]) -> str:
     return str(key)
 
 
+@pytest.mark.in_ci(5)
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3, "epoch": 2}])
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("window", [7, 1000])

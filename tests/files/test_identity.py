@@ -109,6 +109,7 @@ def test_listings_are_remembered_only_when_asked_for(s3_home: Home) -> None:
     assert kept.ls(path, detail=False) == [f"{path}/a", f"{path}/c"]
 
 
+@pytest.mark.in_ci(2)
 def test_a_listing_says_what_the_store_says(home: Home) -> None:
     home.files.pipe({f"{home.path}/a": b"12", f"{home.path}/d/b": b"", f"{home.path}/d/e/c": b"3"})
     listed = {entry["name"].rpartition("/")[2]: entry for entry in home.files.ls(home.path)}

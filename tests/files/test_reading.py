@@ -335,6 +335,7 @@ def test_reading_waits_for_a_store_that_is_slow(gate: Gate, put: Put) -> None:
         assert found == [BIG]
 
 
+@pytest.mark.in_ci(2)
 def test_slices_of_files_are_those_of_python(home: Home) -> None:
     data = BIG[:70_000]
     path = f"{home.path}/file"

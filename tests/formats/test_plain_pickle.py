@@ -170,6 +170,7 @@ def test_a_remembered_object_with_a_huge_number_is_refused(data: bytes) -> None:
         load_plain(data, "it")
 
 
+@pytest.mark.long
 def test_numbers_of_remembered_objects_may_be_sparse() -> None:
     assert load_plain(b"\x80\x02Nr\0\xff\0\0.", "it") is None
     many = [str(number) for number in range(70_000)]

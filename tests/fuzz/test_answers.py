@@ -172,6 +172,7 @@ def test_the_good_answers_have_entries(store: Any) -> None:
     assert max(info.size for info in listing(Impatient(), store, "d/")) == 5
 
 
+@pytest.mark.in_ci(1)
 @given(data=st.data())
 @fuzzed
 def test_a_spoilt_listing_gives_entries_or_an_error(store: Any, data: st.DataObject) -> None:
@@ -181,6 +182,7 @@ def test_a_spoilt_listing_gives_entries_or_an_error(store: Any, data: st.DataObj
     infos_of(lambda: list(listing(Impatient(), store, "d/")))
 
 
+@pytest.mark.in_ci(1)
 @given(data=st.data())
 @fuzzed
 def test_other_spoilt_answers_give_their_values_or_an_error(store: Any, data: st.DataObject) -> None:

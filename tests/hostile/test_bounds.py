@@ -103,6 +103,7 @@ def run(tmp_path: Path) -> Callable[[str, str, bytes], tuple[str | None, int]]:
 Run = Callable[[str, str, bytes], "tuple[str | None, int]"]
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("reader", [UNPACK, LIST, STREAM, SHUFFLE, VERIFY, MAPPED])
 def test_an_archive_with_a_window_of_2_gib_is_refused_with_the_window(run: Run, reader: str) -> None:
     blob = bombs.zstd_of_zeros(31, 2 * GIB, bombs.tar_with("a.bin", 2 * GIB))
@@ -116,6 +117,7 @@ def test_an_archive_with_a_window_of_2_gib_is_refused_with_the_window(run: Run, 
     assert peak < _OWN
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("reader", [UNPACK, STREAM, VERIFY])
 def test_an_archive_of_xz_with_a_dictionary_of_1_gib_is_refused_with_it(run: Run, reader: str) -> None:
     error, peak = run(reader, "x.tar.xz", bombs.xz_with_dictionary(GIB))
@@ -124,6 +126,7 @@ def test_an_archive_of_xz_with_a_dictionary_of_1_gib_is_refused_with_it(run: Run
     assert peak < _OWN
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     "blob", [bombs.zip_of_lzma(GIB), bombs.zip_of_zstd(30, GIB)], ids=["LZMA", "Zstandard"]
 )
@@ -135,6 +138,7 @@ def test_a_zip_member_with_a_large_window_is_refused_with_it(run: Run, blob: byt
     assert peak < _OWN
 
 
+@pytest.mark.long
 def test_the_blocks_of_a_frame_are_not_decompressed_all_at_once(run: Run) -> None:
     """Four bytes give 128 KiB: a few KiB of input once made blocks of 256 MiB, and eight of them were read ahead."""
     blob = bombs.zstd_of_zeros(17, 3 * GIB + 1024, bombs.tar_with("a.bin", 3 * GIB))
@@ -143,6 +147,7 @@ def test_the_blocks_of_a_frame_are_not_decompressed_all_at_once(run: Run) -> Non
     assert peak < _OWN
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("name", ["x.tar.zst", "x.tar"])
 @pytest.mark.parametrize("reader", [STREAM, SHUFFLE, MAPPED])
 def test_a_sample_that_is_too_large_is_refused_before_it_is_read(run: Run, reader: str, name: str) -> None:
@@ -164,6 +169,7 @@ def test_a_sample_of_many_small_fields_is_bounded_too(run: Run) -> None:
     assert "too large to hold in memory" in error
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("reader", [VERIFY, "nbdata.shards('ls', sys.argv[2], quiet=True)"])
 def test_what_holds_no_samples_reads_members_of_any_size_in_blocks(run: Run, reader: str) -> None:
     blob = bombs.zstd_of_zeros(17, 3 * GIB + 1024, bombs.tar_with("a.bin", 3 * GIB))
@@ -212,6 +218,7 @@ def test_long_names_of_many_members_do_not_fill_the_memory(run: Run) -> None:
     assert peak < _OWN + (192 << 20)
 
 
+@pytest.mark.long
 def test_names_of_megabytes_are_listed_short(run: Run) -> None:
     members = (bombs.tar_with_name(str(n) + "😀" * (1020 << 10)) for n in range(8))
     error, peak = run(LIST, "x.tar", b"".join(members) + bytes(1024))
@@ -248,7 +255,7 @@ def test_an_index_is_made_of_members_of_any_size_in_blocks(run: Run, tmp_path: P
     ],
     ids=["npz", "npz of several", "npy", "json", "msgpack", "png"],
 )
-@pytest.mark.in_ci("npz", "png")
+@pytest.mark.in_ci("npz", "png", 1)
 def test_a_field_that_decodes_to_too_much_is_refused(run: Run, name: str, data: Callable[[], bytes]) -> None:
     blob = data()
     error, peak = run(DECODE, name, blob)
@@ -314,6 +321,7 @@ def test_an_index_does_not_decide_how_many_digests_a_shard_takes(run: Run, tmp_p
         assert peak < _OWN
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     ("folder", "what"), [(8000, "too many times"), (300_000, "more than 8,192 characters")]
 )
@@ -331,7 +339,7 @@ def test_the_names_of_a_packed_folder_take_no_more_than_its_size_allows(
     assert peak < _OWN
 
 
-@pytest.mark.in_ci("(")
+@pytest.mark.long
 @pytest.mark.parametrize("step", [b"\x94", b"(", b"h\x00)R"])
 def test_the_instructions_of_a_packed_folder_do_not_fill_the_memory(run: Run, step: bytes) -> None:
     """Each makes one more entry of the memo or of the stack."""
@@ -369,6 +377,7 @@ def test_the_size_that_an_index_claims_takes_no_memory(run: Run) -> None:
     assert peak < _OWN
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("count", [1, 256], ids=["one", "many"])
 def test_the_size_that_a_server_claims_takes_no_memory(run: Run, count: int) -> None:
     claimed = 2 * GIB

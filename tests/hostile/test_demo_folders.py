@@ -48,6 +48,7 @@ def test_a_link_of_another_user_empties_no_folder(tmp_path: Path, anna: User, be
     assert (anna.root / "home/tmp/notes").read_text() == "mine\n"
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(("owner", "mode"), [(BERT, 0o1777), (BERT, 0o755), (ANNA, 0o777), (0, 0o777)])
 def test_a_folder_that_another_user_can_exchange_is_refused(
     tmp_path: Path, anna: User, owner: int, mode: int

@@ -116,6 +116,7 @@ def test_what_is_written_by_pack_and_by_a_writer_keeps_the_group(source: Path, s
         assert (found.st_gid, found.st_mode & 0o777) == (PAYROLL, 0o640), name
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("verb", ["pull", "push", "untar_volumes", "repair", "writer"])
 def test_a_group_that_the_user_cannot_give_lets_no_other_group_in(
     anna: User, tmp_path: Path, source: Path, verb: str

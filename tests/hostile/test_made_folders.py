@@ -101,7 +101,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.in_ci("cleanup")
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["pull", "cleanup"])
 def test_temporaries_of_a_dead_job_go_there_with_their_mark(
     anna: User, his: Path, source: Path, verb: str

@@ -51,7 +51,7 @@ def check(names: list[str], folder: Path) -> None:
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.in_ci("untar", "cleanup")
+@pytest.mark.in_ci("untar", "cleanup", 1)
 def test_what_lies_in_the_place_of_an_own_file_leads_no_verb_astray(tmp_path: Path, verb: str) -> None:
     check(list(scenes(verb, all_of_them=False)), tmp_path)
 

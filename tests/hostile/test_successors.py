@@ -59,6 +59,7 @@ def _split(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("mode", [0o700, 0o750])
 def test_a_split_that_replaces_a_closed_one_is_as_closed(tmp_path: Path, mode: int) -> None:
     dataset, out = module(tmp_path, BYTES), tmp_path / "out"
@@ -78,6 +79,7 @@ def test_a_split_that_replaces_a_closed_one_is_as_closed(tmp_path: Path, mode: i
     assert {bits for bits, _ in _split(out / "val").values()} == {0o755, 0o644}
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.needs("other users")
 @pytest.mark.parametrize("all_alike", [True, False])
 def test_a_split_keeps_the_group_of_the_one_that_it_replaces(tmp_path: Path, all_alike: bool) -> None:

@@ -59,6 +59,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.in_ci(1)
 def test_nobody_works_in_the_own_folder_of_another_user(
     anna: User, shared: Path, server: FolderServer
 ) -> None:
@@ -154,7 +155,7 @@ with nbdata.samples(sys.argv[1], cache="2MB", cache_dir=sys.argv[2]) as samples:
 """
 
 
-@pytest.mark.in_ci("sticky")
+@pytest.mark.long
 def test_two_users_have_a_kept_cache_each_in_one_folder(
     anna: User, bert: User, shared: Path, server: FolderServer
 ) -> None:
@@ -181,6 +182,7 @@ def test_in_a_folder_of_another_user_nothing_is_done_and_the_error_is_clear(
         assert files(tmp_path / "hers") == before
 
 
+@pytest.mark.in_ci(1)
 def test_cleanup_leaves_what_another_user_left(anna: User, bert: User, shared: Path) -> None:
     before = planted(shared, BERT)
     done = anna.nbdata("cleanup", shared, "--all")
@@ -188,6 +190,7 @@ def test_cleanup_leaves_what_another_user_left(anna: User, bert: User, shared: P
     assert files(shared / ".nbdata") == before
 
 
+@pytest.mark.in_ci(1)
 def test_cleanup_leaves_the_unfinished_file_of_another_user(anna: User, bert: User, shared: Path) -> None:
     """Its lock cannot be asked for, so whether somebody still writes to it is not known; one's own beside it goes."""
     left, own = (shared / f".{digit * 16}.nbdata-partial" for digit in "01")
@@ -280,6 +283,7 @@ def test_root_opens_no_folder_of_another_user_further(tmp_path: Path) -> None:
     assert (out / "sub").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("kind", ["another user's", "a link", "a file"])
 def test_what_has_the_place_of_the_second_name_is_refused(anna: User, tmp_path: Path, kind: str) -> None:
     shared = tmp_path / "shared"
@@ -304,8 +308,8 @@ def test_what_has_the_place_of_the_second_name_is_refused(anna: User, tmp_path: 
     assert not (shared / "a.txt").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["pull", "push", "untar_volumes", "md5check", "cleanup"])
-@pytest.mark.in_ci("pull")
 def test_a_home_folder_that_cannot_be_written_hinders_no_verb(
     anna: User, tmp_path: Path, server: FolderServer, verb: str
 ) -> None:
@@ -328,6 +332,7 @@ def test_a_home_folder_that_cannot_be_written_hinders_no_verb(
     assert os.listdir(tmp_path / "closed") == []
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("kind", ["a folder", "a link"])
 def test_a_state_folder_of_another_user_is_not_used(anna: User, tmp_path: Path, kind: str) -> None:
     """Its records would say which files are unchanged, and a link in there led writes to files of hers."""

@@ -90,6 +90,7 @@ LISTS: dict[str, tuple[str, Callable[[int], str | bytes]]] = {
 }
 
 
+@pytest.mark.in_ci(5)
 @pytest.mark.parametrize("form", LISTS)
 def test_a_list_is_read_in_linear_time(form: str) -> None:
     name, text = LISTS[form]
@@ -110,6 +111,7 @@ def _names(name: Callable[[int], str], count: int = 1, folder: str = "") -> Call
     return work
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -134,6 +134,7 @@ def test_workers_share_the_shards_and_each_sample_comes_once(put: Put) -> None:
     assert passes[0] != passes[1]
 
 
+@pytest.mark.long
 def test_an_error_in_a_worker_reaches_the_training(put: Put) -> None:
     data = CacheStreamDataset(put(FILES), by="file", max_size=40_000)  # 20 kB per worker
     with pytest.raises(BadOption, match="--max-size"):

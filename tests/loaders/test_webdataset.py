@@ -181,6 +181,7 @@ def test_a_pipeline_resumes_where_it_was(samples: Any) -> None:
     assert resumed.epoch == 7
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     "add",
     [

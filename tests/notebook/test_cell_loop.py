@@ -74,6 +74,7 @@ def test_the_cell_is_the_body_of_a_loop(kernel: Kernel, put: Put, tmp_path: Path
     assert kernel.run("print(item.key, x, [n for n in dir() if 'nbdata_items' in n])").text == "f03 1 []\n"
 
 
+@pytest.mark.long
 def test_an_error_in_the_body_shows_its_line_and_leaves_nothing(
     kernel: Kernel, put: Put, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_an_error_in_the_body_shows_its_line_and_leaves_nothing(
     assert not leftovers(tmp_path)
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(("body", "told"), [("if\n", "SyntaxError"), ("# nothing\n", "BadOption")])
 def test_a_body_that_is_none_is_told_before_anything_is_fetched(kernel: Kernel, body: str, told: str) -> None:
     out = kernel.run(f"%%cache_stream s3://nowhere/ --max-size 2MB\n{body}")
@@ -93,6 +95,7 @@ def test_a_body_that_is_none_is_told_before_anything_is_fetched(kernel: Kernel, 
     assert told in out.error
 
 
+@pytest.mark.long
 def test_the_stop_button_ends_the_loop_and_leaves_nothing(kernel: Kernel, put: Put, tmp_path: Path) -> None:
     cell = running(kernel, tmp_path, put(FOLDERS))
     kernel.manager.interrupt_kernel()

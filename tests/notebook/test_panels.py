@@ -93,6 +93,7 @@ def test_a_report_that_is_also_the_cells_value_is_shown_once_and_again_when_it_i
     assert len(probing.run("kept").displays) == 1
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
 def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
     for attempt in range(100):
@@ -197,6 +198,7 @@ def test_a_job_shown_twice_is_followed_once_and_moves_in_both_cells(probing: Ker
     assert left.text.strip() == "[]"
 
 
+@pytest.mark.long
 def test_only_so_many_jobs_are_followed_and_the_others_say_so(probing: Kernel) -> None:
     code = """
 import nbdata.notebook.background as background
@@ -324,6 +326,7 @@ def test_loading_the_extension_is_fast_and_leaves_ipywidgets_alone(tmp_path: Pat
     assert (widgets, inline) == ("False", "False")
 
 
+@pytest.mark.long
 def test_a_followed_job_keeps_no_kernel_alive_and_harms_no_fork(probing: Kernel) -> None:
     cell = probing.start("j = Probe(items=3000, delay=100, tag='forked').start()\nj")
     probing.until(lambda: "running" in probing.page.texts(cell))

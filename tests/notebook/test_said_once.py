@@ -28,6 +28,7 @@ def said(kernel: Kernel, line: str) -> tuple[list[str], str]:
     return cell.displays, re.sub(r"\x1b\[[0-9;]*m", "", cell.error or "")
 
 
+@pytest.mark.long
 def test_one_failure_is_named_by_the_error_and_counted_in_the_line_above_it(
     kernel: Kernel, tree: Path, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_what_had_a_magics_name_has_it_again_after_unloading(fresh: Kernel) -> N
     assert fresh.run("%pull y").text == "my own y\n", "it was defined after nbdata's"
 
 
+@pytest.mark.long
 def test_ls_remains_an_alias(fresh: Kernel, folder: Path) -> None:
     plain = fresh.run("%alias").text + "".join(fresh.run("%alias").displays)
     listing = fresh.run("%ls").text

@@ -46,6 +46,7 @@ def _said(kernel: Kernel, line: str) -> str:
     return shown.text + "".join(shown.displays)
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said_in_a_line(kernel: Kernel) -> None:
     for line, told in (
         ("%shift up", "'up' is no action (expected %shift on, %shift off or %shift status)"),

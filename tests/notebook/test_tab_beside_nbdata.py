@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # In these lines Tab once failed.
 REPORTED = ["os.pa", "pri", "x = ", "%timeit --", ""]
 # Jedi, which kernels use, is slow, so they get some of the lines.
-WITH_JEDI = LINES[1::6]
+WITH_JEDI = LINES[1::18]
 
 
 def completed(kernel: Kernel, lines: list[str]) -> dict[str, dict[str, Any]]:

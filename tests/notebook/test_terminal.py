@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE
 
 
@@ -25,6 +27,7 @@ def said(lines: str, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_each_result_is_shown_once(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_bytes(b"1")

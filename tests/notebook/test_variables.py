@@ -44,6 +44,7 @@ NAMES: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_a_missing_place_that_is_named_like_a_variable_is_suggested_as_one(kernel: Kernel) -> None:
     kernel.run("url = 's3://bucket/d'")
     for line in ("%pull url d2 -n", "%pull url d2", "%pull url/x d2"):

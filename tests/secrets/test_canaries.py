@@ -156,9 +156,9 @@ def test_no_secret_is_in_a_terminal(scene: Scene, face: list[str]) -> None:
     nothing_is_left(scene)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("host", ["agent", "inline"])
-@pytest.mark.in_ci("agent")
 def test_no_secret_is_in_a_verbose_traceback(scene: Scene, host: str) -> None:
     cells = [f"%env NBDATA_HOST={host}", "%xmode Verbose", "import nbdata, private", *PYTHON]
     errors, saved = notebook(cells, scene)

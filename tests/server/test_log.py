@@ -26,6 +26,7 @@ def connect(lab: Lab) -> websocket.WebSocket:
     return websocket.create_connection(where, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_a_browser_too_many_is_refused_and_its_token_not_logged(lab: Lab) -> None:
     start = len(lab.log.read_text())
     with contextlib.ExitStack() as stack:

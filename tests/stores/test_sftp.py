@@ -88,6 +88,7 @@ def test_a_folder_goes_there_and_back_and_is_checked(tree: Path, tmp_path: Path,
     assert below(server.folder / "data/set") == below(tree)
 
 
+@pytest.mark.long
 def test_a_big_file_comes_whole_though_it_comes_in_parts(tmp_path: Path, server: SshServer) -> None:
     data = os.urandom(34 << 20)
     (server.folder / "big").write_bytes(data)

@@ -62,7 +62,7 @@ def upload(server: EmbeddedServer, key: str, parts: list[bytes]) -> None:
     s3.close()
 
 
-@pytest.mark.in_ci("moto-in parts", "seaweedfs-in parts")
+@pytest.mark.in_ci("moto-in parts", "seaweedfs-in parts", 1)
 @pytest.mark.parametrize("sizes", [[6, 6, 1], [17, 17, 4]], ids=["small", "in parts"])
 def test_an_object_of_equal_parts_is_verified_while_it_is_pulled(
     server: EmbeddedServer, tmp_path: Path, sizes: list[int]
@@ -72,6 +72,7 @@ def test_an_object_of_equal_parts_is_verified_while_it_is_pulled(
     assert [row.detail["verified"] for row in report.rows] == [True]
 
 
+@pytest.mark.in_ci(1)
 def test_an_object_of_unequal_parts_is_pulled_unverified_and_not_called_damaged(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:

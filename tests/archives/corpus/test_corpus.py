@@ -43,6 +43,7 @@ def packed_content(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "!GNU tar ustar*",
     "!bsdtar paxr*",
     "!7-Zip posix *",
+    40,
 )
 @pytest.mark.parametrize(
     ("writer", "tree"),
@@ -86,6 +87,7 @@ def test_what_is_refused_is_refused_for_its_reason(case: Refused, tmp_path: Path
     assert not list((tmp_path / "out").rglob(".nbdata"))
 
 
+@pytest.mark.in_ci(5)
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.what)
 def test_what_is_refused_is_refused_for_a_store_too_and_leaves_nothing_elsewhere(
     case: Refused, tmp_path: Path, bucket: str, s3: EmbeddedServer

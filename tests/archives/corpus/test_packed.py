@@ -97,6 +97,7 @@ _NOT = {
     "nbdata zip sparse",
     "unzip zip links",
     "unzip zip plain",
+    12,
 )
 @pytest.mark.parametrize(
     ("form", "unpack", "tree"),

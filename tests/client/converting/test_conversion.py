@@ -99,7 +99,7 @@ def test_a_folder_that_is_no_converted_split_is_never_replaced(tmp_path: Path) -
     assert tree(tmp_path / "out") == ["train/thesis.txt"]
 
 
-@pytest.mark.in_ci("ffrdata/mine.ffr-True", "notes/a.txt-True")
+@pytest.mark.in_ci("ffrdata/mine.ffr-True", "notes/a.txt-True", 1)
 @pytest.mark.parametrize(
     ("mine", "has_record"),
     [
@@ -161,7 +161,7 @@ def test_a_split_of_the_original_converter_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["out/train", "out/train/ffrdata", "out", ".", "link"])
 @pytest.mark.parametrize("dry", [True, False])
-@pytest.mark.in_ci("True-.", "True-out/train/ffrdata")
+@pytest.mark.in_ci("True-.", "True-out/train/ffrdata", 1)
 def test_a_conversion_does_not_replace_what_it_reads(tmp_path: Path, source: str, dry: bool) -> None:
     run(tmp_path, BYTES)
     before = (tmp_path / "out/train/ffrdata/PART_00000.ffr").stat()
@@ -189,6 +189,7 @@ def test_a_plan_writes_nothing_and_says_how_many_samples_there_are(tmp_path: Pat
     assert not (tmp_path / "mini").exists()
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     ("store", "sample", "kind"),
     [
@@ -232,6 +233,7 @@ def test_nothing_is_copied_out_of_the_folder_of_copied_files(tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.in_ci(3)
 @pytest.mark.parametrize(
     ("old", "new", "error", "match"),
     [
@@ -303,6 +305,7 @@ def test_it_does_not_begin_where_it_does_not_fit(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_samples_that_are_larger_than_the_first_ones_do_not_go_over_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

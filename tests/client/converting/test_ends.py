@@ -104,7 +104,7 @@ def test_a_kill_of_the_command_ends_all_processes_and_the_same_line_continues(
     continues(tmp_path)
 
 
-@pytest.mark.in_ci("the worker")
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["the worker", "its parent"])
 def test_a_kill_of_one_process_is_an_error_that_ends_all(
     tmp_path: Path, held: tuple[subprocess.Popen[str], list[int]], which: str
@@ -134,6 +134,7 @@ def test_two_conversions_into_one_folder_do_not_meet(
     assert len(GeneralDataset(tmp_path / "out", "train")) == 300
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -156,6 +157,7 @@ def test_a_worker_that_ends_by_itself_is_an_error(tmp_path: Path, how: str, told
     assert not [name for name in tree(tmp_path / "out") if not name.startswith(".nbdata/")]
 
 
+@pytest.mark.long
 def test_what_another_conversion_left_unfinished_is_not_taken_for_this_one(
     tmp_path: Path, held: tuple[subprocess.Popen[str], list[int]]
 ) -> None:

@@ -95,7 +95,7 @@ def test_the_plan_says_that_a_split_of_another_user_is_made_anew(tmp_path: Path,
 
 
 @pytest.mark.parametrize("seal", [None, "", 5, "é" * 32, ["x"], "0" * 32])
-@pytest.mark.in_ci("None", "seal4")
+@pytest.mark.in_ci("None", "seal4", 1)
 def test_a_split_with_another_seal_is_made_anew(tmp_path: Path, train: Path, seal: object) -> None:
     record = json.loads((train / "nbdata.json").read_text())
     (train / "nbdata.json").write_text(json.dumps({**record, "seal": seal}))
@@ -130,6 +130,7 @@ def test_a_replaced_split_without_a_seal_does_not_get_the_name(
     holds_what_it_should(tmp_path)
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("record", ["edited", "as it was"])
 def test_a_split_with_a_file_of_somebody_else_is_made_anew(tmp_path: Path, train: Path, record: str) -> None:
     before = (train / "nbdata.json").read_text()
@@ -251,7 +252,7 @@ def test_a_sealed_split_gets_its_name_after_a_kill_between_the_renames(
     assert not (tmp_path / "out/.nbdata").exists()
 
 
-@pytest.mark.in_ci("no record", "one file more")
+@pytest.mark.in_ci("no record", "one file more", 1)
 @pytest.mark.parametrize("how", ["no seal", "other file", "one file more", "other split", "no record"])
 def test_a_split_without_a_seal_does_not_take_the_name_of_one_after_a_kill(
     tmp_path: Path, train: Path, converting: Path, how: str

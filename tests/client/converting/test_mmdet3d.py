@@ -112,6 +112,7 @@ def infos(folder: Path, info: Any, wrap: str = "infos") -> None:
         (folder / f"data/nuscenes/infos_{split}.pkl").write_bytes(pickle.dumps(made))
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("kind", ["old", "new"])
 def test_the_images_of_all_cameras_are_there_by_name(data: Path, kind: str) -> None:
     if kind == "new":
@@ -130,6 +131,7 @@ def test_the_images_of_all_cameras_are_there_by_name(data: Path, kind: str) -> N
     assert backend.get("./data/nuscenes/samples/CAM_BACK/val-1-CAM_BACK.jpg") == content("val-1-CAM_BACK.jpg")
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("kind", ["old", "new"])
 def test_point_clouds_are_there_and_those_of_sweeps_if_they_are_asked_for(data: Path, kind: str) -> None:
     if kind == "new":
@@ -309,6 +311,7 @@ def test_info_files_run_no_code(data: Path) -> None:
     assert not (data / "ran").exists()
 
 
+@pytest.mark.long
 def test_files_and_infos_that_are_not_there_are_told(data: Path) -> None:
     (data / "data/nuscenes/samples/CAM_BACK/train-3-CAM_BACK.jpg").unlink()
     with pytest.raises(
@@ -389,6 +392,7 @@ def test_a_file_outside_of_the_data_set_is_refused(project: Path, how: str) -> N
     assert not (project / "out").exists()
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize("data_root", ["/", "..", "/usr", "root", "up", "hidden"])
 def test_a_data_root_that_leads_out_of_the_working_folder_is_refused(project: Path, data_root: str) -> None:
     """A configuration of somebody else decides by it where its info files may lead."""
@@ -424,6 +428,7 @@ def test_a_hidden_file_of_the_working_folder_is_refused(project: Path) -> None:
         nbdata.convert("mmdet3d", "one.py", "out", quiet=True)
 
 
+@pytest.mark.long
 def test_root_and_data_root_name_other_folders(project: Path) -> None:
     """As for a data set whose info files have absolute paths, or that a link in the project leads to."""
     other = project.parent / "disk/nuscenes"

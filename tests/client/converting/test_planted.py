@@ -90,7 +90,7 @@ KINDS = [a_link, a_dangling_link, a_pipe, a_folder, a_file]
 PLACES = ["meta.json", "meta.pkl", "nbdata.json", "extra.txt", "ffrdata/PART_00099.ffr", "ffrdata/extra.txt"]
 
 
-@pytest.mark.in_ci("a_link", "a_folder")
+@pytest.mark.in_ci("a_link", "a_folder", 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_lies_beside_the_files_of_an_earlier_run_is_removed(
     tmp_path: Path, split: Path, thesis: Path, kind: Callable[[Path, Path], None]

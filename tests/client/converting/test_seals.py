@@ -119,7 +119,7 @@ def test_a_record_of_the_format_before_seals_is_not_believed(tmp_path: Path, par
     assert not (tmp_path / "out/train/begun.json").exists()
 
 
-@pytest.mark.in_ci("pipe", "deep")
+@pytest.mark.in_ci("pipe", "deep", 1)
 @pytest.mark.parametrize("what", ["pipe", "folder", "zeros", "deep", "list", "text"])
 def test_what_is_no_record_is_none(tmp_path: Path, parts: list[Path], what: str) -> None:
     record = tmp_path / "out" / f"{TRAIN}.begun"

@@ -127,6 +127,7 @@ def test_the_magic_gives_samples_and_shows_them(images: str, s3: EmbeddedServer,
         assert "no such bucket" in str(kernel.run("%samples s3://nothing-there-at-all/").error)
 
 
+@pytest.mark.long
 def test_the_command_prints_them(images: str, s3: EmbeddedServer) -> None:
     run = subprocess.run([NBDATA, "samples", images], capture_output=True, text=True, timeout=PATIENCE)
     assert (run.returncode, run.stderr) == (0, "")

@@ -442,6 +442,7 @@ def test_a_forked_child_does_not_affect_its_parents_stream(put: Put) -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), url], check=True, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
     url = put(FOLDERS)
 

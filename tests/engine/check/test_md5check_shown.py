@@ -83,6 +83,7 @@ def test_nothing_is_shown_where_all_is_right(tree: Path) -> None:
     assert check(tree).tables == []
 
 
+@pytest.mark.long
 def test_a_terminal_shows_the_table_and_the_status_tells_right_from_wrong(tree: Path) -> None:
     (tree / "MD5SUMS").write_text(manifest(tree))
     run = md5check(tree)

@@ -28,6 +28,7 @@ NOT_IN = {"seaweedfs": ("a//b", "dot/./x"), "moto": ("line\nbreak",)}
 PAIRS = [("seaweedfs", "seaweedfs"), ("moto", "moto"), ("seaweedfs", "moto"), ("moto", "seaweedfs")]
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
 def test_content_type_and_metadata_arrive_whole_and_a_second_run_moves_nothing(
     kind: str, other: str, side: Sides
@@ -62,6 +63,7 @@ def store_of(side: Side) -> S3Store:
     return S3Store(side.bucket, s3_config("s3", Context(cwd="/", storage_options=side.options)))
 
 
+@pytest.mark.in_ci(2)
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
 def test_odd_keys_arrive_under_their_very_names(kind: str, other: str, side: Sides) -> None:
     source, target = side(kind), side(other)

@@ -171,6 +171,7 @@ def test_the_same_members_make_the_same_bytes(form: str, put: Put, there: Any, t
     assert there("out/") == there("disk/")
 
 
+@pytest.mark.long
 def test_the_disk_as_source_and_target(put: Put, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "made"
     write_tree(tmp_path, files(80, large=3 * MIB))
@@ -218,7 +219,7 @@ def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_pa
 
 @pytest.mark.parametrize("size", [30_000, 3 * MIB])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.in_ci("*-30000")
+@pytest.mark.in_ci("*-30000", 2)
 def test_wrong_bytes_of_an_object_never_get_into_an_archive(
     form: str, size: int, put: Put, there: Any, proxy: FaultProxy
 ) -> None:

@@ -48,7 +48,7 @@ CHOSEN: list[tuple[dict[str, Any], list[tuple[str, dict[str, bytes]]], str]] = [
 
 @pytest.mark.parametrize("mapped", [{}, {"map": dict}], ids=["plain", "mapped"])
 @pytest.mark.parametrize(("options", "wanted", "note"), CHOSEN, ids=["fields", "renamed", "slice", "select"])
-@pytest.mark.in_ci("disk-*-plain", "store-*-mapped")
+@pytest.mark.in_ci("disk-*-plain", "store-*-mapped", 3)
 def test_samples_fields_and_keys_are_chosen_and_what_is_left_out_is_counted(
     shelf: Shelf, options: dict[str, Any], wanted: Any, note: str, mapped: dict[str, Any]
 ) -> None:
@@ -96,6 +96,7 @@ def test_a_sample_without_the_fields_is_left_out(shelf: Shelf, mapped: dict[str,
     assert {"1 sample has none of these fields", "1 field is left out by --fields"} <= set(report.notes)
 
 
+@pytest.mark.in_ci(1)
 def test_shards_have_so_many_samples_and_a_rerun_makes_only_missing_ones(shelf: Shelf) -> None:
     places = shelf.shards()
     line = nbdata.Pack(places, f"{shelf.root}out/x-%06d.tar", shard_samples=25)
@@ -112,6 +113,7 @@ def test_shards_have_so_many_samples_and_a_rerun_makes_only_missing_ones(shelf: 
     assert both.counts == {"packed": 3}
 
 
+@pytest.mark.in_ci(1)
 def test_shards_are_named_one_by_one_listed_or_taken_by_their_numbers(
     shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

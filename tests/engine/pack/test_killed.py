@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.in_ci("store-some shards", "disk-records")
+@pytest.mark.in_ci("store-some shards", "disk-records", 1)
 def test_after_a_kill_only_missing_shards_are_made(shelf: Shelf, name: str) -> None:
     options, end = {"shard_samples": 8, **OPTIONS[name]}, "ffr" if name == "records" else "tar"
     places = shelf.shards()

@@ -292,6 +292,7 @@ def test_no_index_tells_of_shards_that_were_skipped(put: Put, there: Any, inline
     assert any("no index was written" in note for note in report.notes)
 
 
+@pytest.mark.long
 def test_a_part_of_a_large_object_that_is_sent_again_is_the_same(
     proxy: FaultProxy, put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

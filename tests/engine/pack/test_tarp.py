@@ -91,7 +91,7 @@ def test_each_check_has_its_line() -> None:
 
 
 @pytest.mark.parametrize("line", LINES)
-@pytest.mark.in_ci("disk-tarp sort*cls*", "store-tarp split -c*-")
+@pytest.mark.in_ci("disk-tarp sort*cls*", "store-tarp split -c*-", 1)
 def test_a_line_of_tarp_has_its_counterpart(shelf: Shelf, tmp_path: Path, line: str) -> None:
     shelf.put({name: tar_of(dict(part)) for name, part in zip(SHARDS, (A, B, C), strict=True)})
     (tmp_path / "list").write_text("c.tar\na.tar\n")

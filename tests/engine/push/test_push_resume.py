@@ -114,6 +114,7 @@ def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
     assert same(s3, bucket, file)
 
 
+@pytest.mark.long
 def test_an_upload_of_a_file_that_changed_meanwhile_is_given_up(
     line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_look_can_be_stopped(tmp_path: Path) -> None:
     run.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inline")
 def test_four_times_as_many_files_take_no_more_memory(tmp_path: Path) -> None:
     peaks = {}

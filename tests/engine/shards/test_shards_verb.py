@@ -137,6 +137,7 @@ def test_small_shards_are_compared_with_the_md5_of_the_index(put: Put, inline: N
         nbdata.shards("verify", f"{tmp_path}/x.json", quiet=True)
 
 
+@pytest.mark.long
 def test_an_index_without_the_size_of_parts_can_only_confirm(
     put: Put, s3: EmbeddedServer, bucket: str, inline: None
 ) -> None:

@@ -106,6 +106,7 @@ def test_volumes_of_a_right_archive_are_deleted(form: str, tmp_path: Path) -> No
     "the end alone-tar.zst",
     "zeros as long as volumes behind-tar.bz2",
     "zeros as long as volumes behind-tar.xz",
+    5,
 )
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("fault", FAULTS)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-@pytest.mark.in_ci("tar.gz", "tar.zst")
+@pytest.mark.in_ci("tar.gz", "tar.zst", 1)
 def test_an_interrupted_line_goes_on_behind_what_was_verified(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
@@ -66,6 +66,7 @@ def test_an_empty_folder_before_a_checkpoint_stays(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "empty").is_dir()
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("name", ["tar.gz", "tar.xz", "tar.zst"])
 def test_what_is_compressed_in_one_piece_is_read_from_its_start_and_says_so(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
@@ -106,6 +107,7 @@ def test_volumes_in_a_store_are_not_fetched_again(
     client.close()
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("how", ["removed", "changed", "changed in secret", "replaced by a link"])
 def test_a_changed_or_missing_file_makes_it_read_everything_again(
     how: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
@@ -157,6 +159,7 @@ def test_a_file_that_loses_a_left_name_in_a_resumed_run_is_as_recorded_at_its_en
     assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("part", ["", "d1"])
 def test_what_cleanup_has_removed_is_unpacked_again(
     part: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]

@@ -184,6 +184,7 @@ def test_what_is_not_called_a_single_file_and_is_no_tar_is_refused(tmp_path: Pat
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.long
 def test_a_listing_tells_its_name_and_the_limit_holds(tmp_path: Path) -> None:
     path = compressed(tmp_path / "v", "x.csv.gz", text(5 * MIB))
     assert [(row.path, row.size) for row in untar(path, list=True).rows] == [("x.csv", -1)]
@@ -204,6 +205,7 @@ def test_an_unchanged_single_file_has_no_negative_size(tmp_path: Path, put: Put)
         assert [(row.action, row.size) for row in report.rows] == [("skipped", 0)]
 
 
+@pytest.mark.long
 def test_its_volumes_are_deleted_when_it_is_there(tmp_path: Path) -> None:
     first = cut(compressed(tmp_path / "v", "x.csv.gz", text(3 * MIB)))
     untar(first, tmp_path / "out", delete_volumes=True)
@@ -211,6 +213,7 @@ def test_its_volumes_are_deleted_when_it_is_there(tmp_path: Path) -> None:
     assert not list((tmp_path / "v").iterdir())
 
 
+@pytest.mark.long
 def test_room_grows_with_it_and_a_limit_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = compressed(tmp_path / "v", "x.bin.gz", bytes(40 * MIB))
     (tmp_path / "out").mkdir()

@@ -232,7 +232,7 @@ def stopped(after: int, source: str, target: str, **options: Any) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "whole.tar.bz2", "tar.xz", "tar.zst", "one.tar.gz"])
-@pytest.mark.in_ci("tar.gz", "tar.zst")
+@pytest.mark.in_ci("tar.gz", "tar.zst", 1)
 def test_an_interrupted_line_goes_on_between_shards_and_writes_none_twice(
     name: str, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:
@@ -448,6 +448,7 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     assert stored(s3, bucket, "out/") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
@@ -457,7 +458,6 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete"])
-@pytest.mark.in_ci("complete-answer lost")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

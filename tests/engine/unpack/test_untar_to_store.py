@@ -100,6 +100,7 @@ def test_each_file_becomes_an_object_and_links_copies_of_them(
     assert again.details["compressed"] == 0
 
 
+@pytest.mark.long
 def test_volumes_on_the_disk_are_unpacked_into_a_store(
     bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_without_any_record_the_listed_md5_decides(
     assert stored(s3, bucket, "out/") == expected_of(made)
 
 
+@pytest.mark.long
 def test_objects_changed_at_the_target_are_restored(put: Put, bucket: str, s3: EmbeddedServer) -> None:
     made = entries(10)
     url = put(in_volumes(packed(made)[0], "a.tar"))
@@ -247,6 +249,7 @@ def test_volumes_are_deleted_when_all_that_they_hold_is_stored(
     assert stored(s3, bucket, "out/") == expected_of(made)
 
 
+@pytest.mark.long
 def test_volumes_stay_that_hold_what_was_left_out(put: Put, bucket: str, s3: EmbeddedServer) -> None:
     url = put(in_volumes(COMPRESS["tar.gz"](packed(entries(10))[0]), "a.tar.gz"))
     report = untar(f"{url}v/", f"{url}out/", delete_volumes=True)
@@ -322,6 +325,7 @@ def test_options_that_make_no_sense_there_are_refused() -> None:
         nbdata.UntarVolumes("v", "s3://b/out/", part_size=1000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
@@ -331,7 +335,6 @@ def test_options_that_make_no_sense_there_are_refused() -> None:
     ids=["reset", "flip", "503", "drop", "answer lost"],
 )  # fmt: skip
 @pytest.mark.parametrize("action", ["put", "part", "complete", "get"])
-@pytest.mark.in_ci("complete-answer lost")
 def test_a_fault_of_the_line_is_mended(
     action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
 ) -> None:

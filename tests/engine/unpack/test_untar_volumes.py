@@ -219,7 +219,7 @@ def test_volumes_in_a_store_are_deleted_there(
         "a-part-{n}-of-{total}.tgz",
     ],
 )
-@pytest.mark.in_ci("a-part-{n}-of-{total}.tgz-here", "x.part{n}of{total}.tar.gz-here")
+@pytest.mark.in_ci("a-part-{n}-of-{total}.tgz-here", "x.part{n}of{total}.tar.gz-here", 1)
 def test_parts_that_are_numbered_amid_the_name_are_one_set(
     name: str, place: str, content: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_later_volume_that_is_alone_is_one(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zeros", [0, 32_000])
 @pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.zst"])
-@pytest.mark.in_ci("tar-0", "tar.zst-32000")
+@pytest.mark.in_ci("tar-0", "tar.zst-32000", 1)
 def test_volumes_that_pack_cut_just_before_a_member_are_one_archive(
     form: str, zeros: int, tmp_path: Path
 ) -> None:

@@ -266,7 +266,7 @@ NO_ARCHIVES = {
 
 @pytest.mark.parametrize("place", ["here", "s3"])
 @pytest.mark.parametrize("case", NO_ARCHIVES)
-@pytest.mark.in_ci("*-here")
+@pytest.mark.in_ci("*-here", 4)
 def test_a_file_that_is_no_archive_is_told_by_what_it_looks_like(
     case: str, place: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -162,6 +162,7 @@ def test_an_archive_that_expands_beyond_the_given_size_is_refused(bulky: Path, t
     assert whole(tmp_path / "out", tmp_path / "bulky") < 15
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("kind", ["tar", "members"])
 def test_folders_count_as_what_they_take_on_the_disk(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

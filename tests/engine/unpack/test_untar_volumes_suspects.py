@@ -64,7 +64,7 @@ def shorten(folder: Path, name: str, size: int) -> None:
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2"])
 @pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.in_ci("False-*")
+@pytest.mark.in_ci("False-*", 1)
 def test_a_volume_that_is_shorter_than_its_neighbours_is_named(
     name: str, listed: bool, tmp_path: Path
 ) -> None:

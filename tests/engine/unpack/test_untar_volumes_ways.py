@@ -34,6 +34,7 @@ def _without_other_disks(told: str) -> str:
     return re.sub(r"[\d.]+ [GT]B", "…", told)
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_members_that_fit_are_not_refused_for_those_that_are_left_out(
@@ -92,6 +93,7 @@ def test_what_does_not_fit_beside_its_volumes_is_told_with_the_line_that_does(
         assert "delete-volumes" not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.needs("mounts")
 def test_the_store_that_volumes_were_pulled_from_is_named(
     files: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, state: str

@@ -152,6 +152,7 @@ def test_a_zip_that_breaks_off_is_named(tmp_path: Path) -> None:
         untar(tmp_path / "a.zip", tmp_path / "out")
 
 
+@pytest.mark.long
 def test_volumes_of_a_zip_are_deleted_at_the_end(tmp_path: Path) -> None:
     data = zipped(content(30))
     (tmp_path / "v").mkdir()

@@ -72,6 +72,7 @@ def test_an_object_a_glob_and_a_selection(put: Put, keys: Callable[[], list[str]
     assert "run/kept/" in keys()  # a part was meant
 
 
+@pytest.mark.long
 def test_thousands_go_with_few_requests(
     s3: EmbeddedServer, bucket: str, put: Put, proxied: FaultProxy
 ) -> None:

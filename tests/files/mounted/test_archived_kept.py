@@ -131,7 +131,7 @@ def test_a_member_is_remembered_as_it_was_found() -> None:
     assert "gone" not in members
 
 
-@pytest.mark.in_ci("d/%040d")
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["%x", "d/%040d", "%d/f"])
 def test_members_take_no_more_memory_than_is_counted(form: str) -> None:
     source: Any = None

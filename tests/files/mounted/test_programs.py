@@ -82,6 +82,7 @@ def _git(folder: Path, *words: str) -> str:
     return _ran("git", *said, "-C", folder, *words, env=environment)
 
 
+@pytest.mark.long
 def test_programs_list_and_compare_as_on_the_disk(shown: Scene, tmp_path: Path) -> None:
     for words in (("ls", "-R"), ("find", ".", "-type", "f", "-size", "+100k"), ("du", "-ab", "rows.db")):
         there, here = (sorted(_ran(*words, cwd=place).splitlines()) for place in (shown.folder, shown.disk))

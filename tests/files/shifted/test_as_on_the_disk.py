@@ -378,6 +378,7 @@ def pair(moto: EmbeddedServer, moto_bucket: str, tmp_path_factory: pytest.TempPa
     FileSystem.clear_instance_cache()
 
 
+@pytest.mark.in_ci(43)
 @pytest.mark.parametrize("act", _ACTS)
 def test_a_bucket_gives_what_the_disk_gives(act: str, pair: Pair) -> None:
     disk, bucket = pair.anew()

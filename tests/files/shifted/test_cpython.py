@@ -8,13 +8,9 @@ import pytest
 
 from tests.files.shifted.cpython import SUITES, outcomes
 
-# Outcomes that need no shift to differ from one run to the next are none of these suites' business here.
-_SHORT = ("test_shutil", "test_glob")
 
-
-@pytest.mark.parametrize(
-    "suite", [pytest.param(one, marks=() if one in _SHORT else pytest.mark.long) for one in SUITES]
-)
+@pytest.mark.in_ci("test_glob")
+@pytest.mark.parametrize("suite", SUITES)
 def test_pythons_own_suite_passes_with_the_shift_on(suite: str) -> None:
     off, on = (outcomes(sys.executable, how, suite) for how in ("off", "on"))
     assert (off.pop("the shift"), on.pop("the shift")) == ("off", "on")

@@ -268,6 +268,7 @@ def test_a_store_never_fills(folder: str) -> None:
         shutil.disk_usage(f"{folder}/none")
 
 
+@pytest.mark.in_ci(1)
 @pytest.mark.parametrize("size", [5, 3 << 20])
 def test_the_options_of_one_store_are_not_those_of_another(
     size: int, folder: str, seaweedfs: EmbeddedServer

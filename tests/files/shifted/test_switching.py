@@ -387,6 +387,7 @@ def test_a_child_of_a_fork_while_another_thread_switches_can_switch(unshifted: s
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.long
 def test_a_log_is_written_and_a_file_that_stays_open_is_warned_of_at_the_end(unshifted: str) -> None:
     lines = (
         "import logging, json, sys\n"

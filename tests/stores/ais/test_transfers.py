@@ -225,7 +225,7 @@ def test_what_a_busy_node_refuses_and_a_broken_one_cuts_off_is_fetched_again(
 
 @pytest.mark.parametrize("door", ["ais", "s3"])
 @pytest.mark.parametrize("elsewhere", [True, False])
-@pytest.mark.in_ci("True-ais", "False-s3")
+@pytest.mark.in_ci("True-ais", "False-s3", 1)
 def test_a_node_is_killed_in_the_middle_of_an_object(tmp_path: Path, door: str, elsewhere: bool) -> None:
     """If another node has a copy, the bytes come from there; if none has, it is an error, and the rest is kept."""
     with cluster(tmp_path / "cluster", nodes=2) as running:

@@ -139,6 +139,7 @@ def test_keys_in_the_environment_win_over_a_profile_that_it_names_as_they_do_in_
     assert "go before AWS_PROFILE" in config.identity.source
 
 
+@pytest.mark.long
 def test_a_profile_has_region_endpoint_and_authorities(home: Home) -> None:
     home.config(
         "[profile mine]\nregion = eu-central-1\nendpoint_url = https://store.example\n"
@@ -179,6 +180,7 @@ def test_the_environment_names_endpoints_for_all_services_or_for_s3(home: Home) 
     assert config.endpoint == "http://s3:2"
 
 
+@pytest.mark.long
 def test_a_program_that_makes_credentials_is_run_with_the_clients_environment(home: Home) -> None:
     answer = {
         "Version": 1,

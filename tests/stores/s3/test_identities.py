@@ -165,6 +165,7 @@ def test_keys_that_are_about_to_expire_are_renewed_between_two_requests(
     assert ["AKIA2/" in head for head in made.heads] == [False, True]
 
 
+@pytest.mark.long
 def test_keys_are_used_to_their_end_when_nobody_gives_new_ones(
     cloud: tuple[Cloud, str], tmp_path: Path
 ) -> None:
@@ -179,7 +180,7 @@ def test_keys_are_used_to_their_end_when_nobody_gives_new_ones(
     assert there.read_bytes("x") == b"content"
 
 
-@pytest.mark.in_ci("None")
+@pytest.mark.long
 @pytest.mark.parametrize("body", [None, b"12345"])
 def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     body: bytes | None, cloud: tuple[Cloud, str], tmp_path: Path
@@ -200,6 +201,7 @@ def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     assert ["AKIA2/" in head for head in made.heads] == [False, False, True]
 
 
+@pytest.mark.long
 def test_keys_that_expire_are_renewed_when_a_response_has_no_body_that_says_so(
     cloud: tuple[Cloud, str], tmp_path: Path
 ) -> None:

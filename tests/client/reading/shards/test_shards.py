@@ -207,6 +207,7 @@ def test_a_part_goes_on_with_the_same_sequence(
         assert begun + keys(second) == whole
 
 
+@pytest.mark.long
 @given(steps=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), max_size=4))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_another_number_of_parts_shares_what_is_left(
