@@ -52,8 +52,9 @@ class _Received(NamedTuple):
 class Client(_Dataset):
     """The batches of a loader service, as an iterable and as an ``IterableDataset`` of PyTorch.
 
-    A pass is an epoch of the service, or the rest of one that runs. A batch counts as used when the next one is asked
-    for. If this process dies before, another consumer gets it. Large arrays and tensors are views of received bytes.
+    A pass is an epoch of the service, or the rest of one that runs; after a ``break``, if nothing is left of that one,
+    the next. A batch counts as used when the next one is asked for. If this process dies before, another consumer gets
+    it. Large arrays and tensors are views of received bytes.
 
     Parameters
     ----------
@@ -106,14 +107,21 @@ class Client(_Dataset):
         self._replies: dict[int, dict[str, Any]] = {}
         self._end = self._asking = False
         self._greetings = 0
+        self._cut = False  # whether a Ctrl-C has come amid a message
 
     # -- iterating ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         self._refuse_workers()
         self._own()
-        while (batch := self._next()) is not None:
-            yield decoded(batch.header, batch.frames)
+        goes_on = self._turn is not None
+        while True:
+            batch = self._next()
+            if batch is not None:
+                yield decoded(batch.header, batch.frames)
+            elif not goes_on:
+                return
+            goes_on = False  # if nothing was left of the pass that goes on, this is the next one
 
     def _next(self) -> _Received | None:
         """Return the next batch of the pass, which is then in hand; None at its end."""
@@ -126,8 +134,9 @@ class Client(_Dataset):
         finally:
             self._asking = False
         if self._received:
-            batch = self._received.popleft()
-            self._hand, self._epoch = batch.number, batch.epoch
+            batch = self._received[0]
+            self._hand, self._epoch = batch.number, batch.epoch  # first: a Ctrl-C here must not lose it
+            self._received.popleft()
             return batch
         self._end, self._ended, self._turn = False, self._turn, None
         self._following = None
@@ -225,8 +234,8 @@ class Client(_Dataset):
         """See to it that this process has a connection of its own: a fork has copied its parent's."""
         if self._pid != os.getpid():
             self._forget_all()
-        if self._socket is None:
-            self._connect()
+        if self._socket is None or self._cut:
+            self._connect()  # whatever was lost is sent again
 
     def _connect(self) -> None:
         self._disconnect()
@@ -258,7 +267,7 @@ class Client(_Dataset):
         except BaseException:
             self._open.close()
             raise
-        self._socket, self._welcome = dealer, {}
+        self._socket, self._welcome, self._cut = dealer, {}, False
         self._heard = self._read = time.monotonic()
         self._hello()
 
@@ -320,7 +329,7 @@ class Client(_Dataset):
 
     def _request(self, told: dict[str, Any], *, patience: float | None = None) -> dict[str, Any]:
         """Say something and return the answer."""
-        self._greet()
+        self._greet(patience)
         seq = 0
         while seq not in self._replies:
             seq, greetings = self._say(told), self._greetings
@@ -333,9 +342,9 @@ class Client(_Dataset):
             raise error_from_dict(reply["error"])
         return reply
 
-    def _greet(self) -> None:
+    def _greet(self, patience: float | None = None) -> None:
         self._own()
-        self._wait(lambda: bool(self._welcome), again=self._hello)
+        self._wait(lambda: bool(self._welcome), again=self._hello, patience=patience)
 
     def _wait(self, until: Any, *, again: Any = None, patience: float | None = None) -> None:
         """Take messages until there is what is waited for.
@@ -367,6 +376,7 @@ class Client(_Dataset):
     def _take(self) -> None:
         """Receive one message."""
         assert self._socket is not None
+        self._cut = True
         frames, size = [self._socket.recv(zmq.NOBLOCK, copy=False)], 0
         while frames[-1].more:
             size += len(frames[-1].buffer)
@@ -399,6 +409,7 @@ class Client(_Dataset):
         elif kind == "refused":
             self._disconnect()
             raise error_from_dict(told["error"])
+        self._cut = False
 
     def _keep(self, told: dict[str, Any], frames: list[Any]) -> None:
         number = int(told["number"])
