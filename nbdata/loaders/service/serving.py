@@ -353,7 +353,7 @@ class Serving:
                     if following is not None:
                         missed = max(0, consumer.next - following)
                 elif now.mode == "broadcast" and told["turn"] is not None and told["turn"] == self._ended:
-                    missed = 1  # at least
+                    missed = int(before is None or before.ended != self._ended)  # at least
             making.lock.notify_all()
         self._send(
             route,

@@ -416,6 +416,23 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(Path(address_of("command")).parent.glob("command.[js]*"))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["share", "broadcast"])
+@pytest.mark.parametrize("listen", ["ipc", "tcp://127.0.0.1:0"])
+def test_a_consumer_goes_on_after_a_thousand_ctrl_c(mode: str, listen: str) -> None:
+    options = {"mode": mode, "listen": listen, "ahead": 200_000}
+    with (
+        served(f"interrupted-{mode}", **options) as service,
+        Program("interrupted", service.line(), 1000) as program,
+    ):
+        times = {(epoch, number): count for epoch, number, count in json.loads(program.line())}
+    epochs = range(max(epoch for epoch, _ in times))
+    assert len(epochs) > 3
+    assert max(times.values()) == 1
+    # One may be lost between the last step of the client and the first of the loop.
+    assert len({(epoch, number) for epoch in epochs for number in range(COUNT)} - {*times}) <= 5
+
+
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_worker_keeps_no_socket_of_the_service_which_would_outlive_it() -> None:
     for listen in ("ipc", "tcp://127.0.0.1:0"):

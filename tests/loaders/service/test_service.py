@@ -112,13 +112,14 @@ def test_a_loop_that_counts_batches_and_never_asks_for_the_end_gets_each_epoch()
             assert [number_of(batch) for batch in itertools.islice(one, len(one))] == [0, 1, 2, 3]
 
 
-def test_a_ctrl_c_amid_a_message_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("of", "at"), [(Client, "_keep"), (client, "decoded")])
+def test_a_ctrl_c_amid_a_message_loses_no_batch(of: Any, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with serve(Numbers(4)) as service, Client(service.address) as one:
         with monkeypatch.context() as patch:
-            patch.setattr(Client, "_keep", interrupted)
+            patch.setattr(of, at, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(iter(one))
         batches = iter(one)
