@@ -6,6 +6,7 @@ consumer comes. In the end each epoch must have had each sample as often as docs
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -179,10 +180,16 @@ class _Programs:
         """Kill one of the workers of the service's loader."""
         service = self.service.pid
 
-        def workers() -> list[int]:
-            return [pid for pid, session in _sessions() if session == service and pid != service]
+        def killed() -> bool:
+            workers = [pid for pid, session in _sessions() if session == service and pid != service]
+            with contextlib.suppress(
+                IndexError, ProcessLookupError
+            ):  # they end, too, where one was killed before
+                os.kill(draw.choice(workers), signal.SIGKILL)
+                return True
+            return False
 
-        os.kill(draw.choice(wait_until(workers)), signal.SIGKILL)
+        wait_until(killed)
 
     def end_service(self) -> None:
         """Let the service end."""
