@@ -39,6 +39,7 @@ from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
 from tests.faults.packs import ARCHIVES, INTO_SHARDS, OTHERS, RECORDS, VOLUMES, kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
+from tests.faults.services import kill_services  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
 from tests.faults.trees import Tree  # noqa: E402
@@ -60,6 +61,9 @@ def main() -> int:
         "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
     )
     parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
+    parser.add_argument(
+        "--services", type=int, default=20, help="kills of a loader service, its workers, and its consumers"
+    )
     parser.add_argument("--packs", type=int, default=20, help="kills of the agent amid pack")
     parser.add_argument(
         "--records", type=int, default=6, help="kills of the agent amid pack into FFRecord files"
@@ -131,6 +135,11 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             for each in train_all(server, folder / "trainers", count=options.trainers, seed=options.seed):
                 _told(each.line)
                 trained.append(each)
+        served = []
+        if options.services and not over():
+            for outcome in kill_services(folder / "services", kills=options.services, seed=options.seed):
+                _told(outcome.line)
+                served.append(outcome)
         packed = []
         kinds = (
             (options.records, RECORDS),
@@ -165,11 +174,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             machine=_machine(),
         )
         (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
-    bad = [each for each in (*results, *trained, *packed, *killed, *disks) if not each.good]
+    bad = [each for each in (*results, *trained, *served, *packed, *killed, *disks) if not each.good]
     for each in bad:
         print(each.line, file=sys.stderr)
     print(
         f"{len(results)} runs, {len(killed)} kills, {sum(each.kills for each in trained)} kills of trainers, "
+        f"{sum(each.kills for each in served)} kills of services, their workers and consumers, "
         f"{len(packed)} kills of packs and archives to a store, "
         f"{len(disks)} on small disks, {len(bad)} bad; "
         f"{body_share(results):.0%} of faults in bodies"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import pickle
+import select
 import signal
 import struct
 import termios
@@ -19,7 +21,7 @@ import pytest
 
 import nbdata
 from nbdata.loaders.pytorch import SampleLoader, workers
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork")
 
@@ -125,3 +127,28 @@ def test_half_a_batch_ends_though_another_child_has_a_copy_of_its_pipe() -> None
         os.close(copy)
         killed.join()
         iterator._workers[0].join()
+
+
+def test_a_worker_whose_parent_is_killed_while_it_begins_ends(tmp_path: Path) -> None:
+    (tmp_path / "0.bin").write_bytes(b"x")
+    reads, writes = os.pipe()
+
+    def killed(_: int) -> None:
+        parent = os.getppid()
+        os.write(writes, struct.pack("i", os.getpid()))
+        os.kill(parent, signal.SIGKILL)
+        wait_until(lambda: os.getppid() != parent)
+
+    if not (trainer := os.fork()):
+        samples = nbdata.samples(str(tmp_path))
+        list(SampleLoader(samples, 1, collate_fn=list, num_workers=1, worker_init_fn=killed))
+        os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as pipe:
+        (worker,) = struct.unpack("i", pipe.read(4))
+        assert os.waitstatus_to_exitcode(os.waitpid(trainer, 0)[1]) == -signal.SIGKILL
+        try:
+            assert select.select([pipe], [], [], AT_ONCE)[0], "the worker ends, and closes the pipe"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)

@@ -21,7 +21,7 @@ from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.ranks import Dealt, Rank, rank_of, refuse_no_rank
 from nbdata.loaders.pytorch.samples import SampleDataset, refuse_no_samples
-from nbdata.loaders.pytorch.workers import are_alive, raise_of, watch
+from nbdata.loaders.pytorch.workers import Beginning, are_alive, raise_of, watch
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
@@ -189,7 +189,12 @@ class SampleLoader(DataLoader[Any]):
         self._at = None
 
     def _get_iterator(self) -> Any:
-        iterator = super()._get_iterator()
+        given = self.worker_init_fn
+        self.worker_init_fn = Beginning(given, os.getpid())
+        try:
+            iterator = super()._get_iterator()
+        finally:
+            self.worker_init_fn = given
         if threading.current_thread() is not threading.main_thread():
             watch(iterator)
         return iterator

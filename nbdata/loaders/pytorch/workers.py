@@ -1,4 +1,4 @@
-"""Notices that a worker of a DataLoader was killed, also where PyTorch hangs or raises whatever came first."""
+"""Notices that a worker of a DataLoader, or its parent, was killed, where PyTorch hangs or raises another error."""
 
 from __future__ import annotations
 
@@ -7,18 +7,46 @@ import os
 import select
 import time
 import weakref
+from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any, NoReturn
 
 from nbdata.ending import Daemon
 
-__all__ = ["are_alive", "raise_of", "watch"]
+__all__ = ["Beginning", "are_alive", "raise_of", "watch"]
 
 # Seconds between two looks; until PyTorch must have noticed a death, for which it looks every 5; and until a process
 # whose connection has broken must have ended.
 _LOOK, _PATIENCE, _DYING = 0.2, 8.0, 1.0
 # What is written into the pipe of a batch that will not come to its end.
 _ZEROS = bytes(1 << 16)
+
+
+class Beginning:
+    """A ``worker_init_fn`` that ends a worker whose parent was killed while it began.
+
+    PyTorch looks for the parent only after this, and would take for it whoever adopted the worker, which would stay for
+    ever. A worker that was not forked has another parent, so it is left alone.
+
+    Parameters
+    ----------
+    init : callable or None
+        Called before.
+    parent : int or None
+        The process that forks the workers.
+    """
+
+    def __init__(self, init: Callable[[int], None] | None, parent: int | None) -> None:
+        self._init, self._parent = init, parent
+
+    def __call__(self, worker: int) -> None:
+        if self._init is not None:
+            self._init(worker)
+        if self._parent not in (None, os.getppid()):
+            os._exit(1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Beginning, (self._init, None)
 
 
 def watch(iterator: Any) -> None:

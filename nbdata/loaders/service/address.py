@@ -7,6 +7,7 @@ and authenticated (CURVE), with keys that are made at each start: who has no cop
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -29,6 +30,8 @@ from nbdata.services import KIND
 
 __all__ = ["OVER_TCP", "SEALED", "Address", "Place", "endpoint_of", "is_tcp", "reached"]
 
+# The endings of the files of a service; a killed one may leave each of them alone.
+_KINDS = ("json", "sock", KIND)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _LISTEN = re.compile(r"tcp://(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 #: The most bytes of a consumer's message over TCP.
@@ -112,6 +115,8 @@ class Place:
         Stays the same over restarts, so that clients find the service again.
     listen : str
         ``ipc``, or ``tcp://HOST:PORT``; port 0 takes a free one.
+    state : str, optional
+        The file of the state, which one service at a time writes.
 
     Attributes
     ----------
@@ -125,7 +130,7 @@ class Place:
         The most bytes of a frame that is sent.
     """
 
-    def __init__(self, name: str, listen: str) -> None:
+    def __init__(self, name: str, listen: str, state: str | None = None) -> None:
         if not _NAME.fullmatch(name):
             raise BadOption(
                 f"name: {name!r} is no name of a loader service", expected="letters, digits, -, _ and ."
@@ -139,6 +144,8 @@ class Place:
         self.piece = FRAME_MOST if self._tcp is None else PIECE
         self.server_secret = ""
         self.path = self.status = ""
+        self._state = state
+        self._locks = contextlib.ExitStack()
 
     def __enter__(self) -> Place:
         self._folder = os.path.join(runtime_folder(), "services")
@@ -147,9 +154,8 @@ class Place:
         _refuse_open(self._folder)
         self.path = os.path.join(self._folder, f"{self.name}.json")
         self.status = os.path.join(self._folder, f"{self.name}.{KIND}")
-        self._lock = file_lock(os.path.join(self._folder, f"{self.name}.lock"))
-        end = time.monotonic() + _LOOK
-        while not self._lock.acquire(wait=False):
+        lock, end = file_lock(os.path.join(self._folder, f"{self.name}.lock")), time.monotonic() + _LOOK
+        while not lock.acquire(wait=False):
             if time.monotonic() > end:  # else it may only be the sweep of another service
                 raise BadOption(
                     f"a loader service with the name {self.name} runs already",
@@ -157,12 +163,35 @@ class Place:
                     remedy="Give this one another name, or end that one",
                 )
             time.sleep(0.02)
-        self._sweep()
+        self._locks.callback(lock.release)
+        try:
+            if self._state is not None:
+                self._lock_state(self._state)
+            self._sweep()
+        except BaseException:
+            self._locks.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._remove(self.name)
-        self._lock.release()
+        self._locks.close()
+
+    def _lock_state(self, state: str) -> None:
+        """Keep services of other names from the file of the state: each would undo what the other records."""
+        digest = hashlib.blake2b(os.fsencode(os.path.realpath(state)), digest_size=8).hexdigest()
+        path = os.path.join(self._folder, f".{digest}.lock")
+        lock = file_lock(path)
+        while True:
+            if not lock.acquire(wait=False):
+                raise BadOption(
+                    "state: a loader service that runs has this file", path=state, expected="one for each"
+                )
+            if lock.stands():
+                break
+            lock.release()  # its last holder has removed it
+        self._locks.callback(lock.release)
+        self._locks.callback(os.unlink, path)
 
     def bind(self, socket: zmq.Socket[bytes]) -> None:
         """Bind the service's socket, and write the address file."""
@@ -207,13 +236,13 @@ class Place:
         for entry in os.listdir(self._folder):
             name, _, kind = entry.rpartition(".")
             lock = file_lock(os.path.join(self._folder, f"{name}.lock"))
-            if kind == "json" and name != self.name and lock.acquire(wait=False):
+            if kind in _KINDS and _NAME.fullmatch(name) and name != self.name and lock.acquire(wait=False):
                 self._remove(name)
                 lock.release()
 
     def _remove(self, name: str) -> None:
-        for kind in ("json", "sock", KIND, f"{KIND}.new"):
-            with contextlib.suppress(FileNotFoundError):
+        for kind in (*_KINDS, f"{KIND}.new"):
+            with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._folder, f"{name}.{kind}"))
 
 

@@ -40,6 +40,18 @@ _BEAT, _SILENCE, _HANDSHAKE, _AGAIN = 2_000, 6_000, 2_000, 50
 _REPEAT, _REREAD = 1.0, 1.0
 # Batches that may be here at most, those in the hand of the trainer included.
 _ROOM = 64
+_END = object()
+
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+
+
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    """Return the context of this process for all clients. It is never ended: a Ctrl-C amid that would make it hang."""
+    if (pid := os.getpid()) not in _contexts:
+        _contexts.clear()  # the one of the parent of a fork
+        _contexts[pid] = zmq.Context()
+    return _contexts[pid]
 
 
 class _Received(NamedTuple):
@@ -52,8 +64,9 @@ class _Received(NamedTuple):
 class Client(_Dataset):
     """The batches of a loader service, as an iterable and as an ``IterableDataset`` of PyTorch.
 
-    A pass is an epoch of the service, or the rest of one that runs. A batch counts as used when the next one is asked
-    for. If this process dies before, another consumer gets it. Large arrays and tensors are views of received bytes.
+    A pass is an epoch of the service, or the rest of one that runs; after a ``break``, if nothing is left of that one,
+    the next. A batch counts as used when the next one is asked for. If this process dies before, another consumer gets
+    it. Large arrays and tensors are views of received bytes.
 
     Parameters
     ----------
@@ -106,17 +119,24 @@ class Client(_Dataset):
         self._replies: dict[int, dict[str, Any]] = {}
         self._end = self._asking = False
         self._greetings = 0
+        self._cut = False  # whether a Ctrl-C has come amid a message
 
     # -- iterating ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         self._refuse_workers()
         self._own()
-        while (batch := self._next()) is not None:
-            yield decoded(batch.header, batch.frames)
+        goes_on = self._turn is not None
+        while True:
+            batch = self._next()
+            if batch is not _END:
+                yield batch
+            elif not goes_on:
+                return
+            goes_on = False  # if nothing was left of the pass that goes on, this is the next one
 
-    def _next(self) -> _Received | None:
-        """Return the next batch of the pass, which is then in hand; None at its end."""
+    def _next(self) -> Any:
+        """Return the next batch of the pass, which is then in hand; `_END` at its end."""
         if self._hand is not None:
             self._done[self._hand], self._hand = self._seq + 1, None
         self._asking = True
@@ -126,13 +146,16 @@ class Client(_Dataset):
         finally:
             self._asking = False
         if self._received:
-            batch = self._received.popleft()
-            self._hand, self._epoch = batch.number, batch.epoch
+            received = self._received[0]
+            batch = decoded(received.header, received.frames)
+            # It is taken out last, so that a Ctrl-C does not lose it.
+            self._hand, self._epoch = received.number, received.epoch
+            self._received.popleft()
             return batch
         self._end, self._ended, self._turn = False, self._turn, None
         self._following = None
         self._done.clear()
-        return None
+        return _END
 
     @staticmethod
     def _refuse_workers() -> None:
@@ -225,17 +248,16 @@ class Client(_Dataset):
         """See to it that this process has a connection of its own: a fork has copied its parent's."""
         if self._pid != os.getpid():
             self._forget_all()
-        if self._socket is None:
-            self._connect()
+        if self._socket is None or self._cut:
+            self._connect()  # whatever was lost is sent again
 
     def _connect(self) -> None:
         self._disconnect()
         self._open = contextlib.ExitStack()
         try:
-            context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            self._open.callback(context.term)
-            dealer = context.socket(zmq.DEALER)
-            self._open.callback(dealer.close, 0)
+            dealer = _context().socket(zmq.DEALER)
+            self._open.callback(dealer.close)
+            dealer.linger = 0
             endpoint = self._endpoint or self._address.endpoint
             self._piece = PIECE if is_tcp(endpoint) else FRAME_MOST
             # Whoever has the port of a service that ended may send as much before the keys are compared.
@@ -256,9 +278,9 @@ class Client(_Dataset):
             dealer.setsockopt(zmq.IPV6, int("[" in endpoint))
             dealer.connect(self._open.enter_context(reached(endpoint)))
         except BaseException:
-            self._open.close()
+            self._disconnect()
             raise
-        self._socket, self._welcome = dealer, {}
+        self._socket, self._welcome, self._cut = dealer, {}, False
         self._heard = self._read = time.monotonic()
         self._hello()
 
@@ -298,6 +320,9 @@ class Client(_Dataset):
 
     def _hello(self) -> None:
         holds = [batch.number for batch in self._received]
+        if self._hand is not None:
+            holds.insert(0, self._hand)
+        follows = [] if self._following is None else [self._following]
         self._say(
             {
                 "type": "hello",
@@ -307,8 +332,8 @@ class Client(_Dataset):
                 "room": self._ahead,
                 "service": self._service,
                 "ended": self._ended,
-                "holds": holds if self._hand is None else [self._hand, *holds],
-                "following": self._following,
+                "holds": holds,
+                "following": max([*follows, *(number + 1 for number in holds)], default=None),
             }
         )
 
@@ -320,7 +345,7 @@ class Client(_Dataset):
 
     def _request(self, told: dict[str, Any], *, patience: float | None = None) -> dict[str, Any]:
         """Say something and return the answer."""
-        self._greet()
+        self._greet(patience)
         seq = 0
         while seq not in self._replies:
             seq, greetings = self._say(told), self._greetings
@@ -333,9 +358,9 @@ class Client(_Dataset):
             raise error_from_dict(reply["error"])
         return reply
 
-    def _greet(self) -> None:
+    def _greet(self, patience: float | None = None) -> None:
         self._own()
-        self._wait(lambda: bool(self._welcome), again=self._hello)
+        self._wait(lambda: bool(self._welcome), again=self._hello, patience=patience)
 
     def _wait(self, until: Any, *, again: Any = None, patience: float | None = None) -> None:
         """Take messages until there is what is waited for.
@@ -367,6 +392,7 @@ class Client(_Dataset):
     def _take(self) -> None:
         """Receive one message."""
         assert self._socket is not None
+        self._cut = True
         frames, size = [self._socket.recv(zmq.NOBLOCK, copy=False)], 0
         while frames[-1].more:
             size += len(frames[-1].buffer)
@@ -399,12 +425,13 @@ class Client(_Dataset):
         elif kind == "refused":
             self._disconnect()
             raise error_from_dict(told["error"])
+        self._cut = False
 
     def _keep(self, told: dict[str, Any], frames: list[Any]) -> None:
         number = int(told["number"])
-        self._following = number + 1
         header, content = frames[1].bytes, list(joined((frame.buffer for frame in frames[2:]), self._piece))
         self._received.append(_Received(number, int(told["epoch"]), header, content))
+        self._following = number + 1  # last, so that a Ctrl-C does not leave the batch out
 
     def _drop(self) -> None:
         """Forget the pass: the service is in another one."""

@@ -219,7 +219,10 @@ class Making:
         return self.blocked
 
     def _state_of_loader(self) -> dict[str, Any] | None:
-        return self._loader.state_dict() if self._stateful else None  # type: ignore[attr-defined]
+        state = self._loader.state_dict() if self._stateful else None  # type: ignore[attr-defined]
+        if self._file is not None and not self._any:
+            _refuse_no_json(state)
+        return state
 
     def _apply(self, order: Order) -> None:
         """Set the loader to where it shall begin; if it refuses, back to where it stood."""
@@ -337,6 +340,9 @@ class Making:
             raise BadOption("this loader has no state_dict", expected="a SampleLoader, or one with that")
         with self.lock:
             first, done = self.current.position(consumer, hand)
+            state = self.current.state_before(first)
+            if consumer is not None:
+                _refuse_no_json(state)
             return {
                 "version": _STATE,
                 "service": self.id,
@@ -344,7 +350,7 @@ class Making:
                 "epoch": self.current.epoch,
                 "first": first,
                 "done": done,
-                "loader": self.current.state_before(first),
+                "loader": state,
             }
 
     def _state_with_consumers(self) -> dict[str, Any]:
@@ -378,6 +384,17 @@ class Making:
                 os.close(at)
         except OSError as error:
             raise disk_error(error, self._file) from error
+
+
+def _refuse_no_json(state: Any) -> None:
+    """Raise BadOption for a state of a loader that cannot be sent or written."""
+    try:
+        json.dumps(state)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadOption(
+            f"the state of this loader is no JSON ({error})"[:200],
+            expected="a SampleLoader, or one like that",
+        ) from None
 
 
 def _refuse_no_state(state: Any) -> None:

@@ -193,8 +193,8 @@ def opened(
         )
     files = contextlib.ExitStack()
     try:
+        place = files.enter_context(Place(name, listen, state))
         making = Making(loader, mode=mode, consumers=consumers, ahead=ahead, state=state)
-        place = files.enter_context(Place(name, listen))
         serving = Serving(making, place)
         files.callback(serving.close)
         serving.listen()

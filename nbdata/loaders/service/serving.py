@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +68,7 @@ class Serving:
         self._leaving: list[tuple[bytes, int]] = []
         self._absent_until = 0.0
         self._at: Any = None
-        self._closed = False
+        self._closed, self._waking = False, threading.Lock()
         self._telling = Telling(making, place)
 
     def listen(self) -> None:
@@ -95,15 +96,16 @@ class Serving:
 
     def wake(self) -> None:
         """Have the thread look at what there is to do."""
-        with contextlib.suppress(BlockingIOError):  # it is full
+        with contextlib.suppress(BlockingIOError), self._waking:  # else it is full
             if not self._closed:
                 os.write(self._wakes, b"x")
 
     def close(self) -> None:
         """Close all sockets; after the thread has ended."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._waking:  # a loader that takes long may still be running
+            if self._closed:
+                return
+            self._closed = True
         if self._monitor is not None:
             self._router.disable_monitor()
             self._monitor.close(0)
@@ -133,8 +135,13 @@ class Serving:
                 self._look()
                 self._deal()
                 self._telling.look()
-        except NbdataError as error:  # the file of the state cannot be written
-            self._making.error = self._making.error or error
+        except Exception as error:  # such as a file of the state that cannot be written
+            told = (
+                error
+                if isinstance(error, NbdataError)
+                else NbdataError(f"the service failed: {error!r}"[:500])
+            )
+            self._making.error = self._making.error or told
             self._making.stop()
         finally:
             failure = self._making.error
@@ -346,7 +353,7 @@ class Serving:
                     if following is not None:
                         missed = max(0, consumer.next - following)
                 elif now.mode == "broadcast" and told["turn"] is not None and told["turn"] == self._ended:
-                    missed = 1  # at least
+                    missed = int(before is None or before.ended != self._ended)  # at least
             making.lock.notify_all()
         self._send(
             route,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import nbdata
 from nbdata.errors import BadOption
 from nbdata.loaders.service import Client, serve, serving
 from nbdata.loaders.service.address import Address
@@ -237,19 +240,23 @@ def test_after_a_kill_of_a_consumer_others_get_what_it_had_not_used(seed: int) -
     draw, name = random.Random(seed), f"killed-{seed}"
     with served(name, ahead=1 << 20) as service, contextlib.ExitStack() as stack:
         address = service.line()
-        killed = stack.enter_context(Program("consume", address, 1))
-        steps = draw.randint(1, 8)
-        theirs = [int(killed.line()) for _ in _stepped(killed, steps)]
-        with Client(address) as one:
-            batches = iter(one)
-            mine = [number_of(next(batches)) for _ in range(draw.randint(1, 6))]
-            killed.kill()
+        three = [stack.enter_context(Program("consume", address, 1)) for _ in range(3)]
+        theirs = [
+            [int(killed.line()) for _ in _stepped(killed, steps)]
+            for killed, steps in ((killed, draw.randint(1, 4)) for killed in three)
+        ]
+        with Client(address, ahead=1) as one:
+            batches, mine = iter(one), list[int]()
+            for killed in three:
+                mine += [number_of(next(batches)) for _ in range(draw.randint(1, 2))]
+                killed.kill()
             mine += map(number_of, batches)
-    counts = Counter(theirs + mine)
+    counts = Counter([*itertools.chain(*theirs), *mine])
     assert set(counts) == set(range(COUNT))
-    # What it asked for last may not have reached the service.
-    assert {number for number, times in counts.items() if times > 1} <= set(theirs[-2:])
-    assert theirs[-1] in mine, "the batch in its hand is dealt again"
+    # What they asked for last may not have reached the service.
+    last = [number for held in theirs for number in held[-2:]]
+    assert {number for number, times in counts.items() if times > 1} <= set(last)
+    assert {held[-1] for held in theirs} <= set(mine), "the batch in a hand is dealt again"
 
 
 def _stepped(program: Program, steps: int) -> Iterator[int]:
@@ -299,9 +306,34 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
-def test_after_a_kill_of_a_worker_each_batch_is_used_once(tmp_path: Path) -> None:
-    _worker_killed(tmp_path, [5])
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_after_a_kill_of_a_worker_each_batch_is_used_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    from nbdata.loaders.pytorch import SampleLoader
+
+    # Outside of the main thread PyTorch looks every five seconds whether workers live.
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.1,))
+    for number in range(60):
+        (tmp_path / f"{number:04}.bin").write_bytes(bytes(600))
+    samples = nbdata.samples(str(tmp_path))
+    loader = SampleLoader(samples, 2, transform=_with_worker, collate_fn=list, num_workers=2, ahead=2)
+    with serve(loader, ahead=1) as service, Client(service.address, ahead=1) as one:
+        got, kills, old = list[int](), 0, set[int]()
+        for batch in one:
+            got += [key for key, _ in batch]
+            if (worker := batch[0][1]) not in old and kills < 3:
+                old |= {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+                os.kill(worker, signal.SIGKILL)
+                kills += 1
+        assert kills == 3
+    assert got == list(range(60))
+
+
+def _with_worker(sample: dict[str, Any]) -> tuple[int, int]:
+    return int(sample["__key__"]), os.getpid()
 
 
 @pytest.mark.long
@@ -382,6 +414,23 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError):
         os.killpg(service.pid, 0)
     assert not list(Path(address_of("command")).parent.glob("command.[js]*"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["share", "broadcast"])
+@pytest.mark.parametrize("listen", ["ipc", "tcp://127.0.0.1:0"])
+def test_a_consumer_goes_on_after_a_thousand_ctrl_c(mode: str, listen: str) -> None:
+    options = {"mode": mode, "listen": listen, "ahead": 200_000}
+    with (
+        served(f"interrupted-{mode}", **options) as service,
+        Program("interrupted", service.line(), 1000) as program,
+    ):
+        times = {(epoch, number): count for epoch, number, count in json.loads(program.line())}
+    epochs = range(max(epoch for epoch, _ in times))
+    assert len(epochs) > 3
+    assert max(times.values()) == 1
+    # One may be lost between the last step of the client and the first of the loop.
+    assert len({(epoch, number) for epoch in epochs for number in range(COUNT)} - {*times}) <= 5
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")

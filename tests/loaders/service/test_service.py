@@ -105,6 +105,28 @@ def test_another_pass_goes_on_where_a_break_left_the_loop() -> None:
         assert [number_of(batch) for batch in one] == [3, 4, 5, 6, 7]
 
 
+def test_a_loop_that_counts_batches_and_never_asks_for_the_end_gets_each_epoch() -> None:
+    # As Lightning does. The rest of an epoch that was counted out is empty, and so is not a pass.
+    with serve(Numbers(4)) as service, Client(service.address) as one:
+        for _ in range(3):
+            assert [number_of(batch) for batch in itertools.islice(one, len(one))] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("of", "at"), [(Client, "_keep"), (client, "decoded")])
+def test_a_ctrl_c_amid_a_message_loses_no_batch(of: Any, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with serve(Numbers(4)) as service, Client(service.address) as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(of, at, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(iter(one))
+        batches = iter(one)
+        assert number_of(next(batches)) == 0
+        assert [number_of(batch) for batch in batches] == [1, 2, 3]
+
+
 @MODES
 def test_a_state_in_mid_epoch_resumes_exactly(mode: str) -> None:
     with serve(Numbers(20), mode=mode) as service, Client(service.address) as one:
@@ -250,6 +272,38 @@ def test_an_error_of_the_loader_reaches_the_consumers() -> None:
             next(batches)
 
 
+def test_a_failure_of_the_service_reaches_the_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(Numbers(3)) as service, Client(service.address) as one:
+        assert len(one) == 3
+        monkeypatch.setattr(service._serving._telling, "look", lambda: 1 / 0)
+        with pytest.raises(NbdataError, match="the service failed: ZeroDivisionError"):
+            list(one)
+
+
+def test_a_state_that_is_no_json_is_refused_by_name(tmp_path: Path) -> None:
+    class Odd(Numbers):
+        def state_dict(self) -> dict[str, Any]:
+            return {**super().state_dict(), "other": object()}
+
+    with pytest.raises(BadOption, match="the state of this loader is no JSON"):
+        serve(Odd(3), state=str(tmp_path / "state"))
+    with serve(Odd(3)) as service, Client(service.address) as one:
+        with pytest.raises(BadOption, match="the state of this loader is no JSON"):
+            one.state_dict()
+        assert [number_of(batch) for batch in one] == [0, 1, 2]
+
+
+def test_one_service_at_a_time_writes_a_file_of_a_state(tmp_path: Path) -> None:
+    path, other = tmp_path / "state", tmp_path / "link"
+    other.symlink_to(tmp_path)
+    for name in ("one", "next"):
+        with serve(Numbers(3), name=name, state=str(path)) as service:
+            with pytest.raises(BadOption, match="a loader service that runs has this file"):
+                serve(Numbers(3), name="other", state=str(other / "state"))
+            folder = Path(service.address).parent
+    assert not [entry for entry in folder.iterdir() if entry.name.startswith(".")]
+
+
 def test_a_consumer_of_another_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(Numbers(3)) as service:
         monkeypatch.setattr(client, "__version__", "0.0.1")
@@ -259,18 +313,22 @@ def test_a_consumer_of_another_version_is_refused_by_name(monkeypatch: pytest.Mo
 
 def test_one_service_at_a_time_has_a_name_and_nothing_is_left_of_it() -> None:
     with serve(Numbers(3), name="twice") as service:
+        left = Path(service.address).parent / "killed.sock"
+        left.touch()
+        with serve(Numbers(3), name="another"):
+            assert not left.exists(), "the next service removes what a killed one left"
         with pytest.raises(BadOption, match="with the name twice runs already"):
             serve(Numbers(3), name="twice")
         folder = Path(service.address).parent
         assert {path.name for path in folder.iterdir()} >= {"twice.json", "twice.sock"}
         assert taken(service.address) == [[0, 1, 2]]
-        left = Client(service.address, patience=0.5)
+        waits = Client(service.address, patience=0.5)
     assert {path.name for path in folder.iterdir() if path.name.startswith("twice")} == {"twice.lock"}
     with pytest.raises(NotFound, match="no loader service"):
         Client(service.address)
     with pytest.raises(StoreUnavailable, match="has not answered"):
-        next(iter(left))
-    left.close()
+        next(iter(waits))
+    waits.close()
 
 
 def test_a_service_of_a_long_path_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
