@@ -1,5 +1,7 @@
 /** What the server says of an object that is previewed. Pure functions. */
 
+import { count, list, raw, text } from './json.js';
+
 /** How an object is shown. */
 export type Look =
   | { kind: 'text'; size: number | null; isCut: boolean; text: string }
@@ -29,18 +31,6 @@ const PLAYED = /^(audio\/(aac|flac|mp4|mpeg|ogg|wav|webm)|video\/(mp4|ogg|webm))
 /** The form of a ticket, which becomes a part of a URL. */
 const TICKET = /^[0-9a-f]{32}$/;
 
-function text(value: unknown): string {
-  return typeof value === 'string' ? value : '';
-}
-
-function items(value: unknown): unknown[] {
-  return Array.isArray(value) ? (value as unknown[]) : [];
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
-}
-
 function decoded(base64: string): Uint8Array<ArrayBuffer> {
   const chars = atob(base64);
   const bytes = new Uint8Array(chars.length);
@@ -64,10 +54,6 @@ function parseSample(value: unknown): Sample {
   };
 }
 
-function raw(value: unknown): Record<string, unknown> {
-  return (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>;
-}
-
 /** Parse the response of the route `stores/preview`. */
 export function parseLook(value: unknown): Look {
   const said = raw(value);
@@ -82,7 +68,7 @@ export function parseLook(value: unknown): Look {
         kind: 'table',
         size,
         isCut,
-        rows: items(said.rows).map(row => items(row).map(text))
+        rows: list(said.rows).map(row => list(row).map(text))
       };
     case 'picture':
       if (PICTURES.includes(media)) {
@@ -101,7 +87,7 @@ export function parseLook(value: unknown): Look {
         kind: 'samples',
         size,
         count: count(said.count),
-        samples: items(said.samples).map(parseSample)
+        samples: list(said.samples).map(parseSample)
       };
     case 'archive':
       return { kind: 'archive', size };

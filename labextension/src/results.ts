@@ -1,5 +1,6 @@
 /** What the server says of an operation of the panel, and what the sections make of that. Pure functions. */
 
+import { count, list, raw, text } from './json.js';
 import { printable } from './text.js';
 
 /** The verb and the options of an operation, as `nbdata/server/asked.py` takes them. */
@@ -193,24 +194,6 @@ export function plain(rows: readonly Row[]): string {
 }
 
 // -- from JSON ----------------------------------------------------------------------------------
-
-type Raw = Record<string, unknown>;
-
-function raw(value: unknown): Raw {
-  return typeof value === 'object' && value !== null ? (value as Raw) : {};
-}
-
-function text(value: unknown): string {
-  return typeof value === 'string' ? value : '';
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
-}
-
-function list(value: unknown): unknown[] {
-  return Array.isArray(value) ? (value as unknown[]) : [];
-}
 
 function numbers(value: unknown): Map<string, number> {
   const found = new Map<string, number>();
