@@ -78,6 +78,8 @@ export interface Result {
   /** Of a plan that unpacks: the number of volumes, and whether all of them are unpacked. */
   volumes: number;
   isComplete: boolean;
+  /** Of a plan: whether it has not looked at all objects. */
+  isCut: boolean;
   /** Of a plan that moves objects; null in other results. */
   moves: Moves | null;
 }
@@ -240,8 +242,14 @@ export function parseResult(value: unknown): Result {
     freed: count(details.freed),
     volumes: count(details.volumes),
     isComplete: details.complete === true,
+    isCut: result.is_cut === true,
     moves: parseMoves(result.moves, all)
   };
+}
+
+/** Parse how many entries a plan has listed so far. */
+export function parseListed(value: unknown): number {
+  return count(raw(value).listed);
 }
 
 function parseMoves(value: unknown, all: number): Moves | null {

@@ -1,8 +1,8 @@
 """The route that the browser's player asks: ``GET stores/media/TICKET``, with a ``Range``.
 
-It answers 206 with a piece of the object: from where the range begins, at most to where it ends, and at most
-`MOST_OF_PIECE` bytes. Players ask for the next piece then. The ticket comes from ``POST stores/preview``. The media
-type is one of a short list, and no browser takes the reply for a document, or keeps it.
+It answers 206 with a piece of the object: from where the range begins, at most to where it ends, and at most as much
+as `Piece` reads. Players ask for the next piece then. The ticket comes from ``POST stores/preview``. The media type is
+one of a short list, and no browser takes the reply for a document, or keeps it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from nbdata.client.previewing import MOST_OF_PIECE, Piece, Playable
+from nbdata.client.previewing import Piece, Playable
 from nbdata.errors import NbdataError
 from nbdata.server.looking import Looking, StoreRoute
 
@@ -80,4 +80,4 @@ def _piece(said: str, size: int) -> tuple[int, int] | None:
         start, end = max(0, size - int(last)), size
     else:
         start, end = int(first), min(size, int(last) + 1 if last else size)
-    return (start, min(end, start + MOST_OF_PIECE)) if start < end else None
+    return (start, end) if start < end else None

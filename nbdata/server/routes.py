@@ -32,7 +32,7 @@ from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
 from nbdata.server.handlers import Handler, Route
 from nbdata.server.media import MediaRoute
-from nbdata.server.plans import PlanRoute
+from nbdata.server.plans import PlannedRoute, PlanRoute
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
 from nbdata.server.stores import ListRoute, PreviewRoute, StartsRoute
@@ -229,6 +229,7 @@ def routes(
         (at("run"), RunRoute, shared),
         (at("line"), LineRoute, shared),
         (at("plan"), PlanRoute, shared),
+        (at("plan/([0-9a-f]{32})"), PlannedRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),
