@@ -200,6 +200,10 @@ class Planning(Protocol):
     def cancel(self) -> None:
         """End the work on it, if another process does that; a plan of this process is made to its end."""
 
+    @property
+    def listed(self) -> int:
+        """How many entries listings have yielded so far, as known about a second ago."""
+
 
 class Acquired(NamedTuple):
     """The outcome of acquiring objects.

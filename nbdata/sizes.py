@@ -74,7 +74,9 @@ def format_size(size: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration for people: ``0.3 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Format a duration for people: ``<0.1 s``, ``0.3 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if 0 < seconds < 0.1:
+        return "<0.1 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -71,6 +71,8 @@ def sort_key(text: str) -> float | None:
         return UNKNOWN
     if found := _NUMBER.fullmatch(text):
         return float(found[1].replace(",", "")) * _UNITS.get(found[2] or "B", 1.0)
+    if text == "<0.1 s":
+        return 0.0
     if _DURATION.fullmatch(text):
         parts = re.findall(r"([\d.]+) (h|min|s)", text)
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)

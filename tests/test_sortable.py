@@ -25,8 +25,8 @@ def test_a_cell_is_sorted_by_the_number_that_it_shows() -> None:
     shown = ["–", "0 B", "999 B", "1.0 kB", "12.5 kB", "1.0 MB", "2.0 MB/s", "999.9 GB", "1.2 TB"]
     assert [sort_key(text) for text in shown] == [-1, 0, 999, 1e3, 12.5e3, 1e6, 2e6, 999.9e9, 1.2e12]
     assert [sort_key(text) for text in ("7", "12,345", "85%", "")] == [7, 12345, 85, -1]
-    durations = [0.5, 9.9, 59, 75, 3600, 7300]
-    assert [sort_key(format_duration(seconds)) for seconds in durations[:4]] == [0.5, 9.9, 59, 75]
+    durations = [0.05, 0.5, 9.9, 59, 75, 3600, 7300]
+    assert [sort_key(format_duration(seconds)) for seconds in durations[:5]] == [0, 0.5, 9.9, 59, 75]
     assert sorted(durations, key=lambda s: sort_key(format_duration(s)) or 0) == durations
     for size in (0, 1, 1000, 1_500, 2_345_678, 10**12):
         assert sort_key(format_size(size)) == pytest.approx(size, rel=0.05)

@@ -3,7 +3,7 @@
 import { closeIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { Cache } from './model.js';
+import { Cache } from './seen.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
 import { printable, trans } from './text.js';
 import { cacheFacts, cacheFolder, cacheShare } from './words.js';

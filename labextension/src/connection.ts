@@ -4,21 +4,8 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import {
-  Action,
-  Cache,
-  EMPTY,
-  endedIn,
-  Event,
-  Job,
-  MINUTE,
-  Model,
-  Mount,
-  parseSeen,
-  parseUpdate,
-  reduce,
-  Seen
-} from './model.js';
+import { Action, EMPTY, endedIn, Event, Job, MINUTE, Model, parseUpdate, reduce } from './model.js';
+import { Cache, Mount, parseSeen, Seen } from './seen.js';
 import { printable, trans } from './text.js';
 
 const FIRST_WAIT = 1_000;

@@ -4,6 +4,7 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import * as React from 'react';
 
 import { Browse } from './browse.js';
+import { soFar } from './format.js';
 import { isCut, isTooLarge, planned } from './moves.js';
 import { Insert, Place, Problem, useAttempt, useChanges } from './parts.js';
 import { isUrl, lastName } from './places.js';
@@ -353,7 +354,9 @@ function Plan({ verb, plans }: { verb: MovingVerb; plans: Planned }): React.JSX.
           </ul>
         </div>
       )}
-      {isPlanning && <Busy text={describe(verb).planning} cancel={stop} />}
+      {isPlanning && (
+        <Busy text={describe(verb).planning} far={soFar(plans.listed)} cancel={stop} />
+      )}
       <Problem text={problem} />
     </>
   );

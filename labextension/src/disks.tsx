@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import { gaugeKey } from './diskwords.js';
 import { precise } from './format.js';
-import { Disk, fullness, Seen, shareOf } from './model.js';
+import { Disk, fullness, Seen, shareOf } from './seen.js';
 import { Insert, Parts } from './parts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';

@@ -1,7 +1,8 @@
 /** Texts of what fills a disk, and of what a plan frees; pure functions. */
 
 import { duration, files, size } from './format.js';
-import { Disk, gaugeOf, Lack, Seen } from './model.js';
+import { Lack } from './model.js';
+import { Disk, gaugeOf, Seen } from './seen.js';
 import { Fill, Filled, FILLS, Freeing, Result } from './results.js';
 import { trans } from './text.js';
 

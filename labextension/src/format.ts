@@ -28,8 +28,11 @@ export function moment(seconds: number): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
-/** `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`. */
+/** `<0.1 s`, `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`. */
 export function duration(seconds: number): string {
+  if (seconds > 0 && seconds < 0.1) {
+    return '<0.1 s';
+  }
   if (seconds < 10) {
     return `${seconds.toFixed(1)} s`;
   }
@@ -49,6 +52,11 @@ export function files(done: number, total: number | null): string {
   return total === null
     ? trans._n('%2 file', '%2 files', done, count(done))
     : trans._n('%2 of %3 file', '%2 of %3 files', total, count(done), count(total));
+}
+
+/** `12,800 listed so far`; empty for none, or if that is not known. */
+export function soFar(listed: number | null): string {
+  return listed ? trans.__('%1 listed so far', listed.toLocaleString('en')) : '';
 }
 
 /** `1.2 GB of 2.3 GB`, or `1.2 GB` while the total is unknown. */

@@ -4,7 +4,7 @@ import { Poll } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { look } from './connection.js';
-import { Seen } from './model.js';
+import { Seen } from './seen.js';
 
 /** Milliseconds between two looks while the panel is visible, and while only the status bar shows a disk. */
 const NEAR = 5_000;

@@ -14,17 +14,8 @@ import * as React from 'react';
 
 import { percent } from './format.js';
 import { failedIcon, hasIcon, pauseIcon, verbIcon, waitsIcon } from './icons.js';
-import {
-  Action,
-  actions,
-  Cache,
-  isFinished,
-  isMoving,
-  Job,
-  Lack,
-  Speed,
-  waitsForSpace
-} from './model.js';
+import { Action, actions, isFinished, isMoving, Job, Lack, Speed, waitsForSpace } from './model.js';
+import { Cache } from './seen.js';
 import { More } from './more.js';
 import { Item } from './files.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';

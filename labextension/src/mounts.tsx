@@ -4,7 +4,7 @@ import { closeIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { duration } from './format.js';
-import { Mount } from './model.js';
+import { Mount } from './seen.js';
 import { Button, Parts, Place, Problem, useAttempt } from './parts.js';
 import { printable, trans } from './text.js';
 

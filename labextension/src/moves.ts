@@ -4,7 +4,7 @@ import { size } from './format.js';
 import { Moves, MovingVerb, Result } from './results.js';
 import { trans } from './text.js';
 
-/** The most objects of a plan; it looks at one more, so that it can say that there are more. */
+/** The most objects of a plan that does not count all; it looks at one more, which says that there are more. */
 export const MOST = 10_000;
 /** The verbs whose plans have this bound; the others look at archives and at what is packed. */
 const BOUND: readonly MovingVerb[] = ['pull', 'push', 'copy', 'md5check', 'delete'];
@@ -17,7 +17,7 @@ function number(count: number): string {
 
 /** True if a plan has not looked at all objects. */
 export function isCut(verb: MovingVerb, plan: Result): boolean {
-  return BOUND.includes(verb) && (plan.moves?.all ?? 0) > MOST;
+  return BOUND.includes(verb) && plan.isCut;
 }
 
 /** True if there is no room for what a plan would do. */
@@ -53,13 +53,12 @@ export function planned(verb: MovingVerb, plan: Result): string[] {
         ...notes
       ];
     default:
-      return [...moving(moves), ...notes];
+      return [...moving(moves, isCut(verb, plan)), ...notes];
   }
 }
 
-/** The facts of a plan that moves objects. */
-export function moving(moves: Moves): string[] {
-  const cut = moves.all > MOST;
+/** The facts of a plan that moves objects; `cut` if it has not looked at all. */
+export function moving(moves: Moves, cut: boolean): string[] {
   return [objects(moves.objects, moves.bytes, cut), ...there(moves), ...room(moves, cut)];
 }
 

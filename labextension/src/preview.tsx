@@ -1,12 +1,13 @@
-/** The tray *Preview*: the beginning of an object, as text, a table or a picture, and the members of an archive. */
+/** The tray *Preview*: an object as text, table, picture, sound or film, its samples, or the members of an archive. */
 
 import * as React from 'react';
 
 import { ask } from './connection.js';
 import { size } from './format.js';
-import { Look, parseLook } from './looks.js';
+import { Look, parseLook, Sample } from './looks.js';
 import { Insert, Parts, Problem, useChanges } from './parts.js';
 import { hasGlob } from './places.js';
+import { Player } from './player.js';
 import { Operation, Result } from './results.js';
 import { Runs } from './runs.js';
 import { printable, printableLines, trans } from './text.js';
@@ -69,6 +70,10 @@ export function Preview(props: Given): React.JSX.Element {
       );
     case 'picture':
       return <Picture look={look} />;
+    case 'media':
+      return <Player look={look} />;
+    case 'samples':
+      return <Samples look={look} />;
     case 'archive':
       return <Members {...props} />;
     case 'nothing':
@@ -119,16 +124,21 @@ function Table({ rows }: { rows: string[][] }): React.JSX.Element {
   );
 }
 
-/** Pixels from a blob of this page, whose type is that of a picture; it is gone with the tray. */
-function Picture({ look }: { look: Look & { kind: 'picture' } }): React.JSX.Element {
+/** The URL of a blob of this page, whose type is that of a picture; it is gone with what shows it. */
+function usePixels(data: Uint8Array<ArrayBuffer>, media: string): string {
   const [url, setUrl] = React.useState('');
-  const [sides, setSides] = React.useState<string[]>([]);
-  const [isBroken, setBroken] = React.useState(false);
   React.useEffect(() => {
-    const made = URL.createObjectURL(new Blob([look.data], { type: look.media }));
+    const made = URL.createObjectURL(new Blob([data], { type: media }));
     setUrl(made);
     return () => URL.revokeObjectURL(made);
-  }, [look]);
+  }, [data, media]);
+  return url;
+}
+
+function Picture({ look }: { look: Look & { kind: 'picture' } }): React.JSX.Element {
+  const url = usePixels(look.data, look.media);
+  const [sides, setSides] = React.useState<string[]>([]);
+  const [isBroken, setBroken] = React.useState(false);
   if (isBroken) {
     return <p>{trans.__('The browser cannot show this picture.')}</p>;
   }
@@ -149,6 +159,71 @@ function Picture({ look }: { look: Look & { kind: 'picture' } }): React.JSX.Elem
       <Parts of={[...sides, ...(look.size === null ? [] : [size(look.size)])]} />
     </>
   );
+}
+
+/** The first samples of an FFRecord file. */
+function Samples({ look }: { look: Look & { kind: 'samples' } }): React.JSX.Element {
+  const shown = look.samples.length;
+  const count = look.count.toLocaleString('en');
+  return (
+    <>
+      {shown > 0 && (
+        <div
+          className="nbd-Table nbd-Preview-table"
+          tabIndex={0}
+          role="group"
+          aria-label={trans.__('Samples')}
+        >
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">{trans.__('Sample')}</th>
+                <th scope="col">{trans.__('Size')}</th>
+                <th scope="col">{trans.__('Content')}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {look.samples.map(sample => (
+                <tr key={sample.number}>
+                  <td className="nbd-mod-number">{sample.number.toLocaleString('en')}</td>
+                  <td className="nbd-mod-number">{size(sample.size)}</td>
+                  <td>
+                    <Content sample={sample} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      <p className="nbd-Small" role="status">
+        {shown < look.count
+          ? trans.__('The first %1 of %2 samples.', shown, count)
+          : trans._n('%2 sample.', 'All %2 samples.', look.count, count)}
+      </p>
+    </>
+  );
+}
+
+function Content({ sample }: { sample: Sample }): React.JSX.Element {
+  const url = usePixels(sample.data, sample.media);
+  const [isBroken, setBroken] = React.useState(false);
+  if (sample.problem) {
+    return <span className="nbd-Wrapped">{trans.__('Wrong: %1.', printable(sample.problem))}</span>;
+  }
+  if (sample.media && !isBroken) {
+    return url ? (
+      <img
+        className="nbd-Thumb"
+        src={url}
+        alt={trans.__('The picture of sample %1', sample.number)}
+        onError={() => setBroken(true)}
+      />
+    ) : (
+      <></>
+    );
+  }
+  return <span className="nbd-Wrapped">{printable(sample.text) || trans.__('bytes')}</span>;
 }
 
 /** The members of an archive, or of a shard. To list them, a job reads the archive. */

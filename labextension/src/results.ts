@@ -1,5 +1,6 @@
 /** What the server says of an operation of the panel, and what the sections make of that. Pure functions. */
 
+import { count, list, raw, text } from './json.js';
 import { printable } from './text.js';
 
 /** The verb and the options of an operation, as `nbdata/server/asked.py` takes them. */
@@ -77,6 +78,8 @@ export interface Result {
   /** Of a plan that unpacks: the number of volumes, and whether all of them are unpacked. */
   volumes: number;
   isComplete: boolean;
+  /** Of a plan: whether it has not looked at all objects. */
+  isCut: boolean;
   /** Of a plan that moves objects; null in other results. */
   moves: Moves | null;
 }
@@ -194,24 +197,6 @@ export function plain(rows: readonly Row[]): string {
 
 // -- from JSON ----------------------------------------------------------------------------------
 
-type Raw = Record<string, unknown>;
-
-function raw(value: unknown): Raw {
-  return typeof value === 'object' && value !== null ? (value as Raw) : {};
-}
-
-function text(value: unknown): string {
-  return typeof value === 'string' ? value : '';
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
-}
-
-function list(value: unknown): unknown[] {
-  return Array.isArray(value) ? (value as unknown[]) : [];
-}
-
 function numbers(value: unknown): Map<string, number> {
   const found = new Map<string, number>();
   for (const [name, number] of Object.entries(raw(value))) {
@@ -257,8 +242,14 @@ export function parseResult(value: unknown): Result {
     freed: count(details.freed),
     volumes: count(details.volumes),
     isComplete: details.complete === true,
+    isCut: result.is_cut === true,
     moves: parseMoves(result.moves, all)
   };
+}
+
+/** Parse how many entries a plan has listed so far. */
+export function parseListed(value: unknown): number {
+  return count(raw(value).listed);
 }
 
 function parseMoves(value: unknown, all: number): Moves | null {

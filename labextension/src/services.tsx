@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { Service } from './model.js';
+import { Service } from './seen.js';
 import { Parts } from './parts.js';
 import { consumerFacts, serviceFacts, servicePercent, whoWaits } from './servicewords.js';
 import { printable, trans } from './text.js';

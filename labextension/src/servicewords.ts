@@ -1,7 +1,7 @@
 /** Words about loader services and their trainers. */
 
 import { duration, percent, size } from './format.js';
-import { Consumer, Service } from './model.js';
+import { Consumer, Service } from './seen.js';
 import { printable, trans } from './text.js';
 
 /** A share of the time below this is not worth a word. */

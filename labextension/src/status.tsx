@@ -6,7 +6,8 @@ import * as React from 'react';
 
 import { Feed } from './connection.js';
 import { Gauges } from './gauges.js';
-import { gaugeOf, Job, sections } from './model.js';
+import { Job, sections } from './model.js';
+import { gaugeOf } from './seen.js';
 import { DEFAULTS, Settings } from './settings.js';
 import { diskFact, Fact, jobFacts } from './summary.js';
 import { trans } from './text.js';

@@ -1,7 +1,8 @@
 /** What the status bar says of all jobs and of the working disk; pure functions. */
 
 import { duration, precise, size } from './format.js';
-import { Disk, fullness, isFinished, isMoving, Job, waitsForSpace } from './model.js';
+import { isFinished, isMoving, Job, waitsForSpace } from './model.js';
+import { Disk, fullness } from './seen.js';
 import { printable, trans } from './text.js';
 import { diskFacts, state } from './words.js';
 

@@ -2,7 +2,7 @@
 
 import * as React from 'react';
 
-import { size } from './format.js';
+import { size, soFar } from './format.js';
 import { Insert, Place, useChanges } from './parts.js';
 import { Operation, Row } from './results.js';
 import { Runs } from './runs.js';
@@ -45,7 +45,11 @@ export function Sums(props: {
       <Place name={trans.__('below')} place={printable(place)} />
       <Line {...line} insert={insert} />
       {isRunning(run) && (
-        <Busy text={trans.__('Summing up')} cancel={() => void runs.cancel(operation)} />
+        <Busy
+          text={trans.__('Summing up')}
+          far={soFar(run?.result?.files ?? null)}
+          cancel={() => void runs.cancel(operation)}
+        />
       )}
       <Ended run={run} />
       {total && (

@@ -6,7 +6,7 @@ import { firstFolder, isLimit, spelled } from './diskwords.js';
 import { Fills } from './fills.js';
 import { Free } from './free.js';
 import { Limit } from './limit.js';
-import { Disk, Seen } from './model.js';
+import { Disk, Seen } from './seen.js';
 import { Insert } from './parts.js';
 import { Runs } from './runs.js';
 import { printable, trans } from './text.js';

@@ -151,11 +151,12 @@ export function Ended({ run }: { run: Run | null }): React.JSX.Element | null {
   return state === 'CANCELLED' ? <p className="nbd-Empty">{trans.__('Cancelled')}</p> : null;
 }
 
-/** What runs, in words that are also read aloud, with a button that cancels it. */
-export function Busy(props: { text: string; cancel: () => void }): React.JSX.Element {
+/** What runs, in words that are also read aloud, how far it is, and a button that cancels it. */
+export function Busy(props: { text: string; far?: string; cancel: () => void }): React.JSX.Element {
   return (
     <div className="nbd-Row nbd-mod-wrap nbd-Busy">
       <span role="status">{props.text}</span>
+      {props.far && <span className="nbd-Far">{props.far}</span>}
       <Act label={trans.__('Cancel')} of={props.text} onClick={props.cancel} />
     </div>
   );

@@ -2,15 +2,8 @@
 
 import { duration, files, percent, share, size } from './format.js';
 import type { Trouble } from './diagnosis.js';
-import {
-  type Action,
-  type Cache,
-  type Disk,
-  isFinished,
-  isMoving,
-  type Job,
-  waitsForSpace
-} from './model.js';
+import { type Action, isFinished, isMoving, type Job, waitsForSpace } from './model.js';
+import type { Cache, Disk } from './seen.js';
 import { printable, shortened, trans } from './text.js';
 
 /** The label of the button for an action. */

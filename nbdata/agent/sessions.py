@@ -43,6 +43,8 @@ _RESTART_WINDOW = 7.0
 _SNAPSHOT_EVERY = 0.25
 # Seconds between two checks that a client still waits for its plan.
 _LOOK = 0.25
+# Seconds between two messages how far a plan is.
+_TELL = 0.75
 # Bytes of a job list beside the jobs.
 _REST = 1 << 10
 # Seconds in which a message must arrive completely once it has begun.
@@ -260,20 +262,26 @@ class Session:
     def plan(self, message: dict[str, Any]) -> dict[str, Any]:
         operation, context = operation_of(message), context_of(message)
         control, over = Planning(), threading.Event()
-        self._meanwhile("plan-waiter", partial(self._stop_if_left, control, over))
+        self._meanwhile("plan-waiter", partial(self._watch_plan, control, over))
         try:
             planned, folder = self._agent.jobs.plan(operation, context, {}, control)
         finally:
             over.set()
         return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
 
-    def _stop_if_left(self, control: Planning, over: threading.Event) -> None:
-        """Stop a plan whose client has left, as after Ctrl-C: it may list for hours."""
+    def _watch_plan(self, control: Planning, over: threading.Event) -> None:
+        """Tell the client of a plan how far it is. If it has left, as after Ctrl-C, stop: it may list for hours."""
+        told, told_at = 0, time.monotonic()
         with contextlib.suppress(ValueError):  # the socket was closed: the plan is over
             while not over.wait(_LOOK):
                 if not lives(self._sock):
                     control.cancel()
                     return
+                if control.entries > told and time.monotonic() - told_at >= _TELL:
+                    told, told_at = control.entries, time.monotonic()
+                    with self._sending, contextlib.suppress(OSError):  # it has just left
+                        if not over.is_set():
+                            wire.send(self._sock, {"meanwhile": {"listed": told}})
 
     def _refuse_if_draining(self) -> None:
         if self._agent.draining:

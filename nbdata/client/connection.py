@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbdata import wire
@@ -50,7 +50,13 @@ class Connection:
         self._sock.settimeout(ANSWER)
         _open.add(self)
 
-    def ask(self, message: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+    def ask(
+        self,
+        message: dict[str, Any],
+        *,
+        timeout: float | None = None,
+        meanwhile: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
         """Send a message and wait for its answer.
 
         Parameters
@@ -58,6 +64,8 @@ class Connection:
         message : dict
         timeout : float, optional
             Seconds. None: as long as the agent proves alive, for answers that may take long.
+        meanwhile : callable, optional
+            Called with each message before the answer, which says how far it is.
 
         Raises
         ------
@@ -74,6 +82,9 @@ class Connection:
             except OSError as broken:
                 raise self._gone(broken) from broken
             answer = self.receive(timeout=timeout)
+            while meanwhile is not None and "meanwhile" in answer:
+                meanwhile(answer["meanwhile"])
+                answer = self.receive(timeout=timeout)
         error = answer.get("error")
         if error:
             raise error_from_dict(error if isinstance(error, dict) else {"message": str(error)})

@@ -134,6 +134,10 @@ class InlinePlanning:
     def cancel(self) -> None:
         self._control.cancel()
 
+    @property
+    def listed(self) -> int:
+        return self._control.entries
+
 
 class InlineHost:
     """Carries operations out in this process; the Host protocol of nbdata.protocols."""

@@ -301,18 +301,24 @@ class AgentPlanning:
 
     def __init__(self, operation: Operation, connection: Connection) -> None:
         self._operation, self._connection = operation, connection
+        #: See `Planning.listed`.
+        self.listed = 0
 
     def wait(self) -> Plan:
         with self._connection as connection:
             context = capture(self._operation).to_dict()
             answer = connection.ask(
-                {"do": "plan", "operation": self._operation.to_dict(), "context": context}
+                {"do": "plan", "operation": self._operation.to_dict(), "context": context},
+                meanwhile=self._note,
             )
         planned = Plan.from_dict(answer["plan"])
         planned.rows = Rows(
             answer["count"], functools.partial(_page, endpoint(), {"folder": answer["folder"]})
         )
         return planned
+
+    def _note(self, news: dict[str, Any]) -> None:
+        self.listed = int(news["listed"])
 
     def cancel(self) -> None:
         self._connection.hang_up()

@@ -11,6 +11,7 @@ from nbdata.server.bounds import Bounds
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed
 from nbdata.server.runs import Runs
+from nbdata.server.tickets import Tickets
 from nbdata.server.workers import Workers
 
 __all__ = ["Handler", "Route"]
@@ -33,10 +34,12 @@ class Route(JupyterHandler):
         runs: Runs,
         listers: Workers,
         planners: Workers,
+        tickets: Tickets,
         bounds: Bounds,
     ) -> None:
         self.feed, self.disks, self.workers, self.runs = feed, disks, workers, runs
-        self.listers, self.planners, self.bounds = listers, planners, bounds
+        self.listers, self.planners = listers, planners
+        self.tickets, self.bounds = tickets, bounds
         self.request.uri = self.request.path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
@@ -13,12 +13,14 @@ from nbdata.errors import BadOption, Cancelled, NbdataError, StoreUnavailable
 from nbdata.server.handlers import Handler
 from nbdata.server.workers import Workers
 
-__all__ = ["LookRoute", "Looking", "texts_of", "through"]
+__all__ = ["LookRoute", "Looking", "StoreRoute", "texts_of", "through"]
 
 # Most seconds for one answer. A person does not wait longer.
 _PATIENCE = 60.0
 # Most characters of a place, of the beginning of names, and of a token.
 _LONGEST = 8192
+
+_T = TypeVar("_T")
 
 
 class Looking(Protocol):
@@ -28,7 +30,7 @@ class Looking(Protocol):
         """End it; it then raises Cancelled."""
 
 
-class LookRoute(Handler):
+class StoreRoute(Handler):
     """Base of routes that ask a store. They end that when the browser leaves, or when it takes too long."""
 
     _track_activity = True
@@ -37,11 +39,10 @@ class LookRoute(Handler):
     _looking: Looking | None = None
     _left = False
 
-    @web.authenticated
-    @authorized
-    async def post(self) -> None:
+    async def look(self, begin: Callable[[], tuple[Looking, Callable[[], _T]]]) -> None:
+        """Begin to look, and answer what is found, or why nothing is."""
         try:
-            self._looking, answer = self.asked(self.get_json_body())
+            self._looking, answer = begin()
             found = await asyncio.wait_for(self.threads.run(answer), self.patience)
         except asyncio.TimeoutError:
             self.refuse(
@@ -58,19 +59,19 @@ class LookRoute(Handler):
             self.refuse(error)
         else:
             if not self._left:
-                self.finish(found)
+                self.send(found)
         finally:
             if self._looking is not None:
                 self._looking.stop()
+
+    def send(self, found: Any) -> None:
+        """Answer what was found."""
+        self.finish(found)
 
     @property
     def threads(self) -> Workers:
         """The threads that wait for stores."""
         return self.listers
-
-    def asked(self, body: object) -> tuple[Looking, Callable[[], str]]:
-        """Return what looks into the store, and a function that returns the answer and may take long."""
-        raise NotImplementedError
 
     def on_connection_close(self) -> None:
         """End the look: nobody waits for it any more."""
@@ -78,6 +79,19 @@ class LookRoute(Handler):
         self._left = True
         if self._looking is not None:
             self._looking.stop()
+
+
+class LookRoute(StoreRoute):
+    """Base of routes that are asked by POST, and answer JSON."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        await self.look(lambda: self.asked(self.get_json_body()))
+
+    def asked(self, body: object) -> tuple[Looking, Callable[[], str]]:
+        """Return what looks into the store, and a function that returns the answer and may take long."""
+        raise NotImplementedError
 
 
 def texts_of(body: object, names: tuple[str, ...], wrong: BadOption) -> list[str]:

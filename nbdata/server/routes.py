@@ -3,11 +3,11 @@
 ``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/ID/limit`` with the body
 ``{"max_rate": "20MB/s"}`` (as for ``transfers --max-rate``; null lifts the limit), ``POST jobs/finished/clear``, and
 ``POST caches/clear`` with the body ``{"path": PATH}``. Those that run an Operation are in `nbdata.server.run`, the one
-that plans in `nbdata.server.plans`, those that look into stores in `nbdata.server.stores`, and those of connections in
-`nbdata.server.connections`. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone": [key, …], "problem":
-text, "version": nbdata's}``; its first message lists all jobs, and one without changes shows now and then that the
-connection is alive. All routes require the server's token or cookie. All that are asked by POST require the XSRF token
-too.
+that plans in `nbdata.server.plans`, those that look into stores in `nbdata.server.stores` and `nbdata.server.media`,
+and those of connections in `nbdata.server.connections`. The websocket ``live`` sends changes: ``{"jobs": [job, …],
+"gone": [key, …], "problem": text, "version": nbdata's}``; its first message lists all jobs, and one without changes
+shows now and then that the connection is alive. All routes require the server's token or cookie. All that are asked by
+POST require the XSRF token too.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from nbdata.server.connections import ConnectionsRoute, ForgetRoute, KeepRoute
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed, Jobs
 from nbdata.server.handlers import Handler, Route
-from nbdata.server.plans import PlanRoute
+from nbdata.server.media import MediaRoute
+from nbdata.server.plans import PlannedRoute, PlanRoute
 from nbdata.server.run import LineRoute, ReportRoute, RunRoute
 from nbdata.server.runs import Runs
 from nbdata.server.stores import ListRoute, PreviewRoute, StartsRoute
+from nbdata.server.tickets import Tickets
 from nbdata.server.workers import Workers
 from nbdata.verbs.transfers import Transfers
 from nbdata.version import __version__
@@ -215,6 +217,7 @@ def routes(
         # Stores that are slow to answer hold threads of their own, so the other routes answer meanwhile.
         "listers": Workers("nbdata-list"),
         "planners": Workers("nbdata-plan"),
+        "tickets": Tickets(),
         "bounds": bounds,
     }
     return [
@@ -226,11 +229,13 @@ def routes(
         (at("run"), RunRoute, shared),
         (at("line"), LineRoute, shared),
         (at("plan"), PlanRoute, shared),
+        (at("plan/([0-9a-f]{32})"), PlannedRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),
         (at("stores/list"), ListRoute, shared),
         (at("stores/preview"), PreviewRoute, shared),
+        (at("stores/media/([0-9a-f]{1,64})"), MediaRoute, shared),
         (at("stores/starts"), StartsRoute, shared),
         (at("connections"), ConnectionsRoute, shared),
         (at("connections/keep"), KeepRoute, shared),

@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from nbdata.client.hosts import ChoosingHost
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound
@@ -28,12 +28,22 @@ _MOST = 16
 _log = logging.getLogger("nbdata.server")
 
 
+class Watched(Protocol):
+    """A plan that is made."""
+
+    @property
+    def listed(self) -> int:
+        """How many entries have been listed."""
+
+
 class Runs:
     """The queries and plans that the panel has begun. May be used from several threads; each call may take long."""
 
     def __init__(self) -> None:
         self._known: dict[str, Job | _BegunPlan] = {}
         self._lock = threading.Lock()
+        #: The plans that a browser waits for, by the names that it gave them; only for the event loop.
+        self.watched: dict[str, Watched] = {}
 
     def begin(self, asked: Asked) -> dict[str, str]:
         """Begin a job, or a plan; return its ``id``, and the ``key`` that it has in the feed, empty if it has none."""

@@ -1,5 +1,7 @@
 """The routes that look into stores: ``POST stores/list``, ``POST stores/preview``, ``GET stores/starts``.
 
+What the browser plays comes from ``GET stores/media/TICKET`` (`nbdata.server.media`).
+
 ``list`` takes ``{"place": URL, "begin": TEXT, "token": TOKEN}`` and answers one page of the folder at the URL: its
 ``base``, the ``token`` of the next page (empty after the last one), and ``entries``, each with ``name``, ``size`` and
 ``modified`` (null if the store does not tell them), ``version`` and ``storage_class`` where there is one, and ``url``
@@ -9,7 +11,8 @@ credentials.
 
 ``preview`` takes ``{"place": URL}`` and answers the beginning of that object: its ``kind`` (see
 `nbdata.client.previewing.Preview`), ``size``, ``is_cut``, and ``text``, ``rows``, ``media`` with ``data`` in base64, or
-``why`` nothing is shown. The reply is JSON whatever the object is, so no browser takes it for a document.
+``why`` nothing is shown; of FFRecord ``samples`` and their ``count``; of audio and video the ``ticket`` that gets its
+pieces. The reply is JSON whatever the object is, so no browser takes it for a document.
 
 Both also take the name of a ``connection`` (see `nbdata.connections`).
 
@@ -38,6 +41,8 @@ from nbdata.server.starts import configured, recent
 
 __all__ = ["ListRoute", "PreviewRoute", "StartsRoute"]
 
+# Fields of a preview that only some kinds have.
+_OF_SOME = ("playable", "samples", "count")
 _LISTED = '{"place": URL, "begin": TEXT, "token": TOKEN}'
 
 
@@ -64,7 +69,20 @@ class PreviewRoute(LookRoute):
             BadOption("this is no object to look at", expected='{"place": URL}'),
         )
         previewing = Previewing(place, through(connection))
-        return previewing, lambda: _shown_preview(previewing.preview())
+        return previewing, lambda: self._shown(previewing.preview())
+
+    def _shown(self, preview: Preview) -> str:
+        shown = {name: value for name, value in vars(preview).items() if name not in _OF_SOME}
+        shown["data"] = base64.b64encode(preview.data).decode()
+        shown["size"] = preview.size if preview.size >= 0 else None
+        if preview.kind == "samples":
+            shown["count"] = preview.count
+            shown["samples"] = [
+                {**vars(sample), "data": base64.b64encode(sample.data).decode()} for sample in preview.samples
+            ]
+        if preview.playable is not None:
+            shown["ticket"] = self.tickets.give(preview.playable)
+        return json.dumps(shown)
 
 
 class StartsRoute(Handler):
@@ -104,8 +122,3 @@ def _shown(found: FoundPage) -> str:
             entry["url"] = url
         entries.append(entry)
     return json.dumps({"base": found.base, "entries": entries, "token": found.token})
-
-
-def _shown_preview(preview: Preview) -> str:
-    data = base64.b64encode(preview.data).decode()
-    return json.dumps({**vars(preview), "data": data, "size": preview.size if preview.size >= 0 else None})

@@ -78,6 +78,9 @@ class Control(Protocol):
     def bad_entries(self) -> BadEntries:
         """The entries of listings that could not be used."""
 
+    def listed(self, count: int) -> None:
+        """Count entries that listings have yielded, also those that are not selected."""
+
     def pushed_back(self) -> None:
         """Count that a store reported overload."""
 

@@ -85,6 +85,9 @@ class FreeControl:
         with self._lock:
             self._retries += 1
 
+    def listed(self, count: int) -> None:
+        pass
+
     def pushed_back(self) -> None:
         with self._lock:
             self._pushed_back += 1

@@ -43,6 +43,8 @@ __all__ = [
 
 # How many names are requested ahead of the reader.
 _AHEAD = 256
+# How many entries of a listing are counted at a time.
+_COUNTED = 256
 # The syntax of bucket names.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -150,11 +152,17 @@ def _below(opener: Opener, folder: Location, noticed: Noticed | None = None) -> 
     if names is not None and folder.store.lists_by_page:
         yield from _named(opener, folder, names)
         return
+    count = 0
     for info in listing(opener.control, store, folder.key):
         opener.control.checkpoint()
+        count += 1
+        if count == _COUNTED:
+            opener.control.listed(count)
+            count = 0
         path = info.key[len(folder.key) :]
         if path and not (info.key.endswith("/") and info.size <= 0):
             yield Entry(path, info)
+    opener.control.listed(count)
 
 
 def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:

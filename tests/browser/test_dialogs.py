@@ -15,6 +15,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, Request, expect
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from tests.agent.rig import fill, tmpfs
 from tests.browser.notebook import Notebook
 from tests.browser.panel import Panel, expect_focus
 from tests.browser.test_looks import contrasts, overflow
@@ -341,6 +342,44 @@ def test_where_it_does_not_fit_the_ways_that_do_are_buttons(panel: Panel, lab: L
         expect_focus(freeing.get_by_role("heading", name="Free"))
     finally:
         nbdata.quota(str(folder), limit="none", quiet=True)
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.long
+def test_on_a_full_disk_nothing_is_begun_and_another_disk_takes_it(
+    panel: Panel, lab: Lab, put: Put, shoot: Shoot
+) -> None:
+    url = put({"big/a.bin": os.urandom(3_000_000)})
+    with tmpfs(lab.root / "full", size="8m") as disk:
+        filler = fill(disk, leave=200_000)
+        panel.page.set_viewport_size({"width": 1280, "height": 1100})
+        dialog = began(opened(panel, url), "Pull here…", "big/")
+        target = dialog.get_by_role("textbox", name="Into")
+        target.fill(f"{disk}/big")
+        expect(plan(dialog)).to_contain_text("it does not fit: 3.0 MB needed")
+        ways = dialog.get_by_role("group", name="Ways that fit")
+        expect(ways.get_by_role("button")).to_have_text(["Free…", "Another disk", "Take less"])
+        for theme, width in (("Light", 420), ("Dark", 420), ("Light", 240)):
+            panel.theme(theme)
+            panel.width(width)
+            dialog.scroll_into_view_if_needed()
+            shoot(panel.page, f"full-disk-{theme.lower()}-{width}")
+        dialog.get_by_role("button", name="Start").click()
+        expect(dialog).to_contain_text("not enough space")
+        assert os.listdir(disk) == [filler.name]
+        ways.get_by_role("button", name="Free…").click()
+        freeing = panel.root.locator(".nbd-Gauge").filter(has_text="/full").locator(".nbd-Tray")
+        expect_focus(freeing.get_by_role("heading", name="Free"))
+        ways.get_by_role("button", name="Another disk").click()
+        expect_focus(target)
+        target.fill(f"{lab.root}/elsewhere")
+        expect(plan(dialog)).to_contain_text("free after that")
+        expect(ways).to_have_count(0)
+        dialog.get_by_role("button", name="Start").click()
+        expect(dialog).to_contain_text("Pulled.")
+        assert (lab.root / "elsewhere" / "a.bin").stat().st_size == 3_000_000
+        assert os.listdir(disk) == [filler.name]
+    assert panel.errors == []
 
 
 @pytest.mark.parametrize(("theme", "width"), [("Light", 320), ("Dark", 480), ("Light", 240)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from PIL import Image
+from playwright.sync_api import BrowserContext, Locator, Page, Response, expect
 
 from nbdata.demo.server import EmbeddedServer
 from tests.browser.panel import Panel, expect_focus
@@ -19,6 +21,8 @@ from tests.browser.test_stores import opened, row
 from tests.client.test_previewing import png
 from tests.faults.gate import Gate
 from tests.lab import Lab
+from tests.server.test_preview import records, wav
+from tests.waiting import wait_until
 
 Shoot = Callable[[Page, str], None]
 Put = Callable[[dict[str, bytes]], str]
@@ -66,6 +70,13 @@ def shard() -> bytes:
             header.size = 2000
             tar.addfile(header, io.BytesIO(bytes(2000)))
     return packed.getvalue()
+
+
+def colours() -> bytes:
+    """Return a picture that can be seen in both themes."""
+    file = io.BytesIO()
+    Image.linear_gradient("L").convert("RGB").resize((120, 80)).save(file, "PNG")
+    return file.getvalue()
 
 
 def test_what_would_run_is_shown_as_text_and_pictures_as_pixels(panel: Panel, put: Put) -> None:
@@ -133,6 +144,82 @@ def test_why_there_is_no_preview_is_said_and_keys_suffice(
             assert panel.errors == []
 
 
+# Draws for a second, and returns that as a film of the browser's own making, in base64.
+_FILMED = """async () => {
+  const canvas = Object.assign(document.createElement('canvas'), { width: 160, height: 90 });
+  const paper = canvas.getContext('2d');
+  const recorder = new MediaRecorder(canvas.captureStream(25), { mimeType: 'video/webm' });
+  const parts = [];
+  recorder.ondataavailable = event => parts.push(event.data);
+  const stopped = new Promise(done => (recorder.onstop = done));
+  recorder.start();
+  for (let n = 0; n < 25; n++) {
+    paper.fillStyle = `hsl(${n * 14} 80% 50%)`;
+    paper.fillRect(0, 0, 160, 90);
+    await new Promise(done => setTimeout(done, 40));
+  }
+  recorder.stop();
+  await stopped;
+  const bytes = new Uint8Array(await new Blob(parts).arrayBuffer());
+  return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''));
+}"""
+
+
+def played(player: Locator) -> float:
+    return float(player.evaluate("player => player.currentTime"))
+
+
+@pytest.mark.long
+def test_sound_and_film_are_played_by_ranges(panel: Panel, put: Put) -> None:
+    film = base64.b64decode(panel.page.evaluate(_FILMED))
+    url = put({"film.webm": film, "long.wav": wav(12_500), "wrong.mp3": b"ID3" + bytes(9_000)})
+    section = opened(panel, url)
+    tray = preview(section, "film.webm")
+    player = tray.get_by_label("The player")
+    expect(tray).to_contain_text("160 × 90 pixels")
+    player.evaluate("player => { player.muted = true; return player.play(); }")
+    wait_until(lambda: played(player) > 0.2)
+
+    asked: list[tuple[int, int]] = []
+
+    def note(response: Response) -> None:
+        if response.status == 206 and "stores/media" in response.url:
+            start, end = response.headers["content-range"].split(" ")[1].split("/")[0].split("-")
+            asked.append((int(start), int(end) + 1))
+
+    panel.page.on("response", note)
+    tray = preview(section, "long.wav")
+    player = tray.get_by_label("The player")
+    expect(tray).to_contain_text("3 h 28 min")
+    expect(tray).to_contain_text("100.0 MB")
+    player.evaluate("player => { player.muted = true; return player.play(); }")
+    wait_until(lambda: played(player) > 0.2)
+    player.evaluate("player => (player.currentTime = 10_000)")
+    wait_until(lambda: played(player) > 10_000.2)
+    assert any(start >= 79_000_000 for start, _ in asked)
+    assert all(end - start <= 2 << 20 for start, end in asked)
+    moved = sum(end - start for start, end in asked)
+    print(f"{moved:,} bytes moved of 100,000,044, in {len(asked)} requests")
+    assert moved < 20_000_000
+    panel.page.keyboard.press("Escape")
+    expect(player).to_have_count(0)
+    expect(preview(section, "wrong.mp3")).to_contain_text("The browser cannot play this.")
+    assert panel.errors == []
+
+
+@pytest.mark.long
+def test_samples_of_ffrecord_are_shown_with_their_pictures(panel: Panel, put: Put) -> None:
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" onload="window.ran = true">{_SCRIPT}</svg>'
+    url = put({"train.ffr": records([png(30, 20), svg.encode(), bytes(9)])})
+    tray = preview(opened(panel, url), "train.ffr")
+    picture = tray.get_by_role("img", name="The picture of sample 0")
+    wait_until(lambda: picture.evaluate("img => img.naturalWidth") == 30)
+    expect(tray.get_by_role("row")).to_contain_text(["Content", "0", f"1{len(svg)} B<svg", "29 Bbytes"])
+    expect(tray).to_contain_text("All 3 samples.")
+    assert panel.page.evaluate("window.ran") is None
+    assert panel.errors == []
+
+
 @pytest.mark.parametrize(("theme", "width"), [("Light", 420), ("Dark", 420), ("Light", 240)])
 @pytest.mark.long
 def test_previews_can_be_read_in_both_themes_and_at_any_width(
@@ -145,6 +232,8 @@ def test_previews_can_be_read_in_both_themes_and_at_any_width(
             "about.json": json.dumps({"name": "towns", "columns": ["city", "country"], "rows": 300}).encode(),
             "map.png": png(300, 120),
             "train-000000.tar": shard(),
+            "spoken.wav": wav(90),
+            "train.ffr": records([colours(), b"label: tree", bytes(2000), colours()]),
         }
     )
     panel.theme(theme)
@@ -156,6 +245,8 @@ def test_previews_can_be_read_in_both_themes_and_at_any_width(
         ("about.json", '"columns"'),
         ("map.png", "300 × 120 pixels"),
         ("train-000000.tar", "List members"),
+        ("spoken.wav", "1 min 30 s"),
+        ("train.ffr", "All 4 samples."),
     ):
         tray = preview(section, name)
         expect(tray).to_contain_text(shown)
@@ -163,7 +254,7 @@ def test_previews_can_be_read_in_both_themes_and_at_any_width(
             tray.get_by_role("button", name="List members").click()
             expect(tray).to_contain_text("All 3 members.")
         tray.scroll_into_view_if_needed()
-        shoot(panel.page, f"preview-{name.partition('.')[0]}-{theme.lower()}-{width}")
+        shoot(panel.page, f"preview-{name.replace('.', '-')}-{theme.lower()}-{width}")
         assert overflow(panel, ".nbd-Path, .nbd-TreeName, .nbd-Tree, .nbd-Table, .nbd-Preview") == []
         poor = {one: round(ratio, 2) for one, ratio in contrasts(panel).items() if ratio < 4.5}
         assert poor == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -192,6 +193,40 @@ def test_pages_that_were_forgotten_come_again_where_they_are_looked_at(
     scroll(section, "0")
     expect(names(section).first).to_have_text("object-000000000")
     assert section.get_by_role("treeitem").count() < 40
+
+
+@pytest.mark.long
+def test_counting_and_summing_up_say_how_far_they_are(
+    context: BrowserContext, tmp_path: Path, shoot: Shoot
+) -> None:
+    with ListServer(30_000, per_folder=30_000) as server, Gate(server.url) as gate:
+        environment = {
+            "AWS_ENDPOINT_URL": gate.url,
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+        }
+        with Lab(tmp_path, environment=environment) as lab:
+            panel = Panel.open(context, lab)
+            section = opened(panel, "s3://bench/")
+            row(section, "many/").click()
+            section.get_by_role("button", name="Pull here…: many").click()
+            dialog = section.get_by_role("region", name="Pull here: many")
+            planned = dialog.get_by_role("status", name="The plan")
+            expect(planned).to_contain_text("at least 10,000 objects")
+            gate.close(after=4_000_000)  # a page has some 300 kB
+            dialog.get_by_role("button", name="Count all").click()
+            expect(dialog.locator(".nbd-Far")).to_have_text(re.compile(r"^[\d,]+ listed so far$"))
+            shoot(panel.page, "counting")
+            gate.open()
+            expect(planned).to_contain_text("30,000 objects")
+            expect(dialog.locator(".nbd-Far")).to_have_count(0)
+            gate.close(after=4_000_000)
+            section.get_by_role("button", name="Sum up: many").click()
+            tray = section.get_by_role("region", name="Sum up: many")
+            expect(tray.locator(".nbd-Far")).to_have_text(re.compile(r"^[\d,]+ listed so far$"))
+            gate.open()
+            expect(tray).to_contain_text("30,000 objects")
+            assert panel.errors == []
 
 
 @pytest.mark.long

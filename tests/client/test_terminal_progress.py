@@ -63,7 +63,7 @@ def test_a_terminal_shows_the_rate_of_the_job_and_not_of_what_was_there_before(
     assert rates, frames
     assert max(rates) < 2 * _RATE, frames
     moving = next(frame for frame in frames if "/s, " in frame)
-    words = rf"pull \|.*\| +\d+%, [\d.]+ s left, [\d.]+ MB of {re.escape(format_size(_SIZE))}, [\d.]+ MB/s, 0/1 files"
+    words = rf"pull \|.*\| +\d+%, <?[\d.]+ s left, [\d.]+ MB of {re.escape(format_size(_SIZE))}, [\d.]+ MB/s, 0/1 files"
     assert re.search(words, moving), moving
 
 

@@ -120,6 +120,14 @@ def test_what_the_panel_may_not_name_is_refused_and_no_secret_comes_back(lab: La
     assert post(lab, "line", verb="cleanup", source=f"{data}/a").status == 200
 
 
+def test_how_far_a_plan_is_has_a_name_that_the_browser_makes_up(lab: Lab) -> None:
+    asked = {"verb": "pull", "source": "s3://bucket/a", "target": str(data_of(lab))}
+    for odd in ("../a", "A" * 32, "a" * 33, 5, None):
+        refused = post(lab, "plan", **asked, watch=odd)
+        assert (refused.status, "watch is a name" in refused.body) == (400, True)
+    assert lab.ask(f"nbdata/api/plan/{'a' * 32}").status == 404
+
+
 @pytest.mark.long
 def test_a_plan_ends_when_the_browser_leaves(
     put: Put, gate: Gate, seaweedfs: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,4 +165,5 @@ def test_a_plan_looks_at_ten_thousand_objects_and_one_more_unless_all_are_counte
             for more, count in (({}, 10_001), ({"count_all": True}, 25_000)):
                 plan = post(lab, "plan", **asked, **more).json()
                 assert (plan["moves"]["files"], len(plan["rows"])) == (count, 20)
+                assert plan["is_cut"] is (count == 10_001)
     assert os.listdir(lab.root) == []

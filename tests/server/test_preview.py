@@ -10,16 +10,20 @@ import lzma
 import socket
 import tarfile
 import tracemalloc
+import urllib.error
 import urllib.request
+import wave
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nbdata.client.previewing import Previewing
+from nbdata.client.previewing import MOST_OF_PIECE, Previewing
 from nbdata.demo.server import EmbeddedServer
+from nbdata.formats.ffrecord import HeadWriter
 from tests.client.test_previewing import png
 from tests.faults.gate import Gate
 from tests.lab import Answer, Lab
@@ -283,3 +287,100 @@ def _begun(lab: Lab, place: str) -> socket.socket:
         + body
     )
     return connection
+
+
+def wav(seconds: float) -> bytes:
+    """Return silence of 8 kHz, a byte a sample."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as made:
+        made.setparams((1, 1, 8000, 0, "NONE", ""))
+        made.writeframes(b"\x80" * int(8000 * seconds))
+    return file.getvalue()
+
+
+def piece(lab: Lab, ticket: str, said: str | None, headers: dict[str, str] | None = None) -> Any:
+    """Ask for a piece as a player does; returns the open response."""
+    asking = {"Authorization": f"token {lab.token}", **({"Range": said} if said else {}), **(headers or {})}
+    request = urllib.request.Request(f"{lab.url}/nbdata/api/stores/media/{ticket}", headers=asking)
+    try:
+        return urllib.request.urlopen(request, timeout=PATIENCE)
+    except urllib.error.HTTPError as refused:
+        return refused
+
+
+def test_audio_is_played_in_bounded_pieces_that_are_no_document(lab: Lab, put: Put) -> None:
+    data = wav(800)  # 6.4 MB
+    url = put({"a.wav": data, "odd.wav": b"<html>" + _SCRIPT, "a.txt": data})
+    shown = look(lab, f"{url}a.wav")
+    assert (shown["kind"], shown["media"], shown["size"]) == ("media", "audio/wav", len(data))
+    for said, start, end in (
+        ("bytes=0-", 0, MOST_OF_PIECE),
+        ("bytes=0-1", 0, 2),
+        ("bytes=3000000-3000099", 3_000_000, 3_000_100),
+        ("bytes=6400000-99999999", 6_400_000, len(data)),
+        ("bytes=-10", len(data) - 10, len(data)),
+    ):
+        with piece(lab, shown["ticket"], said) as reply:
+            told = reply.headers
+            assert (reply.status, told["Content-Type"]) == (206, "audio/wav")
+            assert told["Content-Range"] == f"bytes {start}-{end - 1}/{len(data)}"
+            assert reply.read() == data[start:end]
+    assert told["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'none'" in told["Content-Security-Policy"]
+    assert "sandbox" in told["Content-Security-Policy"]
+    assert (told["Cache-Control"], told["Content-Disposition"]) == ("no-store", "attachment")
+    for said in (None, "bytes=-", "bytes=9-3", "bytes=6400044-", "bytes=0-1,4-5", "bytes=a-", "lines=0-1"):
+        with piece(lab, shown["ticket"], said) as reply:
+            assert (reply.status, reply.headers["Content-Range"]) == (416, f"bytes */{len(data)}"), said
+    assert look(lab, f"{url}odd.wav")["kind"] == "text"
+    assert look(lab, f"{url}a.txt")["kind"] == "nothing"
+
+
+def test_only_who_opened_the_preview_gets_pieces_and_of_that_version_alone(lab: Lab, put: Put) -> None:
+    url = put({"a.wav": wav(1)})
+    ticket = look(lab, f"{url}a.wav")["ticket"]
+    with piece(lab, "0" * 32, "bytes=0-") as reply:
+        assert (reply.status, set(json.loads(reply.read()))) == (404, {"message", "remedy"})
+    with piece(lab, ticket, "bytes=0-", {"Authorization": ""}) as reply:
+        assert reply.status == 403
+    put({"a.wav": wav(2)})
+    with piece(lab, ticket, "bytes=0-") as reply:
+        assert (reply.status, "RIFF" in reply.read().decode("latin-1")) == (409, False)
+
+
+def records(samples: list[bytes], *, wrong: bool = False) -> bytes:
+    """Return an FFRecord file; `wrong` changes the last byte."""
+    head = HeadWriter()
+    for sample in samples:
+        head.add(len(sample), zlib.crc32(sample))
+    made = b"".join([*head.pieces(), *samples])
+    return made[:-1] + bytes([made[-1] ^ 1]) if wrong else made
+
+
+def test_the_first_samples_of_ffrecord_are_shown_within_bounds(lab: Lab, put: Put) -> None:
+    picture, large = png(30, 20), png(20, 30) + bytes(9 << 20)
+    many = [picture, b"label 7", b"\x80\x04\x95\0\xff", large, *[bytes(200_000)] * 60]
+    url = put(
+        {
+            "many.ffr": records(many),
+            "wrong.ffr": records([b"one", b"two"], wrong=True),
+            "short.ffr": b"12",
+            "hole.ffr": bytes(8) + b"\0\0\0\x7f" + bytes(100),
+            "none.ffr": records([]),
+            "huge.ffr": records([png(60_000, 50_000)]),
+        }
+    )
+    shown = look(lab, f"{url}many.ffr")
+    assert (shown["kind"], shown["count"], shown["is_cut"]) == ("samples", 64, True)
+    assert len(shown["samples"]) == 24
+    first, second, third, fourth = shown["samples"][:4]
+    assert (first["media"], base64.b64decode(first["data"])) == ("image/png", picture)
+    assert (second["text"], second["size"], third["text"], third["size"]) == ("label 7", 7, "", 5)
+    assert (fourth["size"], fourth["media"], fourth["data"]) == (len(large), "", "")
+    wrong = look(lab, f"{url}wrong.ffr")["samples"]
+    assert (wrong[0]["text"], wrong[1]["text"]) == ("one", "")
+    assert "checksum" in wrong[1]["problem"]
+    assert "too short" in look(lab, f"{url}short.ffr")["why"]
+    assert "damaged" in look(lab, f"{url}hole.ffr")["why"]
+    assert (look(lab, f"{url}none.ffr")["samples"], look(lab, f"{url}none.ffr")["count"]) == ([], 0)
+    assert look(lab, f"{url}huge.ffr")["samples"][0]["data"] == ""

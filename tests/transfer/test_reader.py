@@ -54,6 +54,9 @@ class Own:
     def pulse(self) -> Pulse:
         return Pulse(0, 0, self.tries, 0)
 
+    def listed(self, count: int) -> None:
+        pass
+
     def pushed_back(self) -> None:
         pass
 

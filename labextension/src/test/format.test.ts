@@ -17,7 +17,9 @@ test('sizes are in decimal units and never show 1000 of a unit', () => {
 });
 
 test('durations name two units at most', () => {
-  assert.deepEqual([0.34, 9.99, 42, 200, 7500].map(duration), [
+  assert.deepEqual([0, 0.01, 0.34, 9.99, 42, 200, 7500].map(duration), [
+    '0.0 s',
+    '<0.1 s',
     '0.3 s',
     '10.0 s',
     '42 s',

@@ -6,16 +6,14 @@ import {
   byDay,
   EMPTY,
   endedIn,
-  fullness,
-  gaugeOf,
   Job,
   Model,
-  parseSeen,
   parseJob,
   parseUpdate,
   reduce,
   sections
 } from '../model.js';
+import { fullness, gaugeOf, parseSeen } from '../seen.js';
 
 function job(fields: Record<string, unknown>): Job {
   return parseJob({ key: 'a', id: 'a', verb: 'pull', state: 'RUNNING', ...fields });

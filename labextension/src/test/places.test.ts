@@ -51,16 +51,16 @@ test('the target is named as what is pulled', () => {
 
 test('a plan says how much, and when it looked at a part only', () => {
   const moves = { objects: 3, bytes: 3e6, all: 5, needed: 3e6, free: 8e6, fits: true };
-  assert.deepEqual(moving(moves), [
+  assert.deepEqual(moving(moves, false), [
     '3 objects, 3.0 MB',
     '2 are there already, or stay as they are',
     '5.0 MB free after that'
   ]);
-  assert.deepEqual(moving({ ...moves, objects: 10_001, all: 10_001 }), [
+  assert.deepEqual(moving({ ...moves, objects: 10_001, all: 10_001 }, true), [
     'at least 10,000 objects, 3.0 MB',
     'at most 5.0 MB free after that'
   ]);
-  assert.deepEqual(moving({ ...moves, all: 3, fits: false, free: 1e6 }), [
+  assert.deepEqual(moving({ ...moves, all: 3, fits: false, free: 1e6 }, false), [
     '3 objects, 3.0 MB',
     'it does not fit: 3.0 MB needed, 1.0 MB free'
   ]);

@@ -10,7 +10,7 @@ import {
   fullGauge,
   spelled
 } from '../diskwords.js';
-import { parseSeen } from '../model.js';
+import { parseSeen } from '../seen.js';
 import { csv, filled, freeing, isOver, parseLine, parseResult, plain } from '../results.js';
 
 const row = (path: string, disk: number, fills: object, action = 'folder'): object => ({

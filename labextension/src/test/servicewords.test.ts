@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { parseSeen, Service } from '../model.js';
+import { parseSeen, Service } from '../seen.js';
 import { consumerFacts, serviceFacts, servicePercent, whoWaits } from '../servicewords.js';
 
 function service(fields: Record<string, unknown>): Service {

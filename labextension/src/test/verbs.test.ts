@@ -121,10 +121,13 @@ const plan = (actions: object, moves: object = {}, more: object = {}) =>
 
 test('a plan is said in the words of its verb, and that it has not looked at all', () => {
   assert.deepEqual(planned('delete', plan({ delete: [2, 1500] })), ['2 objects, 1.5 kB']);
-  const many = plan({ delete: [10_001, 5] });
+  const many = plan({ delete: [10_001, 5] }, {}, { is_cut: true });
   assert.deepEqual(planned('delete', many), ['at least 10,000 objects, 5 B']);
   assert.equal(isCut('delete', many), true);
   assert.equal(isCut('pack', many), false);
+  const counted = plan({ delete: [30_000, 5] }, {}, { is_cut: false });
+  assert.deepEqual(planned('delete', counted), ['30,000 objects, 5 B']);
+  assert.equal(isCut('delete', counted), false);
   assert.deepEqual(
     planned(
       'md5check',

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { Cache, Job, parseJob, parseSeen } from '../model.js';
+import { Job, parseJob } from '../model.js';
+import { Cache, parseSeen } from '../seen.js';
 import {
   again,
   amount,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from nbdata.archives.decompress import detect, open_decompressed
 from nbdata.client.browsing import browsed
 from nbdata.client.opened import Opened
+from nbdata.client.previewing.media import Playable, playable_type
 from nbdata.client.previewing.parquet import first_rows
 from nbdata.client.previewing.pictures import dimensions, media_of
+from nbdata.client.previewing.records import SUFFIX, ShownSample, first_samples
 from nbdata.client.previewing.texts import (
     MOST_CHARACTERS,
     MOST_COLUMNS,
@@ -47,19 +50,25 @@ class Preview:
     Attributes
     ----------
     kind : str
-        ``text``, ``table``, ``picture``, ``archive`` or ``nothing``.
+        ``text``, ``table``, ``picture``, ``media``, ``samples``, ``archive`` or ``nothing``.
     size : int
         Bytes of the object; -1 if the store does not tell.
     text : str
     rows : list of list of str
     media : str
-        The media type of a picture.
+        The media type of a picture, or of what the browser plays.
     data : bytes
         All bytes of a picture.
     is_cut : bool
         True if only the beginning is shown.
     why : str
         Why nothing is shown.
+    playable : Playable or None
+        What the browser plays, piece by piece.
+    samples : list of ShownSample
+        The first samples.
+    count : int
+        The number of all samples.
     """
 
     kind: str
@@ -70,6 +79,9 @@ class Preview:
     data: bytes = b""
     is_cut: bool = False
     why: str = ""
+    playable: Playable | None = None
+    samples: list[ShownSample] = field(default_factory=list)
+    count: int = 0
 
 
 class Previewing:
@@ -89,6 +101,7 @@ class Previewing:
     """
 
     def __init__(self, place: str, options: Mapping[str, Any] | None = None) -> None:
+        self._options = options
         self._operation = browsed(place, options)
         self._place = self._operation.place
         if not self._place.partition("://")[2].partition("/")[2] or self._place.endswith("/"):
@@ -111,6 +124,10 @@ class Previewing:
         whole = len(head) == info.size or len(head) < _HEAD
         if media := media_of(head):
             return self._picture(location, info, head, media)
+        if media := playable_type(name, head):
+            return self._playable(location, info, media)
+        if name.endswith(SUFFIX):
+            return self._records(location, info, head)
         if head.startswith(_PARQUET):
             return self._parquet(location, info)
         if not head:
@@ -141,17 +158,37 @@ class Previewing:
                 return Preview("picture", media=media, data=data)
         return Preview("nothing", why=f"a picture of over {_PICTURE >> 20} MiB is not shown")
 
-    def _parquet(self, location: Location, info: ObjectInfo) -> Preview:
-        def read(start: int, end: int) -> bytes:
-            with Reader(self._opened.control, location.store, info, start, end) as reader:
-                return b"".join(bytes(block) for block in reader.blocks())
+    def _playable(self, location: Location, info: ObjectInfo, media: str) -> Preview:
+        if info.size < 0 or not location.store.ranges:
+            return Preview("nothing", why="this can be played, but its server sends no part of it alone")
+        return Preview("media", media=media, playable=Playable(self._place, self._options, info, media))
 
+    def _parquet(self, location: Location, info: ObjectInfo) -> Preview:
         if info.size < 0 or not location.store.ranges:
             return Preview("nothing", why="this is Parquet, and its server sends no part of it alone")
+        read = partial(self._range, location, info)
         found = first_rows(read, info.size, MOST_ROWS, MOST_COLUMNS, self._opened.control)
         if isinstance(found, str):
             return Preview("nothing", why=found)
         return Preview("table", rows=found[0], is_cut=not found[1])
+
+    def _records(self, location: Location, info: ObjectInfo, head: bytes) -> Preview:
+        if info.size < 0 or not location.store.ranges:
+            return Preview("nothing", why="this is FFRecord, and its server sends no part of it alone")
+
+        def read(start: int, end: int) -> bytes:
+            return head[start:end] if end <= len(head) else self._range(location, info, start, end)
+
+        try:
+            samples, count = first_samples(read, info.size, self._place)
+        except BadArchive as error:
+            return Preview("nothing", why=error.message)
+        return Preview("samples", samples=samples, count=count, is_cut=len(samples) < count)
+
+    def _range(self, location: Location, info: ObjectInfo, start: int, end: int) -> bytes:
+        """Return the bytes ``start:end`` of the object."""
+        with Reader(self._opened.control, location.store, info, start, end) as reader:
+            return b"".join(bytes(block) for block in reader.blocks())
 
     def _read(self, location: Location, info: ObjectInfo, most: int) -> bytes:
         """Return the first bytes of the object."""

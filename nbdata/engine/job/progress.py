@@ -31,6 +31,8 @@ class Progress:
         self._began = 0.0
         self._anew = False  # the next plan's work is counted anew, as if the command had been run again
         self._units = self._moved = self._pushed_back = 0
+        #: Entries that listings have yielded so far.
+        self.entries = 0
         self._again_for = ""
         self._rate: int | None = None
         self._free_at = 0.0  # when all bytes moved since the limit was set were due
@@ -113,6 +115,11 @@ class Progress:
     def last_retry(self) -> str:
         """The reason of the latest request that was made again; empty if none was."""
         return self._again_for
+
+    def listed(self, count: int) -> None:
+        """Count entries that listings have yielded."""
+        with self._changed:
+            self.entries += count
 
     def pushed_back(self) -> None:
         """Count that a store was overloaded."""

@@ -690,6 +690,11 @@
   margin: 6px 0;
 }
 
+.nbd-Far {
+  color: var(--jp-ui-font-color2);
+  font-variant-numeric: tabular-nums;
+}
+
 .nbd-Choices {
   border: 0;
   margin: 6px 0;
@@ -1019,6 +1024,19 @@
   margin: 4px 0;
   max-height: 360px;
   max-width: 100%;
+}
+
+.nbd-Player {
+  display: block;
+  margin: 4px 0;
+  max-height: 360px;
+  width: 100%;
+}
+
+.nbd-Thumb {
+  display: block;
+  max-height: 64px;
+  max-width: 128px;
 }
 
 /* -- failed files ---------------------------------------------------------------------------- */
