@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Durations", "folder_of", "over_budget"]
 
-#: Seconds for a folder's share, for those that need more, and for all together: CI has 22 minutes, 7 of them for the rest.
+#: Seconds for a folder's share, for those that need more, and for all together: CI has 22 minutes, 7 of them for what
+#: is no test.
 BUDGET, MORE, WHOLE = 60.0, {"tests/browser": 120.0}, 15 * 60.0
 
 _ROOT = Path(__file__).parents[1]
