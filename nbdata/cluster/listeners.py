@@ -50,6 +50,6 @@ def refuse_theirs(cluster: str) -> None:
             f"another user listens at {cluster}, who could run code as you",
             expected=f"a scheduler of user {os.geteuid()} or root",
             got=f"user {min(others)}",
-            remedy="Start a scheduler of your own; or one with TLS, and name it as tls://… If you trust that user, add "
+            remedy="Start a scheduler of your own, or one with TLS (tls://…). If you trust that user, add "
             "--insecure-cluster",
         )

@@ -18,7 +18,7 @@ from nbdata.files.cached import FileCache
 from nbdata.files.connections import Connections, Place
 from nbdata.files.entries import Entry, file_entry, folder_entry
 from nbdata.files.fetching import FIRST, compared, fetch, first_bytes
-from nbdata.files.names import add_folders, path_of, url_of
+from nbdata.files.names import Folders, path_of, url_of
 from nbdata.files.ranges import Range, clipped, merged
 from nbdata.files.reading import ReadFile
 from nbdata.files.text import CompressedFile, TextFile
@@ -214,7 +214,8 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
         if withdirs and not place.store.flat:  # it may have empty folders
             return super().find(path, maxdepth=maxdepth, withdirs=True, detail=detail, **kwargs)
         prefix, naming = place.prefix, self._naming(path, place)
-        found, folders = dict[str, ObjectInfo](), set[str]()
+        found, above = dict[str, ObjectInfo](), Folders(path)
+        folders = above.names
         for info in listing(place.control, place.store, prefix):
             key = info.key
             if key.endswith("/"):  # the object that stands for a folder
@@ -225,7 +226,7 @@ class Browsing(ChainedFileSystem):  # type: ignore[misc]  # fsspec has no types
                 if maxdepth is None or name.count("/", len(path) + 1) < maxdepth:
                     found[name] = info
             if withdirs:
-                add_folders(folders, name, path)
+                above.add_above(name)
         if not found and not folders and place.key:
             with contextlib.suppress(NotFound, IsADirectoryError):
                 found[path] = self._head(place)

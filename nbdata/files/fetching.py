@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbdata.errors import ChecksumMismatch, NbdataError, NotFound, StoreUnavailable
+from nbdata.errors import ChecksumMismatch, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.files.connections import Place
 from nbdata.reading.pieces import Content, Piece, SecondTry
 from nbdata.stores.base import ObjectInfo, Store
@@ -57,6 +57,8 @@ def first_bytes(place: Place, most: int = FIRST, start: int = 0) -> First:
             while came < most and (count := body.readinto(view[came:])):
                 came += count
             info = body.info
+            if came and 0 <= info.size < start + came:
+                raise SourceChanged("the object is longer than the store said", path=place.key)
             if came < min(most, info.size - start):
                 raise StoreUnavailable(
                     "the store sent fewer bytes than it announced", path=place.key, details={"retry": True}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from nbdata.errors import BadOption
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES
 
-__all__ = ["PROTOCOLS", "STORES", "add_folders", "parts_of", "path_of", "store_url", "url_of"]
+__all__ = ["PROTOCOLS", "STORES", "Folders", "parts_of", "path_of", "store_url", "url_of"]
 
 #: The protocols that nbdata has its own stores for. For all others it asks fsspec itself.
 STORES = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https")
 #: The names by which fsspec always gets to nbdata, as in ``nbs3://bucket/file``. They are letters and digits only,
 #: because xarray takes a URL with any other name for a path on the disk.
 PROTOCOLS = tuple(f"nb{store}" for store in STORES)
+
+# Most bytes of memory for the names of folders, each of which takes some beside its characters: a key of 8 KB may have
+# 4,000 folders.
+_FOLDERS, _NAME = 512 << 20, 100
 
 
 def path_of(text: str) -> str:
@@ -61,9 +66,35 @@ def url_of(protocol: str, path: str) -> str:
     return f"nb{path}" if protocol in PROTOCOLS else path
 
 
-def add_folders(folders: set[str], name: str, path: str) -> None:
-    """Add the folders of a file below a path."""
-    parent = name.rpartition("/")[0]
-    while len(parent) > len(path) and parent not in folders:
-        folders.add(parent)
-        parent = parent.rpartition("/")[0]
+class Folders:
+    """The names of all folders above files, below one path.
+
+    Attributes
+    ----------
+    names : set of str
+    """
+
+    def __init__(self, path: str) -> None:
+        self.names = set[str]()
+        self._path, self._held = path, 0
+
+    def add_above(self, name: str) -> None:
+        """Add the folders above a file or folder.
+
+        Raises
+        ------
+        BadOption
+            If all names together take too much memory.
+        """
+        parent = name.rpartition("/")[0]
+        while len(parent) > len(self._path) and parent not in self.names:
+            self.names.add(parent)
+            self._held += len(parent) + _NAME
+            parent = parent.rpartition("/")[0]
+        if self._held > _FOLDERS:
+            raise BadOption(
+                "the names of all folders above the files take too much memory",
+                path=self._path,
+                expected=f"at most {_FOLDERS >> 20} MiB",
+                remedy="List the files alone, or with os.walk of nbdata.shift, which takes one folder at a time",
+            )

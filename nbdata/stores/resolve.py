@@ -21,6 +21,15 @@ _NO_BUCKET = re.compile(r"""[?#\\%\s\x00-\x1f"<>|^`{}\[\]]""")
 # Stores that nbdata.files gives to fsspec under these names with nb before them.
 _FOR_FSSPEC = (*S3_SCHEMES, "gs", "gcs", "ais", *AZURE_SCHEMES, "http", "https")
 _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
+# The options of fsspec's file systems that name another one, which they read through.
+_THROUGH = (
+    "fo",
+    "target_protocol",
+    "remote_protocol",
+    "target_options",
+    "remote_options",
+    "ref_storage_args",
+)
 
 
 def open_place(
@@ -230,6 +239,12 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
         )
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}
+    if _follows_references(scheme, options):
+        raise BadOption(
+            "an index of references may lead to files of this machine, and take credentials to any host",
+            path=redacted(place),
+            remedy="If you trust it with both, make the file system with fsspec, and give it as fs=",
+        )
     try:
         of_url = _of_url(fsspec.get_filesystem_class(scheme), place)
         if scheme in ("sftp", "ssh"):
@@ -255,6 +270,19 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
             path=redacted(place),
             remedy="Check the address, the credentials and the network",
         ) from error
+
+
+def _follows_references(protocol: object, options: Any) -> bool:
+    """Whether a file system of fsspec, or one that it reads through, opens the places that an index of another names.
+
+    fsspec opens what such an index (kerchunk's) names with the options of the index itself, also ``file://``.
+    """
+    if isinstance(protocol, str) and "reference" in (
+        part.partition("://")[0] for part in protocol.split("::")
+    ):
+        return True
+    named = options if isinstance(options, dict) else {}
+    return any(_follows_references(named[name], named[name]) for name in _THROUGH if name in named)
 
 
 def _of_url(cls: Any, place: str) -> dict[str, Any]:

@@ -121,6 +121,23 @@ def test_pillow_sees_the_same_sides() -> None:
         assert dimensions(head, media_of(head)) == (123, 45), kind
 
 
+@pytest.mark.parametrize("marker", [0x00, 0x01, 0xD0, 0xD7, 0xD8])
+def test_no_marker_hides_the_frame_of_a_jpeg(marker: int) -> None:
+    """Behind a marker without a length, browsers go on at once; behind a comment, what they show comes first."""
+    large, small = (
+        b"\xff\xc0\x00\x0b\x08" + struct.pack(">HH", side, side) + b"\1\1\x11\0" for side in (60_000, 1)
+    )
+    hidden = large + b"\xff\xfe" + struct.pack(">H", 2 + len(small))
+    head = b"\xff\xd8\xff" + bytes([marker]) + struct.pack(">H", 2 + len(hidden)) + hidden + small
+    assert dimensions(head, "image/jpeg") is None
+
+
+def test_a_png_whose_first_chunk_is_not_its_header_tells_no_sides() -> None:
+    plain = png(60_000, 50_000)
+    chunk = struct.pack(">I4sIIi", 8, b"aaAa", 1, 1, 0)
+    assert dimensions(plain[:8] + chunk + plain[8:], "image/png") is None
+
+
 @pytest.mark.parametrize("colors", [0, 2])
 def test_a_gif_is_as_large_as_its_first_frame_which_may_be_larger_than_it_says(colors: int) -> None:
     flags = 0x80 if colors else 0

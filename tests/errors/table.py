@@ -26,7 +26,8 @@ class Mistake(NamedTuple):
     face : str
         ``both``, or only ``cell`` or ``terminal``.
     place : str
-        What the row requires: ``nobody`` (a user without rights), ``mount`` (a separate disk).
+        What the row requires: ``nobody`` (a user without rights), ``mount`` (a separate disk),
+        ``stranger`` (another user, who listens at a port).
     """
 
     what: str
@@ -130,6 +131,12 @@ OPTIONS = [
     Mistake("an endpoint that is not a URL", "pull {b}/d/ data --option endpoint_url=ftp://x", "BadOption"),
     Mistake("an unknown cluster", "pull {b}/d/ data --cluster here", "BadOption"),
     Mistake("a scheduler without TLS", "pull {b}/d/ data --cluster tcp://10.0.0.1:8786", "BadOption"),
+    Mistake(
+        "a scheduler of another user without TLS",
+        "pull {b}/d/ data --cluster tcp://{theirs}",
+        "BadOption",
+        place="stranger",
+    ),
     Mistake("a cluster for one archive", "pack {b}/d/ {b}/p/x.tar.gz --cluster local", "BadOption"),
     Mistake(
         "a cluster that deletes volumes",

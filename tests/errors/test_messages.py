@@ -89,7 +89,7 @@ def test_the_table_has_enough_rows_and_each_occurs_once() -> None:
     assert f"errors.md): {len(ROWS)} mistakes" in (Path(__file__).parents[2] / "README.md").read_text()
 
 
-NEEDS = {"mount": "mounts", "nobody": "setpriv"}
+NEEDS = {"mount": "mounts", "nobody": "setpriv", "stranger": "other users"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,8 @@ def test_a_mistake_is_told_in_one_clear_line(
         scene.disks()
     if row.place == "nobody":
         scene.closed()
+    if row.place == "stranger":
+        scene.stranger()
     words = row.words.format(**scene.names)
     env = {**scene.env, **dict(word.split("=", 1) for word in shlex.split(row.env.format(**scene.names)))}
     env = {name: value for name, value in env.items() if value}

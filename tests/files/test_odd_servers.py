@@ -1,10 +1,11 @@
-"""Web servers that ignore ranges, or do not say how long a file is."""
+"""Servers that ignore ranges, do not say how long a file is or say it wrongly, or have long keys."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
 import random
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,11 @@ from typing import Any
 import pytest
 
 import nbdata
+from tests.stores.s3.test_odd_servers import job
+from tests.stores.servers import each, ok, read_head, serving
+from tests.stores.test_bad_listings import page
 
+NONE = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"
 DATA = random.Random(6).randbytes(1 << 20)
 
 
@@ -97,3 +102,32 @@ def test_a_password_in_a_url_is_not_shown(url: str) -> None:
         with pytest.raises(OSError, match="Invalid") as caught:
             file.seek(-1)
         assert "sesame" not in str(caught.value)
+
+
+def test_a_file_that_is_longer_than_its_server_says_is_an_error() -> None:
+    told = (
+        b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/100\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+
+    def answer(connection: socket.socket) -> None:
+        if read_head(connection):
+            connection.sendall(told + b"fff\r\n" + bytes(0xFFF) + b"\r\n0\r\n\r\n")
+
+    with serving(answer) as port:
+        url = f"http://127.0.0.1:{port}/data.bin"
+        with pytest.raises(nbdata.SourceChanged, match="longer than the store said"):
+            nbdata.filesystem(url).cat_file(url)
+
+
+def test_the_folders_above_long_keys_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [(f"d/{number}{'/a' * 500}/f", "7") for number in range(20)]
+    monkeypatch.setattr("nbdata.files.names._FOLDERS", 5_000_000)
+    with serving(each(lambda head: ok(page(*keys)) if "list-type" in head else NONE)) as port:
+        files = nbdata.filesystem("s3://b", **job(port))
+        assert len(files.find("b/d")) == len(keys)
+        with pytest.raises(
+            nbdata.BadOption, match="the names of all folders above the files take too much memory"
+        ):
+            files.find("b/d", withdirs=True)
+        monkeypatch.setattr("nbdata.files.names._FOLDERS", 20_000_000)
+        assert len(files.find("b/d", withdirs=True)) == 1 + 502 * len(keys)

@@ -281,6 +281,33 @@ def test_a_file_system_that_was_given_opens_no_other_origin() -> None:
         open_place("http://other/x.tar", context)
 
 
+@pytest.mark.parametrize(
+    ("place", "through"),
+    [
+        ("reference://", {"fo": "{index}"}),
+        (
+            "reference://",
+            {"fo": "{index}", "remote_protocol": "http", "remote_options": {"headers": OPTIONS}},
+        ),
+        ("simplecache://x.txt", {"target_protocol": "reference", "target_options": {"fo": "{index}"}}),
+        ("zip://x.txt", {"fo": "reference://x.zip", "target_options": {"fo": "{index}"}}),
+        ("zip://x.txt", {"fo": "simplecache::reference://x.zip", "reference": {"fo": "{index}"}}),
+    ],
+)
+def test_an_index_of_references_is_not_opened(
+    place: str, through: dict[str, Any], home: Site, other: Site, tmp_path: Path
+) -> None:
+    """fsspec opens whatever it names, also on this disk, and gives the options to every host."""
+    (tmp_path / "secret").write_bytes(CANARY)
+    refs = {"x.txt": [f"{other.url}/x.tar"], "secret": [f"file://{tmp_path}/secret"]}
+    home.files["/refs.json"] = json.dumps({"version": 1, "refs": refs}).encode()
+    options = json.loads(json.dumps(through).replace("{index}", f"{home.url}/refs.json"))
+    with pytest.raises(BadOption, match="an index of references may lead to files of this machine"):
+        nbdata.pull(place, tmp_path / "data", storage_options=options, verify="none", quiet=True)
+    assert not home.asked
+    assert not other.asked
+
+
 @pytest.fixture
 def linked(tmp_path: Path, folder: Path) -> Path:
     """A data set on the disk, whose folder `sub` is a link to files that it may not lead to."""

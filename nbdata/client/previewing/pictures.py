@@ -36,8 +36,8 @@ def dimensions(head: bytes, media: str) -> tuple[int, int] | None:
         As `media_of` told it.
     """
     try:
-        if media == "image/png":
-            return _pair(">II", head, 16)
+        if media == "image/png":  # its header comes first, else it is none
+            return _pair(">II", head, 16) if head[12:16] == b"IHDR" else None
         if media == "image/gif":
             return _gif(head)
         if media == "image/bmp":
@@ -95,6 +95,10 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
             return width, height
         if marker == 0xFF:  # a fill byte
             at += 1
-        else:
-            at += 2 + int(struct.unpack_from(">H", head, at + 2)[0])
+            continue
+        size = int(struct.unpack_from(">H", head, at + 2)[0])
+        # A marker without a length would hide a frame here, and browsers go on right behind it.
+        if marker < 0xC0 or 0xD0 <= marker <= 0xD9 or size < 2:
+            return None
+        at += 2 + size
     return None
